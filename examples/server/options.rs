@@ -1,0 +1,116 @@
+//! The command line.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tollgate::{Algorithm, HeaderStyle};
+
+pub(crate) const USAGE: &str = "\
+Usage: server [OPTIONS]
+
+  --listen ADDR      where to listen [127.0.0.1:3000]
+  --redis URL        count on this Redis instead of in memory, redis://127.0.0.1:6379
+  --algorithm NAME   log, counter, fixed, token-bucket [log]
+  --limit N          units per window and client [60]
+  --window TIME      the window: 500ms, 60s, 5m, 1h, 1d [60s]
+  --headers STYLE    draft-11, draft-07, draft-06, x-ratelimit, x-ratelimit-epoch, none [draft-11]
+  --deadline TIME    how long a check may take [50ms]
+";
+
+pub(crate) struct Options {
+    pub(crate) listen: String,
+    pub(crate) redis: Option<String>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) limit: u32,
+    pub(crate) window: Duration,
+    pub(crate) headers: HeaderStyle,
+    pub(crate) deadline: Duration,
+}
+
+impl Options {
+    /// Reads the arguments; `None` if help was asked for.
+    pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut options = Self {
+            listen: "127.0.0.1:3000".to_owned(),
+            redis: None,
+            algorithm: Algorithm::SlidingWindowLog,
+            limit: 60,
+            window: Duration::from_secs(60),
+            headers: HeaderStyle::Draft11,
+            deadline: Duration::from_millis(50),
+        };
+        while let Some(flag) = arguments.next() {
+            if matches!(flag.as_str(), "-h" | "--help") {
+                return Ok(None);
+            }
+            let (flag, value) = match flag.split_once('=') {
+                Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
+                None => (flag, arguments.next()),
+            };
+            let value = value.ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"))?;
+            let unknown = || format!("{flag}: {value:?} is not understood\n\n{USAGE}");
+            match flag.as_str() {
+                "--listen" => options.listen = value,
+                "--redis" => options.redis = Some(value),
+                "--algorithm" => options.algorithm = algorithm(&value).ok_or_else(unknown)?,
+                "--limit" => options.limit = value.parse().map_err(|_| unknown())?,
+                "--window" => options.window = duration(&value).ok_or_else(unknown)?,
+                "--headers" => options.headers = headers(&value).ok_or_else(unknown)?,
+                "--deadline" => options.deadline = duration(&value).ok_or_else(unknown)?,
+                _ => return Err(format!("{flag} is not an option\n\n{USAGE}")),
+            }
+        }
+        Ok(Some(options))
+    }
+
+    pub(crate) fn print_what_to_try(&self, address: SocketAddr) {
+        let store = if self.redis.is_some() { "on Redis" } else { "in memory" };
+        println!(
+            "Listening on http://{address}: {} units per {:?} and client, {:?}, counted {store}.
+
+  curl -i http://{address}/watch            costs 1, passes when the store is down
+  curl -i http://{address}/search           costs 10, is refused when the store is down
+  curl -i -X POST http://{address}/login    5 a minute, refused attempts count
+  curl -i http://{address}/healthz          is not limited
+  curl -s http://{address}/quota            where you stand
+
+  for i in $(seq 61); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/watch; done; echo",
+            self.limit, self.window, self.algorithm,
+        );
+    }
+}
+
+fn algorithm(name: &str) -> Option<Algorithm> {
+    Some(match name {
+        "log" => Algorithm::SlidingWindowLog,
+        "counter" => Algorithm::SlidingWindowCounter,
+        "fixed" => Algorithm::FixedWindow,
+        "token-bucket" => Algorithm::TokenBucket,
+        _ => return None,
+    })
+}
+
+fn headers(name: &str) -> Option<HeaderStyle> {
+    Some(match name {
+        "draft-11" => HeaderStyle::Draft11,
+        "draft-07" => HeaderStyle::Draft07,
+        "draft-06" => HeaderStyle::Draft06,
+        "x-ratelimit" => HeaderStyle::XRateLimitDelta,
+        "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,
+        "none" => HeaderStyle::None,
+        _ => return None,
+    })
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..unit_at].parse().ok()?;
+    let millis = match &text[unit_at..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(millis).map(Duration::from_millis)
+}

@@ -1,0 +1,91 @@
+//! The sliding window log as a step function of cumulative cost.
+//!
+//! F(t) is the cost admitted up to t, kept as one record `(t, F(t))` per request. With C the newest total, the cost
+//! spent in `(now - window, now]` is `C - F(now - window)`. So `cost` fits if and only if
+//! `C + cost - limit <= F(now - window)`, and the first record that reaches that target is the one that has to leave:
+//! one ordered search gives the decision and the exact wait.
+
+use std::collections::VecDeque;
+
+use super::Count;
+use crate::policy::Policy;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    records: VecDeque<Record>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    at: u64,
+    total: u64,
+}
+
+impl Log {
+    fn newest(&self) -> Record {
+        self.records.back().copied().unwrap_or(Record { at: 0, total: 0 })
+    }
+
+    /// Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+    fn guarded(&self, policy: &Policy, now: u64) -> u64 {
+        now.max((self.newest().at + 1).saturating_sub(policy.resolution_us()))
+    }
+
+    /// How many records have left the window.
+    fn expired(&self, policy: &Policy, now: u64) -> usize {
+        let at = self.guarded(policy, now);
+        // Most often only the kept one has, or none.
+        if self.records.get(1).is_none_or(|second| second.at + policy.window_us() > at) {
+            return usize::from(self.records.front().is_some_and(|first| first.at + policy.window_us() <= at));
+        }
+        self.records.partition_point(|record| record.at + policy.window_us() <= at)
+    }
+
+    /// F(now - window): what the newest expired record carries.
+    fn base(&self, policy: &Policy, now: u64) -> u64 {
+        let expired = self.expired(policy, now);
+        expired.checked_sub(1).map_or(0, |newest_expired| self.records[newest_expired].total)
+    }
+}
+
+impl Count for Log {
+    fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
+        self.newest().total + u64::from(cost) <= self.base(policy, now) + u64::from(policy.limit())
+    }
+
+    fn charge(&mut self, policy: &Policy, now: u64, cost: u32) {
+        let newest = self.newest();
+        let stamp = self.guarded(policy, now).next_multiple_of(policy.resolution_us()).max(newest.at);
+        let total = newest.total + u64::from(cost);
+        let mut settled = self.expired(policy, now);
+        match self.records.back_mut() {
+            Some(last) if last.at == stamp => last.total = total,
+            _ => self.records.push_back(Record { at: stamp, total }),
+        }
+        if policy.counts_rejected() {
+            // What lies more than one limit back decides nothing.
+            let limit = u64::from(policy.limit());
+            settled = settled.max(self.records.partition_point(|record| record.total + limit <= total));
+        }
+        // The newest settled record stays: it carries F(now - window).
+        self.records.drain(..settled.saturating_sub(1));
+    }
+
+    fn available(&self, policy: &Policy, now: u64) -> u32 {
+        let spent = self.newest().total - self.base(policy, now);
+        policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
+    }
+
+    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
+        let target = (self.newest().total + u64::from(cost)).saturating_sub(policy.limit().into());
+        if target <= self.base(policy, now) {
+            return 0;
+        }
+        let leaving = self.records.partition_point(|record| record.total < target);
+        self.records.get(leaving).map_or(0, |record| record.at + policy.window_us() - now)
+    }
+
+    fn idle_at(&self, policy: &Policy) -> u64 {
+        self.newest().at + policy.window_us()
+    }
+}

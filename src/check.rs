@@ -1,0 +1,80 @@
+//! What one request owes.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::{error::ConfigError, key::Key, policy::Policy};
+
+/// All charges of one request: paid together or not at all.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Check, Limiter, MemoryStore, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let per_user = Policy::per_minute("per-user", 10)?;
+/// let per_tenant = Policy::per_day("per-tenant", 1_000)?;
+/// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1)?;
+/// assert!(limiter.decide(check).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Check {
+    charges: SmallVec<[Charge; 2]>,
+}
+
+/// One thing to pay: so many units, by a key, under a policy.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Charge {
+    /// Who pays.
+    pub key: Key,
+    /// Under which policy.
+    pub policy: Policy,
+    /// How many units. 0 charges nothing and always passes.
+    pub cost: u32,
+}
+
+impl Check {
+    /// Creates a check with one charge.
+    pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+        Self { charges: smallvec![Charge { key: key.into(), policy: policy.clone(), cost }] }
+    }
+
+    /// Adds a charge. A second one for the same key and policy adds to the first one's cost.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name: the two would
+    /// count in one place.
+    pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
+        self.push(key.into(), policy.clone(), cost)?;
+        Ok(self)
+    }
+
+    /// The charges, in the order in which they were added.
+    pub fn charges(&self) -> &[Charge] {
+        &self.charges
+    }
+
+    pub(crate) fn into_charges(self) -> impl Iterator<Item = Charge> {
+        self.charges.into_iter()
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self { charges: SmallVec::new() }
+    }
+
+    pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
+        let same_name = |charge: &&mut Charge| charge.key == key && charge.policy.name() == policy.name();
+        match self.charges.iter_mut().find(same_name) {
+            None => self.charges.push(Charge { key, policy, cost }),
+            Some(charge) if charge.policy == policy => charge.cost = charge.cost.saturating_add(cost),
+            Some(_) => return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() }),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! What a layer knows, and the synchronous half of a request: from its head to the check that it owes.
+
+use std::{fmt, sync::Arc};
+
+use http::{Response, request::Parts};
+
+use crate::{
+    check::Check,
+    cost::Cost,
+    error::ConfigError,
+    failure::FailurePolicy,
+    headers::{Fields, Writer},
+    key::{Key, KeyExtractor},
+    layer::MissingKey,
+    limiter::Limiter,
+    policies::{Policies, PolicySource},
+    policy::Policy,
+    rejection::{Denial, ProblemJson, Reason, Rejection},
+    route::{Routes, Settings},
+};
+
+/// Everything that one layer, its services and their futures share.
+pub(crate) struct Config<K, R> {
+    pub(crate) limiter: Limiter,
+    pub(crate) subject: Subject<K>,
+    pub(crate) others: Vec<Subject<dyn KeyExtractor>>,
+    pub(crate) cost: Cost,
+    pub(crate) failure: FailurePolicy,
+    pub(crate) missing: MissingKey,
+    pub(crate) routes: Routes,
+    pub(crate) rejection: Arc<R>,
+    pub(crate) writer: Writer,
+}
+
+/// Who is charged, and under what.
+pub(crate) struct Subject<K: ?Sized> {
+    pub(crate) extractor: Arc<K>,
+    pub(crate) policies: Arc<dyn PolicySource>,
+}
+
+/// What is to be done with a request.
+pub(crate) enum Step {
+    /// Nothing limits it.
+    Pass,
+    /// It owes this; the policy is for the case that the store cannot answer.
+    Check(Check, FailurePolicy),
+    /// It cannot be judged.
+    Refuse(Reason),
+}
+
+impl<K> Config<K, ProblemJson> {
+    pub(crate) fn new(limiter: Limiter, policies: Arc<dyn PolicySource>, key: K) -> Self {
+        Self {
+            limiter,
+            subject: Subject { extractor: Arc::new(key), policies },
+            others: Vec::new(),
+            cost: Cost::ONE,
+            failure: FailurePolicy::default(),
+            missing: MissingKey::default(),
+            routes: Routes::default(),
+            rejection: Arc::new(ProblemJson::default()),
+            writer: Writer::default(),
+        }
+    }
+}
+
+impl<K, R> Config<K, R> {
+    pub(crate) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
+        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer } = self;
+        let rejection = Arc::new(rejection);
+        Config { limiter, subject, others, cost, failure, missing, routes, rejection, writer }
+    }
+
+    /// Finds, before the first request, what could never pass or would count in one place.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let layer = Settings::default();
+        for settings in std::iter::once(&layer).chain(self.routes.all()) {
+            if settings.exempt {
+                continue;
+            }
+            let own = settings.policies.as_deref().unwrap_or_else(|| self.subject.policies.fixed());
+            let others = self.others.iter().flat_map(|subject| subject.policies.fixed());
+            let policies: Vec<&Policy> = own.iter().chain(others).collect();
+            for (index, policy) in policies.iter().enumerate() {
+                if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
+                    return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+                }
+                if let Some(cost) = settings.cost.as_ref().unwrap_or(&self.cost).fixed() {
+                    policy.check_cost(cost)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the response to a refused request.
+    pub(crate) fn refuse<B>(&self, parts: &Parts, denial: Denial) -> Response<B>
+    where
+        R: Rejection<B>,
+    {
+        let mut response = self.rejection.reject(parts, &denial);
+        let fields = match denial.decision() {
+            Some(decision) => {
+                response.extensions_mut().insert(decision.clone());
+                self.writer.write(decision)
+            }
+            None => Fields::refusal(denial.retry_after()),
+        };
+        fields.apply(response.headers_mut());
+        response.extensions_mut().insert(denial);
+        response
+    }
+}
+
+impl<K: KeyExtractor, R> Config<K, R> {
+    /// Reads all that the check needs from the request's head; the borrow ends here.
+    pub(crate) fn begin(&self, parts: &Parts) -> Step {
+        self.check(parts).unwrap_or_else(Step::Refuse)
+    }
+
+    fn check(&self, parts: &Parts) -> Result<Step, Reason> {
+        let route = self.routes.resolve(parts);
+        if route.is_some_and(|route| route.exempt) {
+            return Ok(Step::Pass);
+        }
+        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost).of(parts);
+        let mut check = Check::empty();
+        if let Some(key) = self.key(&*self.subject.extractor, parts)? {
+            let policies = match route.and_then(|route| route.policies.as_deref()) {
+                Some(policies) => policies.into(),
+                None => self.subject.policies.policies(parts, &key),
+            };
+            owe(&mut check, &key, policies, cost)?;
+        }
+        for subject in &self.others {
+            if let Some(key) = self.key(&*subject.extractor, parts)? {
+                owe(&mut check, &key, subject.policies.policies(parts, &key), cost)?;
+            }
+        }
+        if check.charges().is_empty() {
+            return Ok(Step::Pass);
+        }
+        Ok(Step::Check(check, route.and_then(|route| route.failure).unwrap_or(self.failure)))
+    }
+
+    fn key(&self, extractor: &dyn KeyExtractor, parts: &Parts) -> Result<Option<Key>, Reason> {
+        match (extractor.extract(parts), self.missing) {
+            (Ok(key), _) => Ok(key),
+            (Err(error), MissingKey::Exempt) if error.is_missing() => Ok(None),
+            (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Ok(Some(Key::reserved(Key::MISSING))),
+            (Err(error), _) => Err(Reason::Key(error)),
+        }
+    }
+}
+
+fn owe(check: &mut Check, key: &Key, policies: Policies, cost: u32) -> Result<(), Reason> {
+    if policies.0.is_empty() {
+        return Err(Reason::Misconfigured(ConfigError::NoPolicy));
+    }
+    for policy in policies.0 {
+        if cost > policy.capacity() {
+            let (policy, limit) = (policy.name().to_owned(), policy.capacity());
+            return Err(Reason::CostAboveLimit { policy, cost, limit });
+        }
+        check.push(key.clone(), policy, cost).map_err(Reason::Misconfigured)?;
+    }
+    Ok(())
+}
+
+impl<K, R> Clone for Config<K, R> {
+    fn clone(&self) -> Self {
+        Self {
+            limiter: self.limiter.clone(),
+            subject: self.subject.clone(),
+            others: self.others.clone(),
+            cost: self.cost.clone(),
+            failure: self.failure,
+            missing: self.missing,
+            routes: self.routes.clone(),
+            rejection: Arc::clone(&self.rejection),
+            writer: self.writer,
+        }
+    }
+}
+
+impl<K: ?Sized> Clone for Subject<K> {
+    fn clone(&self) -> Self {
+        Self { extractor: Arc::clone(&self.extractor), policies: Arc::clone(&self.policies) }
+    }
+}
+
+impl<K, R> fmt::Debug for Config<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer } = self;
+        f.debug_struct("Config")
+            .field("limiter", limiter)
+            .field("policies", &subject.policies.fixed())
+            .field("other_subjects", &others.len())
+            .field("cost", cost)
+            .field("failure", failure)
+            .field("missing", missing)
+            .field("routes", routes)
+            .field("writer", writer)
+            .finish_non_exhaustive()
+    }
+}

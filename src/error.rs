@@ -1,0 +1,261 @@
+//! What can go wrong: in a configuration ([`ConfigError`]) and in a check ([`Error`]).
+
+use std::{error, fmt, time::Duration};
+
+/// A configuration that cannot work, returned where it is written.
+///
+/// Every message carries the offending value and says what is allowed.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A burst is set on an algorithm that has none.
+    BurstWithoutTokenBucket {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A token bucket that takes longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW) to fill.
+    BurstTooLarge {
+        /// The policy's name.
+        policy: String,
+        /// The burst, as given.
+        burst: u32,
+    },
+    /// The capacity of a [`MemoryStore`](crate::MemoryStore) is 0.
+    ZeroCapacity,
+    /// A fixed cost can never pass, because it is above the limit.
+    CostAboveLimit {
+        /// The policy's name.
+        policy: String,
+        /// The cost.
+        cost: u32,
+        /// The most that can ever pass at once.
+        limit: u32,
+    },
+    /// Two policies of one check share a name, so they would share their counts.
+    DuplicatePolicy {
+        /// The name.
+        policy: String,
+    },
+    /// A route is in the table twice.
+    DuplicateRoute {
+        /// The route, as given.
+        route: String,
+    },
+    /// A deadline of zero would refuse every check.
+    InvalidDeadline,
+    /// A name that cannot be a header's.
+    InvalidHeaderName {
+        /// The name, as given.
+        name: String,
+    },
+    /// A policy name that is not both a Structured Field String and a Token.
+    InvalidPolicyName {
+        /// The name, as given.
+        name: String,
+    },
+    /// A key prefix with braces, which would take the place of the hash tag.
+    InvalidPrefix {
+        /// The prefix, as given.
+        prefix: String,
+    },
+    /// An IPv6 prefix length outside 32..=128.
+    InvalidPrefixLength {
+        /// The length, as given.
+        length: u8,
+    },
+    /// A Redis URL that cannot be read. The URL is left out, for it may hold a password.
+    InvalidRedisUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A resolution that is zero or longer than the window.
+    InvalidResolution {
+        /// The policy's name.
+        policy: String,
+        /// The resolution, as given.
+        resolution: Duration,
+        /// The policy's window.
+        window: Duration,
+    },
+    /// A route that is neither `/path` nor `METHOD /path`.
+    InvalidRoute {
+        /// The route, as given.
+        route: String,
+    },
+    /// A negative cost.
+    NegativeCost {
+        /// The cost, as given.
+        cost: i32,
+    },
+    /// A check without a single policy, which would limit nothing.
+    NoPolicy,
+    /// A resolution is set on an algorithm that keeps no records.
+    ResolutionWithoutLog {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A window longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
+    WindowTooLong {
+        /// The policy's name.
+        policy: String,
+        /// The window, as given.
+        window: Duration,
+    },
+    /// A window of zero, or below the microsecond that stores count in.
+    WindowTooShort {
+        /// The policy's name.
+        policy: String,
+        /// The window, as given.
+        window: Duration,
+    },
+    /// A token bucket that holds nothing.
+    ZeroBurst {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A limit of 0, which would refuse everything.
+    ZeroLimit {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A pool without a connection.
+    ZeroPoolSize,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BurstWithoutTokenBucket { policy } => write!(
+                f,
+                "policy {policy:?}: only a token bucket has a burst; call `.algorithm(Algorithm::TokenBucket)` first"
+            ),
+            Self::BurstTooLarge { policy, burst } => {
+                write!(f, "policy {policy:?}: a burst of {burst} takes more than 366 days to refill; use a smaller one")
+            }
+            Self::ZeroCapacity => f.write_str("a memory store needs room for at least 1 key"),
+            Self::CostAboveLimit { policy, cost, limit } => write!(
+                f,
+                "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; \
+                 raise the limit or lower the cost"
+            ),
+            Self::DuplicatePolicy { policy } => write!(
+                f,
+                "two policies of one check are called {policy:?} and would share their counts; rename one"
+            ),
+            Self::DuplicateRoute { route } => write!(f, "route {route:?} is in the table already"),
+            Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
+            Self::InvalidHeaderName { name } => write!(f, "{name:?} is not a header name"),
+            Self::InvalidPolicyName { name } => write!(
+                f,
+                "policy name {name:?} is not usable in a header: start with a letter, go on with letters, digits or \
+                 any of !#$%&'*+-.^_`|~:/ up to 64 characters"
+            ),
+            Self::InvalidPrefix { prefix } => {
+                write!(f, "key prefix {prefix:?} has braces, which mark the hash tag; leave them out")
+            }
+            Self::InvalidPrefixLength { length } => {
+                write!(f, "an IPv6 prefix of /{length} is out of range; use 32 to 128, /64 is the default")
+            }
+            Self::InvalidRedisUrl { reason } => {
+                write!(f, "not a Redis URL: {reason}; write redis://[user:password@]host:port/[db]")
+            }
+            Self::InvalidResolution { policy, resolution, window } => write!(
+                f,
+                "policy {policy:?}: a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}"
+            ),
+            Self::InvalidRoute { route } => {
+                write!(f, "route {route:?} is not understood; write \"/path\" or \"METHOD /path\"")
+            }
+            Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
+            Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
+            Self::ResolutionWithoutLog { policy } => {
+                write!(f, "policy {policy:?}: only the sliding window log has a resolution")
+            }
+            Self::WindowTooLong { policy, window } => {
+                write!(f, "policy {policy:?}: a window of {window:?} is too long; use at most 366 days")
+            }
+            Self::WindowTooShort { policy, window } => {
+                write!(f, "policy {policy:?}: a window of {window:?} is too short; use at least 1 µs")
+            }
+            Self::ZeroBurst { policy } => write!(f, "policy {policy:?}: a burst of 0 lets nothing through; use 1 or more"),
+            Self::ZeroLimit { policy } => write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more"),
+            Self::ZeroPoolSize => f.write_str("a pool needs at least 1 connection"),
+        }
+    }
+}
+
+impl error::Error for ConfigError {}
+
+/// A check that got no verdict.
+///
+/// Whether it was charged is told by [`Error::may_have_charged`]; it is never sent again. A
+/// [`FailurePolicy`](crate::FailurePolicy) turns it into a [`Decision`](crate::Decision).
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    may_have_charged: bool,
+}
+
+/// The kinds of [`Error`].
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The key holds something that is not a limiter's. This check alone is affected.
+    BadKey,
+    /// The check itself is wrong, see [`ConfigError`].
+    Config,
+    /// The store did not answer within the deadline.
+    Deadline,
+    /// The store answers, but not to us: wrong credentials, missing permissions, an unusable script.
+    Misconfigured,
+    /// The store cannot be reached or cannot serve right now.
+    Unavailable,
+}
+
+impl Error {
+    /// Creates an error, for implementations of [`Store`](crate::store::Store).
+    ///
+    /// The message is for operators; it is never sent to a client and must not hold a key.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), may_have_charged: false }
+    }
+
+    /// Says that the fate of the check is unknown: it may have been charged.
+    #[must_use]
+    pub fn charge_unknown(mut self) -> Self {
+        self.may_have_charged = true;
+        self
+    }
+
+    /// What kind of failure this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the check may have been charged although no verdict came back.
+    pub fn may_have_charged(&self) -> bool {
+        self.may_have_charged
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            ErrorKind::BadKey => "the key is in use for something else",
+            ErrorKind::Config => "the check is misconfigured",
+            ErrorKind::Deadline => "the store did not answer in time",
+            ErrorKind::Misconfigured => "the store is misconfigured",
+            ErrorKind::Unavailable => "the store is unavailable",
+        };
+        write!(f, "{what}: {}", self.message)
+    }
+}
+
+impl error::Error for Error {}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::new(ErrorKind::Config, error.to_string())
+    }
+}

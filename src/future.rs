@@ -1,0 +1,125 @@
+//! The future of a response: check, then call, then add the fields.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::{
+    config::Config,
+    decision::Decision,
+    failure::FailurePolicy,
+    headers::Writer,
+    limiter::CheckFuture,
+    rejection::{Denial, Rejection},
+};
+
+pin_project! {
+    /// The response future of [`RateLimit`](crate::RateLimit).
+    pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+        #[pin]
+        state: State<S, F, K, R, ReqBody, ResBody>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, F, K, R, ReqBody, ResBody> {
+        /// Waits for the verdict, holding the service that was polled ready.
+        Checking {
+            #[pin]
+            check: CheckFuture,
+            failure: FailurePolicy,
+            held: Option<(S, Request<ReqBody>)>,
+            config: Arc<Config<K, R>>,
+        },
+        /// Waits for the inner service.
+        Calling {
+            #[pin]
+            response: F,
+            toll: Option<(Decision, Writer)>,
+        },
+        /// Has the answer already.
+        Refused { response: Option<Response<ResBody>> },
+    }
+}
+
+const POLLED_AGAIN: &str = "a future is not polled after it is ready";
+
+impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+    pub(crate) fn pass(response: F) -> Self {
+        Self { state: State::Calling { response, toll: None } }
+    }
+
+    pub(crate) fn call(response: F, decision: Decision, writer: Writer) -> Self {
+        Self { state: State::Calling { response, toll: Some((decision, writer)) } }
+    }
+
+    pub(crate) fn refuse(response: Response<ResBody>) -> Self {
+        Self { state: State::Refused { response: Some(response) } }
+    }
+
+    pub(crate) fn check(
+        check: CheckFuture,
+        failure: FailurePolicy,
+        service: S,
+        request: Request<ReqBody>,
+        config: Arc<Config<K, R>>,
+    ) -> Self {
+        Self { state: State::Checking { check, failure, held: Some((service, request)), config } }
+    }
+}
+
+impl<S, F, K, R, ReqBody, ResBody, E> Future for ResponseFuture<S, F, K, R, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>, Error = E, Future = F>,
+    F: Future<Output = Result<Response<ResBody>, E>>,
+    R: Rejection<ResBody>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Checking { check, failure, held, config } => {
+                    let decision = failure.resolve(ready!(check.poll(cx)));
+                    let (mut service, mut request) = held.take().expect(POLLED_AGAIN);
+                    if decision.is_allowed() {
+                        request.extensions_mut().insert(decision.clone());
+                        let response = service.call(request);
+                        State::Calling { response, toll: Some((decision, config.writer)) }
+                    } else {
+                        // Gives the inner service's reservation back before the answer is built.
+                        drop(service);
+                        let (parts, _) = request.into_parts();
+                        State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
+                    }
+                }
+                StateProj::Calling { response, toll } => {
+                    let mut response = ready!(response.poll(cx))?;
+                    if let Some((decision, writer)) = toll.take() {
+                        writer.write(&decision).apply(response.headers_mut());
+                        response.extensions_mut().insert(decision);
+                    }
+                    return Poll::Ready(Ok(response));
+                }
+                StateProj::Refused { response } => return Poll::Ready(Ok(response.take().expect(POLLED_AGAIN))),
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S, F, K, R, ReqBody, ResBody> fmt::Debug for ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture")
+    }
+}

@@ -1,0 +1,72 @@
+//! Extractors made of others: closures, tuples, boxes.
+
+use http::request::Parts;
+
+use super::{Key, KeyError, KeyExtractor};
+
+/// What a closure may return to be a [`KeyExtractor`]: a key, an option (`None` is exempt), or a result of either.
+pub trait IntoExtraction {
+    /// Brings the value into the form that [`KeyExtractor::extract`] returns.
+    ///
+    /// # Errors
+    ///
+    /// The value's own.
+    fn into_extraction(self) -> Result<Option<Key>, KeyError>;
+}
+
+impl IntoExtraction for Key {
+    fn into_extraction(self) -> Result<Option<Key>, KeyError> {
+        Ok(Some(self))
+    }
+}
+
+impl IntoExtraction for String {
+    fn into_extraction(self) -> Result<Option<Key>, KeyError> {
+        Ok(Some(self.into()))
+    }
+}
+
+impl<T: IntoExtraction> IntoExtraction for Option<T> {
+    fn into_extraction(self) -> Result<Option<Key>, KeyError> {
+        self.map_or(Ok(None), T::into_extraction)
+    }
+}
+
+impl<T: IntoExtraction> IntoExtraction for Result<T, KeyError> {
+    fn into_extraction(self) -> Result<Option<Key>, KeyError> {
+        self?.into_extraction()
+    }
+}
+
+impl<F, T> KeyExtractor for F
+where
+    F: Fn(&Parts) -> T + Send + Sync + 'static,
+    T: IntoExtraction,
+{
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        self(parts).into_extraction()
+    }
+}
+
+impl KeyExtractor for Box<dyn KeyExtractor> {
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        (**self).extract(parts)
+    }
+}
+
+macro_rules! tuple {
+    ($($part:ident $key:ident),+) => {
+        /// One compound key of all parts. If a part is exempt, so is the request.
+        impl<$($part: KeyExtractor),+> KeyExtractor for ($($part,)+) {
+            fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+                let ($($key,)+) = self;
+                $(let Some($key) = $key.extract(parts)? else { return Ok(None) };)+
+                Ok(Some(Key::join([$($key),+])))
+            }
+        }
+    };
+}
+
+tuple!(A a, B b);
+tuple!(A a, B b, C c);
+tuple!(A a, B b, C c, D d);

@@ -1,0 +1,107 @@
+//! Keys from the connection's address.
+
+use std::{
+    io::Write,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+};
+
+use http::{Extensions, request::Parts};
+use smallvec::SmallVec;
+
+use super::{Key, KeyError, KeyExtractor};
+use crate::error::ConfigError;
+
+/// Charges the address of the connection's other end.
+///
+/// IPv4 addresses are charged one by one, also when they come mapped into IPv6 (`::ffff:a.b.c.d`). IPv6 addresses are
+/// grouped by prefix, /64 by default, because one customer usually has a whole one. Behind a proxy, the other end is
+/// the proxy.
+///
+/// The address is taken from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a
+/// [`SocketAddr`] or [`IpAddr`] in the request's extensions. Without any of them the answer is
+/// [`KeyError::NoPeerAddress`].
+#[derive(Clone, Copy, Debug)]
+pub struct PeerIp {
+    prefix: u8,
+}
+
+impl PeerIp {
+    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
+    pub fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+        if !(32..=128).contains(&length) {
+            return Err(ConfigError::InvalidPrefixLength { length });
+        }
+        Ok(Self { prefix: length })
+    }
+
+    fn key(self, address: IpAddr) -> Key {
+        let mut text = SmallVec::<[u8; 48]>::new();
+        // Writing to a vector cannot fail.
+        let _ = match address.to_canonical() {
+            IpAddr::V6(address) if self.prefix < 128 => {
+                let network = address.to_bits() & (u128::MAX << (128 - self.prefix));
+                write!(text, "{}/{}", Ipv6Addr::from_bits(network), self.prefix)
+            }
+            address => write!(text, "{address}"),
+        };
+        Key::new(text)
+    }
+}
+
+impl Default for PeerIp {
+    fn default() -> Self {
+        Self { prefix: 64 }
+    }
+}
+
+impl KeyExtractor for PeerIp {
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        peer(&parts.extensions).map(|address| Some(self.key(address))).ok_or(KeyError::NoPeerAddress)
+    }
+}
+
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    connect_info(extensions)
+        .or_else(|| extensions.get::<SocketAddr>().map(SocketAddr::ip))
+        .or_else(|| extensions.get::<IpAddr>().copied())
+}
+
+#[cfg(feature = "axum")]
+fn connect_info(extensions: &Extensions) -> Option<IpAddr> {
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+    let real = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    real.or_else(|| extensions.get::<MockConnectInfo<SocketAddr>>().map(|info| info.0)).map(|address| address.ip())
+}
+
+#[cfg(not(feature = "axum"))]
+fn connect_info(_: &Extensions) -> Option<IpAddr> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unmapped_and_grouped() {
+        let peer = PeerIp::default();
+        for (address, key) in [
+            ("203.0.113.7", "203.0.113.7"),
+            ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ] {
+            assert_eq!(peer.key(address.parse().unwrap()), Key::from(key), "{address}");
+        }
+        let whole = peer.ipv6_prefix(128).unwrap();
+        assert_eq!(whole.key("2001:db8::1".parse().unwrap()), Key::from("2001:db8::1"));
+        for length in [0, 31, 129] {
+            assert_eq!(peer.ipv6_prefix(length).unwrap_err(), ConfigError::InvalidPrefixLength { length });
+        }
+    }
+}

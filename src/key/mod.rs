@@ -1,0 +1,289 @@
+//! Who is charged: the [`Key`], and the extractors that find it in a request.
+
+mod combine;
+mod extension;
+mod header;
+mod ip;
+mod path;
+
+use std::{borrow::Cow, fmt, net::IpAddr};
+
+use http::{HeaderName, request::Parts};
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+pub use self::{
+    combine::IntoExtraction,
+    extension::ExtensionKey,
+    header::{ApiKey, HeaderKey},
+    ip::PeerIp,
+    path::{GlobalKey, MatchedPathKey},
+};
+
+/// Who is charged: the partition key of a limit.
+///
+/// Built from text, bytes, addresses or integers, injectively: two different inputs never share a key, and no input
+/// can choose its place in the store. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
+/// identifies somebody.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Key;
+///
+/// assert_eq!(Key::from("user:17"), Key::from(String::from("user:17")));
+/// assert_ne!(Key::from("{a}"), Key::from("a"));
+/// ```
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub struct Key(SmallVec<[u8; 40]>);
+
+impl Key {
+    /// The one key of [`GlobalKey`].
+    pub(crate) const GLOBAL: &'static [u8] = b"*";
+    /// The shared bucket of requests without a key.
+    pub(crate) const MISSING: &'static [u8] = b"*missing";
+    /// The shared bucket of requests that no route matched.
+    pub(crate) const UNMATCHED: &'static [u8] = b"*unmatched";
+
+    /// Creates a key from any bytes.
+    pub fn new(subject: impl AsRef<[u8]>) -> Self {
+        let subject = subject.as_ref();
+        if subject.len() > MAX_PLAIN {
+            return Self::hashed(subject);
+        }
+        let mut encoded = SmallVec::new();
+        for &byte in subject {
+            if is_plain(byte) {
+                encoded.push(byte);
+            } else {
+                encoded.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+        }
+        if encoded.is_empty() {
+            // No escape ends after its sign, so this stands for the empty subject alone.
+            encoded.push(b'%');
+        }
+        Self(encoded)
+    }
+
+    /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
+    pub fn hashed(secret: impl AsRef<[u8]>) -> Self {
+        let mut encoded = SmallVec::from_slice(b"#");
+        for byte in &Sha256::digest(secret)[..16] {
+            encoded.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        Self(encoded)
+    }
+
+    /// Joins keys to one: equal only if all parts are, in order.
+    pub fn join(parts: impl IntoIterator<Item = Key>) -> Self {
+        let mut joined = SmallVec::new();
+        for part in parts {
+            joined.extend_from_slice(&part.0);
+            joined.push(b'|');
+        }
+        if joined.len() > 3 * MAX_PLAIN { Self::hashed(joined) } else { Self(joined) }
+    }
+
+    pub(crate) fn reserved(name: &'static [u8]) -> Self {
+        Self(SmallVec::from_slice(name))
+    }
+
+    /// The canonical form: ASCII without braces, safe in a Redis hash tag.
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Longer subjects are hashed.
+const MAX_PLAIN: usize = 64;
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Everything else is escaped, among it the signs that the forms above are built from: `% # * | { }`.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b".:_-/@+=,~".contains(&byte)
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+impl From<&str> for Key {
+    fn from(subject: &str) -> Self {
+        Self::new(subject)
+    }
+}
+
+impl From<String> for Key {
+    fn from(subject: String) -> Self {
+        Self::new(subject)
+    }
+}
+
+impl From<&String> for Key {
+    fn from(subject: &String) -> Self {
+        Self::new(subject)
+    }
+}
+
+impl From<&[u8]> for Key {
+    fn from(subject: &[u8]) -> Self {
+        Self::new(subject)
+    }
+}
+
+impl From<u64> for Key {
+    fn from(subject: u64) -> Self {
+        Self::new(itoa::Buffer::new().format(subject))
+    }
+}
+
+impl From<&u64> for Key {
+    fn from(subject: &u64) -> Self {
+        Self::from(*subject)
+    }
+}
+
+impl From<IpAddr> for Key {
+    /// The whole address; [`PeerIp`] groups IPv6 by prefix.
+    fn from(address: IpAddr) -> Self {
+        Self::new(address.to_canonical().to_string())
+    }
+}
+
+impl From<&Key> for Key {
+    fn from(key: &Key) -> Self {
+        key.clone()
+    }
+}
+
+/// Finds the [`Key`] in a request.
+///
+/// Implemented by the extractors of this crate, by closures, by tuples (one compound key of all parts) and by
+/// `Box<dyn KeyExtractor>`.
+///
+/// # Examples
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Key, KeyError, KeyExtractor};
+///
+/// fn assert_extractor(_: impl KeyExtractor) {}
+///
+/// // Always a key.
+/// assert_extractor(|parts: &Parts| Key::from(parts.uri.path()));
+/// // `None`: this request is exempt.
+/// assert_extractor(|parts: &Parts| (parts.uri.path() != "/internal").then(|| Key::from("all")));
+/// // No key is an error, answered as the layer says.
+/// assert_extractor(|parts: &Parts| match parts.uri.query() {
+///     Some(query) => Ok(Key::from(query)),
+///     None => Err(KeyError::missing("a query")),
+/// });
+/// ```
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// Finds the key, or `None` if the request is exempt.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the request should have a key but has none that can be used.
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError>;
+}
+
+/// A request without a usable key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The header is there but cannot be read.
+    MalformedHeader(HeaderName),
+    /// Something else that the key is made of is not there.
+    Missing(Cow<'static, str>),
+    /// The extension is not there. Is the layer that inserts it outside this one?
+    MissingExtension(&'static str),
+    /// The header is not there.
+    MissingHeader(HeaderName),
+    /// The connection's address is not known. The message says how to provide it.
+    NoPeerAddress,
+    /// The header is there more than once.
+    RepeatedHeader(HeaderName),
+}
+
+impl KeyError {
+    /// Says that `what` is missing.
+    pub fn missing(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::Missing(what.into())
+    }
+
+    /// Whether there was nothing to make a key of, rather than something unusable.
+    pub fn is_missing(&self) -> bool {
+        !matches!(self, Self::MalformedHeader(_) | Self::RepeatedHeader(_))
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MalformedHeader(name) => write!(f, "header {name} cannot be read"),
+            Self::Missing(what) => write!(f, "{what} is missing"),
+            Self::MissingExtension(name) => write!(
+                f,
+                "extension {name} is missing; the layer that inserts it must run before (outside) the rate limit"
+            ),
+            Self::MissingHeader(name) => write!(f, "header {name} is missing"),
+            Self::NoPeerAddress => f.write_str(
+                "the peer address is not known; serve the router with \
+                 `into_make_service_with_connect_info::<SocketAddr>()`, or insert a `SocketAddr` or `IpAddr` \
+                 extension into each request",
+            ),
+            Self::RepeatedHeader(name) => write!(f, "header {name} is there more than once"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_input_reaches_a_reserved_form() {
+        for (input, encoded) in [
+            ("user:17", "user:17"),
+            ("", "%"),
+            ("%", "%25"),
+            ("*", "%2A"),
+            ("#00", "%2300"),
+            ("a|b", "a%7Cb"),
+            ("{tag}", "%7Btag%7D"),
+            ("\r\n\0", "%0D%0A%00"),
+            ("é", "%C3%A9"),
+        ] {
+            assert_eq!(Key::from(input).encoded(), encoded.as_bytes());
+        }
+    }
+
+    #[test]
+    fn long_keys_are_hashed_and_stay_apart() {
+        let (a, b) = ("x".repeat(1 << 20), "x".repeat((1 << 20) + 1));
+        assert_ne!(Key::from(&a), Key::from(&b));
+        assert_eq!(Key::from(&a).encoded().len(), 33);
+        let parts = || vec![Key::from("é".repeat(30)), Key::from("é".repeat(31)), Key::from("c")];
+        assert_eq!(Key::join(parts()).encoded().len(), 33);
+    }
+
+    #[test]
+    fn joined_keys_keep_their_boundaries() {
+        let join = |parts: &[&str]| Key::join(parts.iter().map(|&part| Key::from(part)));
+        assert_ne!(join(&["a", "b"]), join(&["a|b"]));
+        assert_ne!(join(&["ab", "c"]), join(&["a", "bc"]));
+        assert_ne!(join(&["a", ""]), join(&["", "a"]));
+        assert_ne!(join(&["a"]), Key::from("a"));
+    }
+
+    #[test]
+    fn debug_shows_nobody() {
+        assert_eq!(format!("{:?}", Key::from("alice")), "Key(..)");
+    }
+}

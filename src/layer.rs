@@ -1,0 +1,199 @@
+//! What the middleware is told: the layer is its builder.
+
+use std::{fmt, sync::Arc};
+
+use tower_layer::Layer;
+
+use crate::{
+    config::{Config, Subject},
+    cost::IntoCost,
+    error::ConfigError,
+    failure::FailurePolicy,
+    headers::{HeaderStyle, Writer},
+    key::KeyExtractor,
+    limiter::Limiter,
+    policies::PolicySource,
+    rejection::ProblemJson,
+    route::Route,
+    service::RateLimit,
+};
+
+/// Layer that applies [`RateLimit`]: requests pay before they reach the service.
+///
+/// Clones and layers derived from one another spend from one budget, whatever their other settings, because they share
+/// the [`Limiter`] and count under the same policies and keys. A request that passes two layers pays twice.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Router, routing::{get, post}};
+/// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// # async fn watch() {}
+/// # async fn search() {}
+/// # async fn login() {}
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default());
+///
+/// let app: Router = Router::new()
+///     .route("/watch", get(watch).layer(limit.clone().fail_open()))
+///     .route("/search", get(search).layer(limit.clone().with_cost(10)?.fail_closed()))
+///     .route("/login", post(login).layer(limit.with_policy(Policy::per_minute("login", 5)?).fail_closed()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Naming the type
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+///
+/// fn per_client(limiter: Limiter) -> Result<RateLimitLayer<PeerIp>, tollgate::ConfigError> {
+///     Ok(RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default()))
+/// }
+/// ```
+///
+/// A closure has no name; box the extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`.
+#[must_use]
+pub struct RateLimitLayer<K, R = ProblemJson> {
+    config: Arc<Config<K, R>>,
+}
+
+/// What a request without a key gets.
+///
+/// Only a *missing* key is meant; one that is there but cannot be used is always refused.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// The request is not limited by what the key belongs to.
+    Exempt,
+    /// The request is refused with 400.
+    #[default]
+    Reject,
+    /// All requests without a key share one budget: one of them can use it up for all others.
+    ShareOneBucket,
+}
+
+impl<K> RateLimitLayer<K> {
+    /// Creates a layer that charges each request one unit under `policies`, to the key that `key` finds.
+    ///
+    /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`].
+    pub fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
+        Self { config: Arc::new(Config::new(limiter, Arc::new(policies), key)) }
+    }
+}
+
+impl<K, R> RateLimitLayer<K, R> {
+    /// Sets what a request costs: a number, or a closure over the request.
+    ///
+    /// Set the policies first. A computed cost that is above the limit is refused with 400 when it occurs. Defaults to
+    /// 1.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::CostAboveLimit`] if a fixed cost could never pass, [`ConfigError::NegativeCost`].
+    pub fn with_cost(self, cost: impl IntoCost) -> Result<Self, ConfigError> {
+        let cost = cost.into_cost()?;
+        self.change(|config| config.cost = cost).validate()
+    }
+
+    /// Replaces the policies of the first key; those of [`and`](Self::and) stay.
+    ///
+    /// A fixed cost that was set before and is above the new limit is refused with 400 when it occurs; set the cost
+    /// last to have it checked.
+    pub fn with_policy(self, policies: impl PolicySource) -> Self {
+        self.change(|config| config.subject.policies = Arc::new(policies))
+    }
+
+    /// Adds a second subject: every request is also charged to the key that `key` finds, under `policies`.
+    ///
+    /// All subjects are paid together or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of that name, [`ConfigError::CostAboveLimit`].
+    pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
+        let subject = Subject { extractor: Arc::new(key) as Arc<dyn KeyExtractor>, policies: Arc::new(policies) };
+        self.change(|config| config.others.push(subject)).validate()
+    }
+
+    /// Sets what holds for one route, `"/search"` or `"POST /login"`, in place of the layer's own settings.
+    ///
+    /// Routes are told by axum's `MatchedPath`, so the place of the layer does not matter: write the whole template,
+    /// nesting included (`/api/users/{id}`). Where no router has matched the request, in front of a `Router` or with
+    /// plain hyper, the path itself is compared. Settings for `GET` hold for `HEAD` too unless it has its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the route is not understood or is in the table already, its fixed cost is above the limit, or
+    /// two of its policies share a name.
+    pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
+        let settings = settings.try_into()?;
+        let mut inserted = Ok(());
+        let layer = self.change(|config| inserted = config.routes.insert(route, settings));
+        inserted?;
+        layer.validate()
+    }
+
+    /// Lets requests pass, unlimited, when the store cannot answer: the default, see [`FailurePolicy`].
+    pub fn fail_open(self) -> Self {
+        self.change(|config| config.failure = FailurePolicy::Open)
+    }
+
+    /// Refuses requests with 503 when the store cannot answer, see [`FailurePolicy`].
+    pub fn fail_closed(self) -> Self {
+        self.change(|config| config.failure = FailurePolicy::Closed)
+    }
+
+    /// Sets what a request without a key gets. Defaults to [`MissingKey::Reject`], because a silent exemption would be
+    /// a way around the limit.
+    pub fn on_missing_key(self, missing: MissingKey) -> Self {
+        self.change(|config| config.missing = missing)
+    }
+
+    /// Sets how the limit's state is spelt. Defaults to [`HeaderStyle::Draft11`], the newest revision.
+    pub fn with_headers(self, style: HeaderStyle) -> Self {
+        self.with_header_writer(Writer::new(style))
+    }
+
+    /// Sets how the limit's state is spelt, in detail.
+    pub fn with_header_writer(self, writer: Writer) -> Self {
+        self.change(|config| config.writer = writer)
+    }
+
+    /// Sets how refused requests are answered, see [`Rejection`](crate::Rejection). Defaults to [`ProblemJson`].
+    pub fn with_rejection<T>(self, rejection: T) -> RateLimitLayer<K, T> {
+        RateLimitLayer { config: Arc::new(Arc::unwrap_or_clone(self.config).with_rejection(rejection)) }
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Config<K, R>)) -> Self {
+        change(Arc::make_mut(&mut self.config));
+        self
+    }
+
+    fn validate(self) -> Result<Self, ConfigError> {
+        self.config.validate()?;
+        Ok(self)
+    }
+}
+
+impl<S, K, R> Layer<S> for RateLimitLayer<K, R> {
+    type Service = RateLimit<S, K, R>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.config))
+    }
+}
+
+impl<K, R> Clone for RateLimitLayer<K, R> {
+    fn clone(&self) -> Self {
+        Self { config: Arc::clone(&self.config) }
+    }
+}
+
+impl<K, R> fmt::Debug for RateLimitLayer<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer").field("config", &self.config).finish()
+    }
+}

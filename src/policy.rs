@@ -1,0 +1,338 @@
+//! What a client may do: a limit per window, and how it is counted.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::error::ConfigError;
+
+/// A quota: `limit` units per `window`, counted by an [`Algorithm`].
+///
+/// A policy is cheap to clone. Its name appears in headers, problem documents and Redis keys.
+///
+/// # Changing a policy
+///
+/// Counts live under the policy's name and algorithm. A new `limit` therefore holds at once for what is already
+/// counted: lowered, clients that spent more than the new limit wait until enough has left the window; raised, they
+/// gain the difference. A longer window of the log or the token bucket applies at once, too, and errs on the strict
+/// side for one old window; for the two algorithms with fixed buckets, another window, like another algorithm, starts
+/// a fresh count. Old and new processes may run side by side: each applies its own limit to the shared counts.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Algorithm, Policy};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_client = Policy::per_minute("per-client", 60)?;
+/// let bursts = Policy::per_second("bursts", 100)?.algorithm(Algorithm::TokenBucket).burst(20)?;
+/// let daily = Policy::per_day("daily", 1_000_000)?.resolution(Duration::from_secs(86))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Policy(Arc<Definition>);
+
+#[derive(Clone, PartialEq)]
+struct Definition {
+    name: Box<str>,
+    limit: u32,
+    window: u64,
+    algorithm: Algorithm,
+    resolution: u64,
+    burst: u32,
+    count_rejected: bool,
+}
+
+/// How units are counted.
+///
+/// | algorithm | accuracy | state per key | Retry-After |
+/// | --- | --- | --- | --- |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | exact in every window | one record per request in the window | exact |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | an estimate | two counts | of the estimate |
+/// | [`FixedWindow`](Self::FixedWindow) | lets 2x through at a boundary | one count | the window's end |
+/// | [`TokenBucket`](Self::TokenBucket) | a burst, then a steady rate | one number | exact |
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Remembers every request of the window: never more than `limit` in *any* window, to the microsecond.
+    ///
+    /// The default, because it is the only one whose limit means what it says. [`Policy::resolution`] bounds its
+    /// memory for large limits.
+    #[default]
+    SlidingWindowLog,
+    /// Weighs the count of the previous window by its overlap: `floor(previous * overlap) + current`.
+    ///
+    /// A few dozen bytes whatever the limit. It assumes that the previous window's traffic was even, so a burst may
+    /// be counted a little early or late.
+    SlidingWindowCounter,
+    /// Counts in windows aligned to the clock (the Unix epoch).
+    ///
+    /// The cheapest and the least strict: a full limit just before a boundary and another just after it both pass, so
+    /// up to **twice the limit** fits into one window's length.
+    FixedWindow,
+    /// Refills `limit` units per window, evenly, up to a [burst](Policy::burst) (GCRA).
+    ///
+    /// For shaping traffic to a rate. Within one window up to `burst + limit` units can pass.
+    TokenBucket,
+}
+
+impl Policy {
+    /// The longest window, 366 days: arithmetic on microseconds stays exact in Lua's doubles.
+    pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 86_400);
+
+    /// Creates a policy of `limit` units per `window`.
+    ///
+    /// The window is counted in microseconds, a fraction of one is rounded up.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the name is not usable as a Structured Field String and Token (RFC 9651), the limit is 0, or
+    /// the window is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    pub fn new(name: impl Into<String>, limit: u32, window: Duration) -> Result<Self, ConfigError> {
+        let policy = name.into();
+        if !is_token(&policy) {
+            return Err(ConfigError::InvalidPolicyName { name: policy });
+        }
+        if limit == 0 {
+            return Err(ConfigError::ZeroLimit { policy });
+        }
+        if window < Duration::from_micros(1) {
+            return Err(ConfigError::WindowTooShort { policy, window });
+        }
+        if window > Self::MAX_WINDOW {
+            return Err(ConfigError::WindowTooLong { policy, window });
+        }
+        Ok(Self(Arc::new(Definition {
+            name: policy.into_boxed_str(),
+            limit,
+            window: micros_up(window),
+            algorithm: Algorithm::default(),
+            resolution: 1,
+            burst: limit,
+            count_rejected: false,
+        })))
+    }
+
+    /// Creates a policy of `limit` units per second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_second(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(1))
+    }
+
+    /// Creates a policy of `limit` units per minute.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_minute(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(60))
+    }
+
+    /// Creates a policy of `limit` units per hour.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_hour(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(3_600))
+    }
+
+    /// Creates a policy of `limit` units per 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_day(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(86_400))
+    }
+
+    /// Counts by `algorithm`, with that algorithm's default resolution and burst.
+    ///
+    /// Defaults to [`Algorithm::SlidingWindowLog`], because it is exact.
+    #[must_use]
+    pub fn algorithm(self, algorithm: Algorithm) -> Self {
+        let burst = self.0.limit;
+        self.change(|d| (d.algorithm, d.resolution, d.burst) = (algorithm, 1, burst))
+    }
+
+    /// Bounds the log's memory: stamps are rounded up to `resolution`, so that at most `window / resolution + 2`
+    /// records are kept, whatever the limit.
+    ///
+    /// It still never admits too much; units come back at most one resolution late. Defaults to 1 µs, which is exact.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the algorithm is not the log, or the resolution is below 1 µs or above the window.
+    pub fn resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
+        let policy = self.name().to_owned();
+        if self.0.algorithm != Algorithm::SlidingWindowLog {
+            return Err(ConfigError::ResolutionWithoutLog { policy });
+        }
+        let window = self.window();
+        if resolution < Duration::from_micros(1) || resolution > window {
+            return Err(ConfigError::InvalidResolution { policy, resolution, window });
+        }
+        Ok(self.change(|d| d.resolution = micros_up(resolution)))
+    }
+
+    /// Sets how many units a full token bucket holds.
+    ///
+    /// Defaults to the limit, so that an idle client may spend a whole window's units at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the algorithm is not the token bucket, the burst is 0, or refilling it takes longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    pub fn burst(self, burst: u32) -> Result<Self, ConfigError> {
+        let policy = self.name().to_owned();
+        if self.0.algorithm != Algorithm::TokenBucket {
+            return Err(ConfigError::BurstWithoutTokenBucket { policy });
+        }
+        if burst == 0 {
+            return Err(ConfigError::ZeroBurst { policy });
+        }
+        if u128::from(burst) * self.window().as_micros() / u128::from(self.limit()) > Self::MAX_WINDOW.as_micros() {
+            return Err(ConfigError::BurstTooLarge { policy, burst });
+        }
+        Ok(self.change(|d| d.burst = burst))
+    }
+
+    /// Counts refused requests as well: a client that keeps hammering stays out.
+    ///
+    /// A cost above the limit is never counted, and neither is a peek. The token bucket empties, but owes nothing.
+    /// Defaults to `false`, because a client that waits as told should pass.
+    #[must_use]
+    pub fn count_rejected(self, count_rejected: bool) -> Self {
+        self.change(|d| d.count_rejected = count_rejected)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Units per window.
+    pub fn limit(&self) -> u32 {
+        self.0.limit
+    }
+
+    /// The most that can pass at one instant: the burst of a token bucket, otherwise the limit.
+    pub fn capacity(&self) -> u32 {
+        match self.0.algorithm {
+            Algorithm::TokenBucket => self.0.burst,
+            _ => self.0.limit,
+        }
+    }
+
+    /// The window's length.
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(self.0.window)
+    }
+
+    /// The algorithm.
+    pub fn kind(&self) -> Algorithm {
+        self.0.algorithm
+    }
+
+    /// Whether refused requests are counted.
+    pub fn counts_rejected(&self) -> bool {
+        self.0.count_rejected
+    }
+
+    pub(crate) fn window_us(&self) -> u64 {
+        self.0.window
+    }
+
+    pub(crate) fn resolution_us(&self) -> u64 {
+        self.0.resolution
+    }
+
+    /// What makes counts incompatible: the algorithm and, where buckets are aligned to the window, the window.
+    pub(crate) fn form(&self) -> (Algorithm, u64) {
+        match self.0.algorithm {
+            algorithm @ (Algorithm::FixedWindow | Algorithm::SlidingWindowCounter) => (algorithm, self.0.window),
+            algorithm @ (Algorithm::SlidingWindowLog | Algorithm::TokenBucket) => (algorithm, 0),
+        }
+    }
+
+    pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
+        if cost > self.capacity() {
+            let policy = self.name().to_owned();
+            return Err(ConfigError::CostAboveLimit { policy, cost, limit: self.capacity() });
+        }
+        Ok(())
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Definition)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected } = &*self.0;
+        f.debug_struct("Policy")
+            .field("name", name)
+            .field("limit", limit)
+            .field("window", &Duration::from_micros(*window))
+            .field("algorithm", algorithm)
+            .field("resolution", &Duration::from_micros(*resolution))
+            .field("burst", burst)
+            .field("count_rejected", count_rejected)
+            .finish()
+    }
+}
+
+fn micros_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// A Token (RFC 9651, section 3.3.4) that starts with a letter is also a String without escapes.
+fn is_token(name: &str) -> bool {
+    let tail = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:/".contains(c);
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_policies_are_errors_that_carry_the_value() {
+        for name in ["", "a b", "café", "1st", "say \"hi\"", &"x".repeat(65)] {
+            let error = Policy::per_second(name, 1).unwrap_err();
+            assert_eq!(error, ConfigError::InvalidPolicyName { name: name.into() });
+            assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+        }
+        assert!(matches!(Policy::per_second("p", 0), Err(ConfigError::ZeroLimit { .. })));
+        for window in [Duration::ZERO, Duration::from_nanos(999)] {
+            let error = Policy::new("p", 1, window).unwrap_err();
+            assert!(matches!(error, ConfigError::WindowTooShort { window: w, .. } if w == window));
+        }
+        for window in [Duration::MAX, Policy::MAX_WINDOW + Duration::from_nanos(1)] {
+            let error = Policy::new("p", 1, window).unwrap_err();
+            assert!(matches!(error, ConfigError::WindowTooLong { window: w, .. } if w == window));
+        }
+    }
+
+    #[test]
+    fn resolution_and_burst_belong_to_their_algorithms() {
+        let policy = Policy::per_second("p", 10).unwrap();
+        assert!(matches!(policy.clone().burst(5), Err(ConfigError::BurstWithoutTokenBucket { .. })));
+        for resolution in [Duration::ZERO, Duration::from_millis(1001)] {
+            let error = policy.clone().resolution(resolution).unwrap_err();
+            assert!(matches!(error, ConfigError::InvalidResolution { .. }));
+        }
+        let bucket = policy.algorithm(Algorithm::TokenBucket);
+        assert!(matches!(bucket.clone().burst(0), Err(ConfigError::ZeroBurst { .. })));
+        let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().algorithm(Algorithm::TokenBucket);
+        assert!(matches!(yearly.burst(2), Err(ConfigError::BurstTooLarge { burst: 2, .. })));
+        assert_eq!(bucket.clone().burst(7).unwrap().capacity(), 7);
+        let error = bucket.resolution(Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(error, ConfigError::ResolutionWithoutLog { .. }));
+    }
+}

@@ -1,0 +1,132 @@
+//! What a refused request gets instead of the service's response.
+
+mod problem;
+
+use std::time::Duration;
+
+use http::{Response, StatusCode, request::Parts};
+
+pub use self::problem::ProblemJson;
+use crate::{
+    decision::{Decision, Source},
+    error::ConfigError,
+    key::KeyError,
+};
+
+/// Builds the response to a refused request.
+///
+/// Implemented by [`ProblemJson`], the default, and by closures `Fn(&Parts, &Denial) -> Response<B>`. The layer then
+/// adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::Body;
+/// use http::{Response, request::Parts};
+/// use tollgate::{Denial, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey).with_rejection(
+///     |_: &Parts, denial: &Denial| {
+///         let mut response = Response::new(Body::from("slow down"));
+///         *response.status_mut() = denial.status();
+///         response
+///     },
+/// );
+/// # Ok(())
+/// # }
+/// ```
+pub trait Rejection<B>: Send + Sync + 'static {
+    /// Builds the response.
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B>;
+}
+
+impl<B, F> Rejection<B> for F
+where
+    F: Fn(&Parts, &Denial) -> Response<B> + Send + Sync + 'static,
+{
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
+        self(parts, denial)
+    }
+}
+
+/// Why a request was refused. Also in the extensions of the response.
+#[derive(Clone, Debug)]
+pub struct Denial {
+    reason: Reason,
+    retry_after: Option<Duration>,
+}
+
+/// The reasons for a [`Denial`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The request costs more than can ever pass, so no wait helps.
+    CostAboveLimit {
+        /// The policy's name.
+        policy: String,
+        /// What the request costs.
+        cost: u32,
+        /// The most that can pass at once.
+        limit: u32,
+    },
+    /// The request has no usable key.
+    Key(KeyError),
+    /// The layer's configuration turned out to be wrong for this request.
+    Misconfigured(ConfigError),
+    /// The quota is spent.
+    QuotaExceeded(Decision),
+    /// The store could not answer, and the failure policy is closed.
+    StoreUnavailable,
+}
+
+impl Denial {
+    /// What a client is told when the store is down, in seconds: soon enough to notice its return.
+    const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+    pub(crate) fn new(reason: Reason) -> Self {
+        let retry_after = match &reason {
+            Reason::QuotaExceeded(decision) => decision.retry_after(),
+            Reason::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
+            Reason::CostAboveLimit { .. } | Reason::Key(_) | Reason::Misconfigured(_) => None,
+        };
+        Self { reason, retry_after }
+    }
+
+    pub(crate) fn of(decision: Decision) -> Self {
+        Self::new(match decision.source() {
+            Source::Closed | Source::Open => Reason::StoreUnavailable,
+            Source::Store => Reason::QuotaExceeded(decision),
+        })
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &Reason {
+        &self.reason
+    }
+
+    /// The fitting status: 429 for a spent quota, 503 for a store that is down, 400 for a request that cannot be
+    /// judged, 500 for a layer that cannot judge it.
+    pub fn status(&self) -> StatusCode {
+        match self.reason {
+            Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
+            Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// When the request may be repeated; `None` if no wait helps.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The store's decision, if it made one.
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.reason {
+            Reason::QuotaExceeded(decision) => Some(decision),
+            _ => None,
+        }
+    }
+}

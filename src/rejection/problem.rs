@@ -1,0 +1,106 @@
+//! Problem documents, RFC 9457.
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, Response, StatusCode,
+    header::CONTENT_TYPE,
+    request::Parts,
+};
+
+use super::{Denial, Reason, Rejection};
+use crate::key::KeyError;
+
+/// Answers refused requests with `application/problem+json` (RFC 9457): the default.
+///
+/// A spent quota has the type `quota-exceeded` of draft-ietf-httpapi-ratelimit-headers-11 with the names of the
+/// violated policies; everything else is `about:blank`. Keys, addresses and store errors never appear. Works with any
+/// body that can be made of [`Bytes`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProblemJson {
+    quota_status: Option<StatusCode>,
+}
+
+impl ProblemJson {
+    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
+    #[must_use]
+    pub fn with_quota_status(self, status: StatusCode) -> Self {
+        Self { quota_status: Some(status) }
+    }
+}
+
+const QUOTA_EXCEEDED: (&str, &str) = (
+    "https://iana.org/assignments/http-problem-types#quota-exceeded",
+    "Request cannot be satisfied as assigned quota has been exceeded",
+);
+
+impl<B: From<Bytes>> Rejection<B> for ProblemJson {
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
+        let (mut status, mut violated, mut detail) = (denial.status(), Vec::new(), None);
+        match denial.reason() {
+            Reason::QuotaExceeded(decision) => {
+                status = self.quota_status.unwrap_or(status);
+                violated = decision.violated().map(|policy| policy.policy.name()).collect();
+            }
+            Reason::CostAboveLimit { policy, cost, limit } => {
+                detail = Some(format!(
+                    "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
+                     it can never pass."
+                ));
+            }
+            // Not the client's doing and without a secret: whoever sets up the server has to see it.
+            Reason::Key(error @ KeyError::NoPeerAddress) => detail = Some(error.to_string()),
+            Reason::Misconfigured(error) => detail = Some(error.to_string()),
+            Reason::Key(_) | Reason::StoreUnavailable => {}
+        }
+        let (type_uri, title) = match denial.reason() {
+            Reason::QuotaExceeded(_) => QUOTA_EXCEEDED,
+            _ => ("about:blank", status.canonical_reason().unwrap_or("Error")),
+        };
+        // A response to HEAD has the same fields and no content.
+        let body = if parts.method == Method::HEAD {
+            Bytes::new()
+        } else {
+            document(type_uri, title, status, detail.as_deref(), &violated).into()
+        };
+        let mut response = Response::new(B::from(body));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+}
+
+fn document(type_uri: &str, title: &str, status: StatusCode, detail: Option<&str>, violated: &[&str]) -> String {
+    let mut json = String::with_capacity(224);
+    for (name, value) in [("{\"type\":", type_uri), (",\"title\":", title)] {
+        json.push_str(name);
+        push_string(&mut json, value);
+    }
+    json.push_str(",\"status\":");
+    json.push_str(status.as_str());
+    if let Some(detail) = detail {
+        json.push_str(",\"detail\":");
+        push_string(&mut json, detail);
+    }
+    if !violated.is_empty() {
+        json.push_str(",\"violated-policies\":");
+        for (index, policy) in violated.iter().enumerate() {
+            json.push(if index == 0 { '[' } else { ',' });
+            push_string(&mut json, policy);
+        }
+        json.push(']');
+    }
+    json.push('}');
+    json
+}
+
+/// Our own texts and policy names: printable, so that two signs are to be escaped.
+fn push_string(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        if matches!(character, '"' | '\\') {
+            json.push('\\');
+        }
+        json.push(character);
+    }
+    json.push('"');
+}

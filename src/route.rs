@@ -1,0 +1,180 @@
+//! What holds for one route: cost, failure policy, policies, or nothing at all.
+
+use std::collections::HashMap;
+
+use http::{Method, request::Parts};
+
+use crate::{
+    cost::{Cost, IntoCost},
+    error::ConfigError,
+    failure::FailurePolicy,
+    policy::Policy,
+};
+
+/// Settings of one route in [`RateLimitLayer::route`](crate::RateLimitLayer::route).
+///
+/// What is not set is the layer's.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Policy, Route};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let search = Route::cost(10).fail_closed();
+/// let login = Route::policy(Policy::per_minute("login", 5)?).fail_closed();
+/// let health = Route::exempt();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "pass it to `RateLimitLayer::route`"]
+pub struct Route {
+    cost: Option<Result<Cost, ConfigError>>,
+    failure: Option<FailurePolicy>,
+    policies: Option<Vec<Policy>>,
+    exempt: bool,
+}
+
+impl Route {
+    const INHERIT: Self = Self { cost: None, failure: None, policies: None, exempt: false };
+
+    /// Requests to this route cost so much.
+    pub fn cost(cost: impl IntoCost) -> Self {
+        Self::INHERIT.with_cost(cost)
+    }
+
+    /// Requests to this route are counted under a policy of their own, instead of the layer's.
+    pub fn policy(policy: Policy) -> Self {
+        Self::INHERIT.with_policies([policy])
+    }
+
+    /// Requests to this route are not limited.
+    pub fn exempt() -> Self {
+        Self { exempt: true, ..Self::INHERIT }
+    }
+
+    /// Requests to this route pass when the store cannot answer.
+    pub fn open() -> Self {
+        Self::INHERIT.fail_open()
+    }
+
+    /// Requests to this route are refused when the store cannot answer.
+    pub fn closed() -> Self {
+        Self::INHERIT.fail_closed()
+    }
+
+    /// Sets the cost.
+    pub fn with_cost(self, cost: impl IntoCost) -> Self {
+        Self { cost: Some(cost.into_cost()), ..self }
+    }
+
+    /// Sets the policies.
+    pub fn with_policies(self, policies: impl IntoIterator<Item = Policy>) -> Self {
+        Self { policies: Some(policies.into_iter().collect()), ..self }
+    }
+
+    /// Lets requests pass when the store cannot answer.
+    pub fn fail_open(self) -> Self {
+        Self { failure: Some(FailurePolicy::Open), ..self }
+    }
+
+    /// Refuses requests when the store cannot answer.
+    pub fn fail_closed(self) -> Self {
+        Self { failure: Some(FailurePolicy::Closed), ..self }
+    }
+}
+
+/// A [`Route`] whose settings have been checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) cost: Option<Cost>,
+    pub(crate) failure: Option<FailurePolicy>,
+    pub(crate) policies: Option<Vec<Policy>>,
+    pub(crate) exempt: bool,
+}
+
+impl TryFrom<Route> for Settings {
+    type Error = ConfigError;
+
+    fn try_from(route: Route) -> Result<Self, ConfigError> {
+        let Route { cost, failure, policies, exempt } = route;
+        if policies.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ConfigError::NoPolicy);
+        }
+        Ok(Self { cost: cost.transpose()?, failure, policies, exempt })
+    }
+}
+
+/// The table of routes: by path, and by method and path.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Routes {
+    by_path: HashMap<String, Methods>,
+}
+
+/// A route's settings for any method, and for particular ones.
+#[derive(Clone, Debug, Default)]
+struct Methods {
+    any: Option<Settings>,
+    by_method: Vec<(Method, Settings)>,
+}
+
+impl Routes {
+    pub(crate) fn insert(&mut self, route: &str, settings: Settings) -> Result<(), ConfigError> {
+        let invalid = || ConfigError::InvalidRoute { route: route.to_owned() };
+        let (method, path) = match route.split_once(' ') {
+            Some((method, path)) => (Some(method.parse::<Method>().map_err(|_| invalid())?), path),
+            None => (None, route),
+        };
+        if !path.starts_with('/') || path.contains(char::is_whitespace) {
+            return Err(invalid());
+        }
+        let methods = self.by_path.entry(path.to_owned()).or_default();
+        let taken = match &method {
+            Some(method) => methods.by_method.iter().any(|(other, _)| other == method),
+            None => methods.any.is_some(),
+        };
+        if taken {
+            return Err(ConfigError::DuplicateRoute { route: route.to_owned() });
+        }
+        match method {
+            Some(method) => methods.by_method.push((method, settings)),
+            None => methods.any = Some(settings),
+        }
+        Ok(())
+    }
+
+    /// The settings of every route.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Settings> {
+        let methods = self.by_path.values();
+        methods.flat_map(|methods| methods.by_method.iter().map(|(_, settings)| settings).chain(&methods.any))
+    }
+
+    /// The request's settings; those with its method come before those without.
+    pub(crate) fn resolve(&self, parts: &Parts) -> Option<&Settings> {
+        if self.by_path.is_empty() {
+            return None;
+        }
+        // Where no router has matched, a plain path can still be told.
+        let path = matched_path(parts).unwrap_or_else(|| parts.uri.path());
+        let methods = self.by_path.get(path)?;
+        let of = |method: &Method| methods.by_method.iter().find(|(other, _)| other == method);
+        // Handlers of GET answer HEAD as well, so it must not be a way around the settings of GET.
+        let by_method = of(&parts.method).or_else(|| (parts.method == Method::HEAD).then(|| of(&Method::GET))?);
+        by_method.map(|(_, settings)| settings).or(methods.any.as_ref())
+    }
+}
+
+/// The route's template, `/users/{id}`, if a router has matched one.
+#[cfg(feature = "axum")]
+pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
+    let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
+    // Not a route of the user's: newer versions of axum route their fallback through it.
+    (!path.contains("__private__")).then_some(path)
+}
+
+/// Without a router that says so, no route is matched.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
+    None
+}

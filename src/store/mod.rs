@@ -1,0 +1,91 @@
+//! Where counts live.
+//!
+//! [`MemoryStore`](crate::MemoryStore) keeps them in the process, `RedisStore` on a Redis that every instance
+//! shares. Both give the same decisions for the same trace. Your own implements [`Store`].
+
+mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+use std::{fmt, future::Future, pin::Pin, time::Duration};
+
+use smallvec::SmallVec;
+
+pub use self::memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisStore, RedisStoreBuilder};
+use crate::{check::Check, error::Error, key::Key, policy::Policy};
+
+/// Keeps counts and judges checks against them.
+///
+/// A store must judge a check **atomically**: all of its charges fit and are paid, or none is. It reports, it never
+/// rejects by error; an [`Error`] means that there is no verdict.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Judges `check` and, if all of it fits, charges it.
+    ///
+    /// The answer owns what it needs. A pending one does nothing before it is polled, and must not send the check
+    /// again when its fate is unknown.
+    fn check(&self, check: &Check) -> Answer<Verdict>;
+
+    /// Forgets what `key` has spent under `policy`.
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()>;
+
+    /// How long the limiter waits for a pending answer.
+    ///
+    /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
+    fn deadline(&self) -> Duration {
+        DEFAULT_DEADLINE
+    }
+}
+
+pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
+
+/// What a [`Store`] returns: the result itself, or a future of it.
+pub enum Answer<T> {
+    /// The result, known without waiting.
+    Ready(Result<T, Error>),
+    /// The result, to be waited for.
+    Pending(Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>),
+}
+
+impl<T> Answer<T> {
+    /// Wraps a future.
+    pub fn pending(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+        Self::Pending(Box::pin(future))
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            Self::Pending(_) => f.write_str("Pending"),
+        }
+    }
+}
+
+/// A store's judgement of a check.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Whether the check passed and was charged.
+    pub allowed: bool,
+    /// The store's time at which it judged, in microseconds since the Unix epoch.
+    pub time_us: u64,
+    /// One outcome per charge, in the check's order.
+    pub outcomes: SmallVec<[Outcome; 2]>,
+}
+
+/// A store's report on one charge. All waits are microseconds from [`Verdict::time_us`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Outcome {
+    /// Whether this charge fit.
+    pub fits: bool,
+    /// The largest cost that would pass now, after this check.
+    pub available: u32,
+    /// Until the same cost fits; `None` if it fits or never can.
+    pub retry_after_us: Option<u64>,
+    /// Until more becomes available; 0 if nothing is spent.
+    pub next_us: u64,
+    /// Until all of it is available again.
+    pub reset_us: u64,
+}

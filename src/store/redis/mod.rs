@@ -1,0 +1,236 @@
+//! The shared store: one budget for every instance of a service.
+
+mod error;
+mod key;
+mod pool;
+mod protocol;
+mod script;
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bb8_redis::{RedisConnectionManager, bb8};
+use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
+
+use self::{
+    pool::{Connection, Manager, Pool},
+    script::Loader,
+};
+use super::{Answer, DEFAULT_DEADLINE, Store, Verdict};
+use crate::{
+    check::Check,
+    clock::Clock,
+    error::{ConfigError, Error},
+    key::Key,
+    policy::Policy,
+};
+
+/// Counts on a Redis that every instance of a service shares.
+///
+/// A check is one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its own
+/// clock. Connections are made when the first check comes and made again when they break, so a service starts and
+/// runs on while Redis does not.
+///
+/// # Failures
+///
+/// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does. One whose fate is unknown
+/// (sent, but not answered) is **never sent again**: it may have been charged once, never twice.
+///
+/// # Redis
+///
+/// Redis 6.2 or newer. Every key gets a TTL in the script that writes it. Keys are `{prefix}{{subject}}:…` with the
+/// subject as hash tag. An eviction policy that drops them resets the limits concerned; give the limiter an instance
+/// with `noeviction`.
+///
+/// # Examples
+///
+/// ```no_run
+/// use tollgate::{Limiter, RedisStore};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379")?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tollgate::RedisStore;
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let store = RedisStore::builder()
+///     .prefix("shop:limits:")
+///     .deadline(Duration::from_millis(20))
+///     .connect("redis://:secret@10.0.0.5:6379/2")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pool: Pool,
+    loader: Loader,
+    prefix: Box<str>,
+    deadline: Duration,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl RedisStore {
+    /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`.
+    ///
+    /// Lazy: nothing is dialled before the first check, and no runtime is needed yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidRedisUrl`]; never because Redis is down.
+    pub fn connect(url: &str) -> Result<Self, ConfigError> {
+        Self::builder().connect(url)
+    }
+
+    /// Starts a store that is not the default one.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::default()
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { pool, loader: _, prefix, deadline, clock } = &*self.shared;
+        f.debug_struct("RedisStore")
+            .field("pool", pool)
+            .field("prefix", prefix)
+            .field("deadline", deadline)
+            .field("clock", clock)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for RedisStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let mut call = script::evalsha();
+        let now_us = self.shared.clock.as_ref().map(|clock| clock.now_us());
+        protocol::write(&mut call, &self.shared.prefix, now_us, &[check]);
+        let (shared, check) = (Arc::clone(&self.shared), check.clone());
+        Answer::pending(async move {
+            let mut connection = shared.pool.get().await?;
+            let reply = shared.loader.run(&mut connection.inner, &call).await;
+            let reply = reply.map_err(|error| failed(&connection, &error))?;
+            protocol::read(reply, &[&check])?.swap_remove(0)
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+        let shared = Arc::clone(&self.shared);
+        let key = key::encode(&shared.prefix, key, policy);
+        Answer::pending(async move {
+            let mut connection = shared.pool.get().await?;
+            let result = redis::cmd("DEL").arg(key).query_async(&mut connection.inner).await;
+            result.map_err(|error| failed(&connection, &error))
+        })
+    }
+
+    fn deadline(&self) -> Duration {
+        self.shared.deadline
+    }
+}
+
+fn failed(connection: &Connection, error: &redis::RedisError) -> Error {
+    if error::breaks_connection(error) {
+        connection.mark_broken();
+    }
+    error::convert(error)
+}
+
+/// Builds a [`RedisStore`].
+#[derive(Clone, Debug)]
+#[must_use = "finish with `connect` or `from_pool`"]
+pub struct RedisStoreBuilder {
+    prefix: String,
+    deadline: Duration,
+    pool_size: u32,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for RedisStoreBuilder {
+    fn default() -> Self {
+        Self { prefix: "tollgate:".to_owned(), deadline: DEFAULT_DEADLINE, pool_size: 2, clock: None }
+    }
+}
+
+impl RedisStoreBuilder {
+    /// Sets what every key begins with. Defaults to `tollgate:`.
+    ///
+    /// Services with the same prefix, policy names and keys share their budgets.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// Sets how long a check may take in all. Defaults to 50 ms: above the slowest healthy answers, below what a
+    /// person notices.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets the number of connections. Defaults to 2, so that one lost packet does not hold up every check; more
+    /// rarely help, for each carries any number of checks at once.
+    pub fn pool_size(self, connections: u32) -> Self {
+        Self { pool_size: connections, ..self }
+    }
+
+    /// Takes the time from `clock` instead of the Redis server, for servers that forbid `TIME` in scripts and for
+    /// tests. All instances need clocks that agree: a skew admits what was sent during the skew once more.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// Finishes with a pool of our own on the Redis at `url`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the URL cannot be read, or the prefix, deadline or pool size is unusable.
+    pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
+        if self.pool_size == 0 {
+            return Err(ConfigError::ZeroPoolSize);
+        }
+        // The address part of the client's message never holds credentials, but the URL may.
+        let invalid = |error: redis::RedisError| ConfigError::InvalidRedisUrl { reason: error.category().to_owned() };
+        let info = url.into_connection_info().map_err(invalid)?;
+        // Nagle's algorithm would hold a small request back until the answer to the one before it has come.
+        let settings = TcpSettings::default().set_nodelay(true);
+        let client = Client::open(info.set_tcp_settings(settings)).map_err(invalid)?;
+        let manager = Manager::new(client, self.deadline);
+        let size = self.pool_size;
+        self.build(Pool::Own { manager, size, pool: OnceLock::new() })
+    }
+
+    /// Finishes with a bb8-redis pool that the service has already; the pool size set here is not used.
+    ///
+    /// The pool's own habits remain: by default it sends a PING before every check, doubling its round trips, and with
+    /// `test_on_check_out(false)` it keeps handing out a connection that broke until its lifetime ends. Its connections
+    /// have no TCP_NODELAY unless their `ConnectionInfo` says so. The deadline holds in any case.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the prefix or deadline is unusable.
+    pub fn from_pool(self, pool: bb8::Pool<RedisConnectionManager>) -> Result<RedisStore, ConfigError> {
+        self.build(Pool::Theirs(pool))
+    }
+
+    fn build(self, pool: Pool) -> Result<RedisStore, ConfigError> {
+        let Self { prefix, deadline, pool_size: _, clock } = self;
+        if deadline.is_zero() {
+            return Err(ConfigError::InvalidDeadline);
+        }
+        if prefix.contains(['{', '}']) {
+            return Err(ConfigError::InvalidPrefix { prefix });
+        }
+        let shared = Shared { pool, loader: Loader::default(), prefix: prefix.into(), deadline, clock };
+        Ok(RedisStore { shared: Arc::new(shared) })
+    }
+}

@@ -1,0 +1,88 @@
+//! The one script and how it is called: EVALSHA, and EVAL where the server does not have it.
+
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
+
+/// Assembled when the crate is compiled: one text, one SHA-1.
+const CODE: &str = concat!(
+    include_str!("../../../lua/number.lua"),
+    include_str!("../../../lua/sliding_window_log.lua"),
+    include_str!("../../../lua/sliding_window_counter.lua"),
+    include_str!("../../../lua/fixed_window.lua"),
+    include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/check.lua"),
+);
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(CODE));
+
+/// The start of a call; keys and arguments follow.
+pub(super) fn evalsha() -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(SCRIPT.get_hash());
+    command
+}
+
+/// Makes sure that a process loads the script once, however many checks find it missing at the same time.
+#[derive(Debug, Default)]
+pub(super) struct Loader {
+    loading: AtomicBool,
+}
+
+impl Loader {
+    /// Runs a call that [`evalsha`] started. A script that is missing has not run, so EVAL may follow in the same
+    /// check: two round trips, and no race with the next SCRIPT FLUSH.
+    pub(super) async fn run(&self, connection: &mut MultiplexedConnection, call: &Cmd) -> RedisResult<Value> {
+        match call.query_async(connection).await {
+            Err(error) if is_missing(&error) => {
+                let eval = with_body(call);
+                match self.begin() {
+                    Some(_guard) => eval_and_load(connection, eval).await,
+                    None => eval.query_async(connection).await,
+                }
+            }
+            result => result,
+        }
+    }
+
+    /// Becomes the one that loads, unless another does already.
+    fn begin(&self) -> Option<Loading<'_>> {
+        (!self.loading.swap(true, Ordering::AcqRel)).then_some(Loading(self))
+    }
+}
+
+/// Lets go also when the check is cancelled, so that the next one can load.
+struct Loading<'a>(&'a Loader);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.loading.store(false, Ordering::Release);
+    }
+}
+
+/// EVAL alone would do on most servers, but Redis 7.4 evicts scripts that were never loaded. Loading is not needed
+/// for the verdict, so its error (no permission for SCRIPT, say) is none of ours.
+async fn eval_and_load(connection: &mut MultiplexedConnection, eval: Cmd) -> RedisResult<Value> {
+    let mut pipeline = redis::pipe();
+    pipeline.add_command(eval).cmd("SCRIPT").arg("LOAD").arg(CODE).ignore_errors();
+    let results: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
+    results.into_iter().next().unwrap_or(Ok(Value::Nil))
+}
+
+fn with_body(call: &Cmd) -> Cmd {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(CODE);
+    for argument in call.args_iter().skip(2) {
+        if let Arg::Simple(argument) = argument {
+            eval.arg(argument);
+        }
+    }
+    eval
+}
+
+fn is_missing(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
