@@ -46,7 +46,7 @@ pub use self::{
     rejection::{Denial, ProblemJson, Reason, Rejection},
     route::Route,
     service::RateLimit,
-    store::{MemoryStore, Store},
+    store::{Answer, MemoryStore, Outcome, Store, Verdict},
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;

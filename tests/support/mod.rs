@@ -1,0 +1,61 @@
+//! What several test areas need.
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub mod redis_server;
+
+use std::time::Duration;
+
+use tollgate::{Answer, Check, Error, ErrorKind, Key, Policy, Store, Verdict};
+
+/// A store that is always down.
+#[derive(Debug)]
+pub struct Down;
+
+impl Store for Down {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "SECRET-STORE-TEXT")))
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
+        Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "SECRET-STORE-TEXT")))
+    }
+}
+
+/// A store that takes checks and never answers.
+#[derive(Debug)]
+pub struct Silent;
+
+impl Store for Silent {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        Answer::pending(std::future::pending())
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
+        Answer::pending(std::future::pending())
+    }
+}
+
+/// Another store, made to answer later: the way a networked store does.
+#[derive(Debug)]
+pub struct Later<S>(pub S);
+
+impl<S: Store + Clone> Store for Later<S> {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (store, check) = (self.0.clone(), check.clone());
+        Answer::pending(async move {
+            tokio::task::yield_now().await;
+            match store.check(&check) {
+                Answer::Ready(result) => result,
+                Answer::Pending(result) => result.await,
+            }
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+        self.0.reset(key, policy)
+    }
+
+    fn deadline(&self) -> Duration {
+        self.0.deadline()
+    }
+}
