@@ -1,5 +1,5 @@
 //! What several test areas need.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
 pub mod redis_server;
 

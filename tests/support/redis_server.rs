@@ -98,6 +98,7 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap()
 }
