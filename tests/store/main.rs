@@ -1,16 +1,106 @@
 //! One suite for every store.
 #![allow(clippy::unwrap_used)]
 
+mod changes;
+mod input;
+mod laws;
+mod memory;
+mod trace;
 #[path = "../support/mod.rs"]
 mod support;
 
-use support::redis_server::RedisServer;
+use std::time::Duration;
 
-#[tokio::test]
-async fn redis_answers() {
-    let server = RedisServer::start();
-    let limiter = tollgate::Limiter::new(tollgate::RedisStore::connect(&server.url()).unwrap());
-    let policy = tollgate::Policy::per_second("p", 1).unwrap();
-    assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
-    assert!(server.command("DBSIZE").starts_with(":1"));
+use bb8_redis::{RedisConnectionManager, bb8};
+use support::redis_server::RedisServer;
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, bb8_redis};
+
+pub(crate) const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindowCounter,
+    Algorithm::SlidingWindowLog,
+    Algorithm::TokenBucket,
+];
+
+/// A store to test, and the clock that it goes by.
+pub(crate) struct Bench {
+    pub(crate) limiter: Limiter,
+    pub(crate) clock: ManualClock,
+    pub(crate) server: Option<RedisServer>,
+}
+
+impl Bench {
+    pub(crate) fn memory() -> Self {
+        let clock = ManualClock::default();
+        let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+        Self { limiter, clock, server: None }
+    }
+
+    pub(crate) fn redis() -> Self {
+        let (clock, server) = (ManualClock::default(), RedisServer::start());
+        let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+        let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+        Self { limiter, clock, server: Some(server) }
+    }
+
+    pub(crate) fn users_pool() -> Self {
+        let (clock, server) = (ManualClock::default(), RedisServer::start());
+        let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+        let pool = bb8::Pool::builder().build_unchecked(RedisConnectionManager::new(server.url()).unwrap());
+        let limiter = Limiter::new(builder.from_pool(pool).unwrap());
+        Self { limiter, clock, server: Some(server) }
+    }
+
+    pub(crate) async fn check(&self, key: &str, policy: &Policy, cost: u32) -> Decision {
+        self.limiter.check(key, policy, cost).await.unwrap()
+    }
+
+    pub(crate) async fn peek(&self, key: &str, policy: &Policy) -> Decision {
+        self.limiter.peek(key, policy).await.unwrap()
+    }
+}
+
+/// Mounts every test of the suite on every store.
+macro_rules! suite {
+    ($($module:ident: $($test:ident),+;)+) => {
+        suite!(@on memory: $($module: $($test),+;)+);
+        suite!(@on redis: $($module: $($test),+;)+);
+        suite!(@on users_pool: $($module: $($test),+;)+);
+    };
+    (@on $store:ident: $($module:ident: $($test:ident),+;)+) => {
+        mod $store {
+            $($(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$module::$test(crate::Bench::$store()).await;
+                }
+            )+)+
+        }
+    };
+}
+
+mod suite {
+    suite! {
+        laws: law_1_the_log_never_admits_more_than_the_limit_in_any_window,
+            law_2_a_denied_cost_did_not_fit,
+            law_3_a_denied_check_changes_no_count,
+            law_3_a_check_of_several_keys_is_paid_whole_or_not_at_all,
+            law_4_available_passes_and_one_more_does_not,
+            law_5_the_same_cost_passes_at_retry_after_and_not_a_microsecond_earlier,
+            law_11_clones_spend_from_one_budget;
+        changes: a_new_limit_holds_at_once_for_what_is_counted,
+            old_and_new_limits_side_by_side_share_the_count,
+            a_longer_window_is_strict_and_a_shorter_one_frees,
+            another_algorithm_starts_a_fresh_count,
+            alternating_windows_do_not_reset_fixed_buckets;
+        input: cost_0_is_a_peek,
+            a_cost_above_the_limit_never_fits_and_has_no_retry_after,
+            hostile_keys_are_keys_like_any_other,
+            several_charges_for_one_key_and_policy_add_up,
+            reset_forgets_one_key_under_one_policy,
+            a_full_window_at_every_limit_is_admitted_to_the_unit,
+            rejected_requests_count_if_the_policy_says_so,
+            five_thousand_a_second_and_sub_microsecond_rates_hold,
+            an_idle_bucket_admits_its_burst_exactly;
+    }
 }

@@ -1,0 +1,117 @@
+//! Law 12: random traces through Rust and Lua, compared in every field.
+
+use std::{cell::Cell, time::Duration};
+
+use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
+use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+
+use crate::support::redis_server::RedisServer;
+
+#[derive(Clone, Debug)]
+struct Step {
+    /// Microseconds; the clock may run backwards.
+    advance: i64,
+    charges: Vec<(usize, u32)>,
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let algorithm = select(vec![
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+        Algorithm::TokenBucket,
+    ]);
+    let limit = prop_oneof![4 => 1..=8_u32, 2 => 1..=200_u32, 1 => 1..=u32::MAX];
+    let window = prop_oneof![
+        Just(1),
+        1..=50_u64,
+        Just(10_000),
+        Just(60_000_000),
+        Just(86_400_000_000),
+        1..=31_622_400_000_000_u64
+    ];
+    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>()).prop_map(
+        |(algorithm, limit, window, resolution, burst, count_rejected)| {
+            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().algorithm(algorithm);
+            let policy = match algorithm {
+                // From exact to a single bucket.
+                Algorithm::SlidingWindowLog if resolution > 200 => {
+                    let resolution = (window / (resolution - 200)).max(1);
+                    policy.resolution(Duration::from_micros(resolution)).unwrap()
+                }
+                Algorithm::TokenBucket if burst <= 200 => policy.clone().burst(burst).unwrap_or(policy),
+                _ => policy,
+            };
+            policy.count_rejected(count_rejected)
+        },
+    )
+}
+
+/// Steps of the size that matters for the window: ties, a few microseconds, parts of it, several of it, and back.
+fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
+    let window = policies.iter().map(|policy| policy.window().as_micros() as i64).min().unwrap();
+    let limit = policies.iter().map(Policy::capacity).min().unwrap();
+    let count = policies.len();
+    let advance = prop_oneof![
+        3 => Just(0),
+        2 => 0..=3_i64,
+        4 => 0..=window / 3 + 1,
+        2 => 0..=window * 3,
+        1 => -window..=0_i64,
+    ];
+    let cost = prop_oneof![6 => 0..=limit.min(4), 3 => 0..=limit, 1 => any::<u32>()];
+    let charges = prop_oneof![
+        4 => (0..count, cost.clone()).prop_map(|charge| vec![charge]),
+        1 => vec(cost, count).prop_map(|costs| costs.into_iter().enumerate().collect()),
+    ];
+    vec((advance, charges).prop_map(|(advance, charges)| Step { advance, charges }), 1..60)
+}
+
+#[test]
+fn law_12_memory_and_redis_agree_on_every_field() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let memory = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+    let redis = Limiter::new(redis.connect(&server.url()).unwrap());
+    let case = Cell::new(0_u32);
+
+    let traces = vec(policy(), 1..=3).prop_flat_map(|policies| {
+        let steps = steps(&policies);
+        (Just(policies), steps)
+    });
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config)
+        .run(&traces, |(policies, steps)| {
+            // Keys of their own, also when a failing case is made smaller.
+            case.set(case.get() + 1);
+            let key = |index: usize| format!("{}:{index}", case.get());
+            clock.set_us(1_767_225_600_000_000);
+            for step in &steps {
+                clock.set_us(1_767_225_600_000_000.max(now(&clock).saturating_add_signed(step.advance)));
+                let mut check: Option<Check> = None;
+                for &(index, cost) in &step.charges {
+                    check = Some(match check {
+                        None => Check::new(key(index), &policies[index], cost),
+                        Some(check) => check.and(key(index), &policies[index], cost).unwrap(),
+                    });
+                }
+                let check = check.unwrap();
+                let (memory, redis) = runtime.block_on(async {
+                    (memory.decide(check.clone()).await.unwrap(), redis.decide(check).await.unwrap())
+                });
+                prop_assert_eq!(fields(&memory), fields(&redis));
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn now(clock: &ManualClock) -> u64 {
+    tollgate::Clock::now_us(clock)
+}
+
+fn fields(decision: &Decision) -> String {
+    format!("{decision:#?}")
+}

@@ -1,0 +1,82 @@
+//! What only the memory store promises.
+
+use std::time::Duration;
+
+use tollgate::{ConfigError, Limiter, ManualClock, MemoryStore, Policy, RedisStore, redis};
+
+use crate::{ALGORITHMS, support::redis_server::RedisServer};
+
+#[tokio::test]
+async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_capacity(1_000).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(store.clone());
+    let policy = Policy::per_minute("p", 10).unwrap();
+    for n in 0..10_000_u64 {
+        limiter.check(n, &policy, 1).await.unwrap();
+    }
+    assert!(store.len() <= 1_024, "{}", store.len());
+    // All of these become idle; what comes later takes their places, and nothing that is live is lost.
+    clock.advance(Duration::from_secs(60));
+    for n in 0..300_u64 {
+        limiter.check(format!("late {n}"), &policy, 1).await.unwrap();
+    }
+    for n in 0..300_u64 {
+        assert_eq!(limiter.peek(format!("late {n}"), &policy).await.unwrap().available(), Some(9), "{n}");
+    }
+    // Idle keys go even though there is room.
+    assert!(store.len() < 900, "{}", store.len());
+    assert_eq!(MemoryStore::with_capacity(0).unwrap_err(), ConfigError::ZeroCapacity);
+}
+
+#[tokio::test]
+async fn law_6_peeks_and_denials_leave_no_key_behind() {
+    let store = MemoryStore::new();
+    let limiter = Limiter::new(store.clone());
+    for algorithm in ALGORITHMS {
+        let policy = Policy::per_minute("p", 10).unwrap().algorithm(algorithm);
+        limiter.peek("k", &policy).await.unwrap();
+        limiter.check("k", &policy, 11).await.unwrap();
+    }
+    assert!(store.is_empty());
+}
+
+#[test]
+fn stores_are_made_without_a_runtime() {
+    let _ = (MemoryStore::new(), RedisStore::connect("redis://127.0.0.1:1").unwrap());
+}
+
+#[tokio::test]
+async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let changes = || {
+        let info = server.command("INFO persistence");
+        let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:")).unwrap().to_owned();
+        line.trim().parse::<u64>().unwrap()
+    };
+    for algorithm in ALGORITHMS {
+        for window in [Duration::from_millis(1), Duration::from_secs(60), Policy::MAX_WINDOW] {
+            let policy = Policy::new("p", 5, window).unwrap().algorithm(algorithm);
+            let key = format!("{algorithm:?} {window:?}");
+            for cost in [1, 2] {
+                limiter.check(&key, &policy, cost).await.unwrap();
+            }
+            let policy = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().algorithm(algorithm);
+            limiter.check("denied", &policy, 1).await.unwrap();
+            let before = changes();
+            for _ in 0..5 {
+                assert!(!limiter.check("denied", &policy, 1).await.unwrap().is_allowed());
+            }
+            assert_eq!(changes(), before, "{algorithm:?}");
+        }
+    }
+    let mut connection = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    assert!(keys.len() >= 12, "{keys:?}");
+    for key in keys {
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).unwrap();
+        assert!(ttl > 0, "{key}: {ttl}");
+        assert!(ttl <= 2 * 366 * 86_400_000 + 1_000, "{key}: {ttl}");
+    }
+}

@@ -1,0 +1,86 @@
+//! algorithms.json: traces of one key under one policy, on both stores.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+
+use crate::{Outcome, expect, id, support::redis_server::RedisServer, unknown};
+
+pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
+    let server = RedisServer::start();
+    let clock = ManualClock::default();
+    let memory = MemoryStore::new().with_clock(clock.clone());
+    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+    let redis = redis.connect(&server.url()).unwrap();
+    let stores = [("memory", Limiter::new(memory)), ("redis", Limiter::new(redis))];
+
+    let mut results = Vec::new();
+    for case in file["algorithms"].as_array().unwrap() {
+        results.push((id(case), run_case(case, &clock, &stores).await));
+    }
+    results
+}
+
+async fn run_case(case: &Value, clock: &ManualClock, stores: &[(&str, Limiter)]) -> Outcome {
+    let known = ["id", "title", "algorithm", "limit", "window_us", "steps", "count_rejected", "resolution_us", "burst"];
+    if let Some(skipped) = unknown(case, &known) {
+        return skipped;
+    }
+    let policy = match policy(case) {
+        Ok(policy) => policy,
+        Err(outcome) => return outcome,
+    };
+    for (name, limiter) in stores {
+        for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+            if let Err(why) = run_step(case, step, clock, limiter, &policy).await {
+                return Outcome::Failed(format!("on {name}, step {index}: {why}"));
+            }
+        }
+    }
+    Outcome::Passed
+}
+
+fn policy(case: &Value) -> Result<Policy, Outcome> {
+    let algorithm = match case["algorithm"].as_str().unwrap() {
+        "fixed_window" => Algorithm::FixedWindow,
+        "sliding_window_counter" => Algorithm::SlidingWindowCounter,
+        "sliding_window_log" => Algorithm::SlidingWindowLog,
+        "token_bucket" | "gcra" => Algorithm::TokenBucket,
+        other => return Err(Outcome::Skipped(format!("algorithm `{other}` is not there yet"))),
+    };
+    let number = |name: &str| case[name].as_u64();
+    let limit = u32::try_from(number("limit").unwrap()).unwrap();
+    let window = Duration::from_micros(number("window_us").unwrap());
+    let failed = |error: tollgate::ConfigError| Outcome::Failed(error.to_string());
+    let mut policy = Policy::new("p", limit, window).map_err(failed)?.algorithm(algorithm);
+    if let Some(resolution) = number("resolution_us") {
+        policy = policy.resolution(Duration::from_micros(resolution)).map_err(failed)?;
+    }
+    if let Some(burst) = number("burst") {
+        policy = policy.burst(u32::try_from(burst).unwrap()).map_err(failed)?;
+    }
+    Ok(policy.count_rejected(case["count_rejected"].as_bool().unwrap_or(false)))
+}
+
+async fn run_step(
+    case: &Value,
+    step: &Value,
+    clock: &ManualClock,
+    limiter: &Limiter,
+    policy: &Policy,
+) -> Result<(), String> {
+    clock.set_us(step["at_us"].as_u64().unwrap());
+    let cost = u32::try_from(step["cost"].as_u64().unwrap()).unwrap();
+    let decision = limiter.check(id(case), policy, cost).await.map_err(|error| error.to_string())?;
+    expect("allowed", &decision.is_allowed(), &step["allowed"].as_bool().unwrap())?;
+    expect("available", &u64::from(decision.available().unwrap()), &step["available"].as_u64().unwrap())?;
+    let retry = decision.retry_after().map(|wait| u64::try_from(wait.as_micros()).unwrap());
+    let expected = step["retry_after_us"].as_u64();
+    // The counter's may differ by 1 us, says the file.
+    let tolerance = u64::from(policy.kind() == Algorithm::SlidingWindowCounter);
+    match (retry, expected) {
+        (Some(retry), Some(expected)) if retry.abs_diff(expected) <= tolerance => Ok(()),
+        _ => expect("retry_after_us", &retry, &expected),
+    }
+}

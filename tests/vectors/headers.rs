@@ -1,0 +1,130 @@
+//! headers.json: rendering in every style, policy names, merging into existing fields.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use tollgate::{
+    HeaderStyle, Policy,
+    headers::{Fields, Quota, Writer},
+    http,
+};
+
+use crate::{Outcome, expect, id, unknown};
+
+const COMMON: [&str; 2] = ["retry-after", "cache-control"];
+
+pub(crate) fn run(file: &Value) -> Vec<(String, Outcome)> {
+    let section = |name: &str| file[name].as_array().cloned().unwrap_or_default();
+    let mut results = Vec::new();
+    results.extend(section("headers").iter().map(|case| (id(case), render(case))));
+    results.extend(section("policy_names").iter().map(|case| (format!("name {:?}", id(case)), policy_name(case))));
+    results.extend(section("combine").iter().map(|case| (id(case), combine(case))));
+    results
+}
+
+fn render(case: &Value) -> Outcome {
+    let policies = case["policies"].as_array().unwrap();
+    let skipped = policies.iter().find_map(|policy| unknown(policy, &["name", "q", "window_ms", "unit"]));
+    if let Some(skipped) = skipped.or_else(|| unknown(&case["options"], &["cap_ratio", "on_deny", "cost"])) {
+        return skipped;
+    }
+    let states = case["state"].as_array().unwrap();
+    let quotas: Vec<Quota<'_>> = policies.iter().zip(states).map(|(policy, state)| quota(policy, state)).collect();
+    for (name, expected) in case["expected"].as_object().unwrap() {
+        let Some(style) = style(name) else {
+            if name == "common" {
+                continue;
+            }
+            return Outcome::Skipped(format!("style `{name}` is not there yet"));
+        };
+        let mut expected = strings(expected);
+        expected.extend(strings(&case["expected"]["common"]));
+        if let Err(why) = expect(name, &written(case, style, &quotas), &expected) {
+            return Outcome::Failed(why);
+        }
+    }
+    Outcome::Passed
+}
+
+fn quota<'a>(policy: &'a Value, state: &Value) -> Quota<'a> {
+    let millis = |value: &Value| value.as_u64().map(Duration::from_millis);
+    Quota {
+        name: policy["name"].as_str().unwrap(),
+        limit: policy["q"].as_u64().unwrap(),
+        window: millis(&policy["window_ms"]),
+        unit: policy["unit"].as_str(),
+        // A negative count cannot be expressed; stores clamp it.
+        remaining: u64::try_from(state["remaining"].as_f64().unwrap().floor().max(0.0) as i64).unwrap(),
+        next: millis(&state["next_available_ms"]),
+        reset: millis(&state["reset_after_ms"]),
+        retry_after: millis(&state["retry_after_ms"]),
+        violated: state["violated"].as_bool().unwrap(),
+    }
+}
+
+fn written(case: &Value, style: HeaderStyle, quotas: &[Quota<'_>]) -> BTreeMap<String, String> {
+    let options = &case["options"];
+    let writer = Writer::new(style)
+        .cap_ratio(options["cap_ratio"].as_bool().unwrap_or(true))
+        .list_all_on_denial(options["on_deny"] == "all");
+    let now_us = case["now_unix_ms"].as_u64().unwrap() * 1_000;
+    let mut headers = HeaderMap::new();
+    writer.write_quotas(quotas, case["outcome"] == "allow", now_us).apply(&mut headers);
+    headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect()
+}
+
+fn policy_name(case: &Value) -> Outcome {
+    let expected = case["valid_sf_string"] == true && case["also_valid_sf_token"] == true;
+    expect("accepted", &Policy::per_second(case["name"].as_str().unwrap(), 1).is_ok(), &expected).into()
+}
+
+fn combine(case: &Value) -> Outcome {
+    let name = case["style"].as_str().unwrap();
+    let Some(style) = style(name).or((name == "any").then_some(HeaderStyle::Draft11)) else {
+        return Outcome::Skipped(format!("style `{name}` is not there yet"));
+    };
+    let mut headers = HeaderMap::new();
+    for (name, lines) in case["existing"].as_object().unwrap() {
+        for line in lines.as_array().unwrap() {
+            headers.append(header_name(name), HeaderValue::from_str(line.as_str().unwrap()).unwrap());
+        }
+    }
+    let mut fields = Fields::new(style);
+    for (name, value) in strings(&case["ours"]) {
+        fields.push(header_name(&name), HeaderValue::from_str(&value).unwrap());
+    }
+    fields.apply(&mut headers);
+    for (name, lines) in case["expected_lines"].as_object().unwrap() {
+        let actual: Vec<&str> = headers.get_all(name).iter().map(|line| line.to_str().unwrap()).collect();
+        let expected: Vec<&str> = lines.as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        // Two lines and one joined line are the same list.
+        if let Err(why) = expect(name, &actual.join(", "), &expected.join(", ")) {
+            return Outcome::Failed(why);
+        }
+        if COMMON.contains(&name.as_str()) && actual.len() != 1 {
+            return Outcome::Failed(format!("{name} has {} lines", actual.len()));
+        }
+    }
+    Outcome::Passed
+}
+
+fn style(name: &str) -> Option<HeaderStyle> {
+    Some(match name {
+        "draft-06" => HeaderStyle::Draft06,
+        "draft-07" => HeaderStyle::Draft07,
+        "draft-11" => HeaderStyle::Draft11,
+        "x-ratelimit-delta" => HeaderStyle::XRateLimitDelta,
+        "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,
+        _ => return None,
+    })
+}
+
+fn header_name(name: &str) -> HeaderName {
+    HeaderName::from_bytes(name.as_bytes()).unwrap()
+}
+
+fn strings(object: &Value) -> BTreeMap<String, String> {
+    let pairs = object.as_object().into_iter().flatten();
+    pairs.map(|(name, value)| (name.to_lowercase(), value.as_str().unwrap().to_owned())).collect()
+}

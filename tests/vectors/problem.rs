@@ -1,0 +1,98 @@
+//! problem.json: refusals as a client sees them, through the real layer over a store that says what the case says.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tollgate::{
+    Answer, Check, Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, Policy, ProblemJson,
+    RateLimitLayer, Store, Verdict, http, store,
+};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+use crate::{Outcome, expect, id, unknown};
+
+pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
+    let mut results = Vec::new();
+    for case in file["problem"].as_array().unwrap() {
+        results.push((id(case), run_case(case).await));
+    }
+    results
+}
+
+async fn run_case(case: &Value) -> Outcome {
+    let decision = &case["decision"];
+    if let Some(skipped) = unknown(decision, &["kind", "violated", "retry_after_ms", "status_override", "reason"]) {
+        return skipped;
+    }
+    let names: Vec<&str> = decision["violated"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let Ok(mut policies) = names.iter().map(|name| Policy::per_minute(*name, 100)).collect::<Result<Vec<_>, _>>()
+    else {
+        return Outcome::Skipped("a policy name that is refused at build".into());
+    };
+    if policies.is_empty() {
+        policies.push(Policy::per_minute("default", 100).unwrap());
+    }
+    let retry_after_us = decision["retry_after_ms"].as_u64().map(|millis| millis * 1_000);
+    let mut method = Request::builder().method(case["request"]["method"].as_str().unwrap_or("GET"));
+    let mut open = false;
+    let (verdict, key): (_, Box<dyn KeyExtractor>) = match decision["kind"].as_str().unwrap() {
+        "deny" => (Ok(retry_after_us), Box::new(GlobalKey)),
+        "key_error" => {
+            // Sent twice: there, but not usable.
+            method = method.header("x-client", "secret-a").header("x-client", "secret-b");
+            (Ok(None), Box::new(HeaderKey::new("x-client").unwrap()))
+        }
+        kind if kind.contains("open") || kind.contains("closed") => {
+            open = kind.contains("open");
+            (Err(Error::new(ErrorKind::Unavailable, "secret")), Box::new(GlobalKey))
+        }
+        other => return Outcome::Skipped(format!("decision `{other}` is not there yet")),
+    };
+    let mut rejection = ProblemJson::default();
+    if let Some(status) = decision["status_override"].as_u64() {
+        let status = StatusCode::from_u16(u16::try_from(status).unwrap()).unwrap();
+        rejection = rejection.with_quota_status(status);
+    }
+    let layer = RateLimitLayer::new(Limiter::new(Scripted(verdict)), policies, key).with_rejection(rejection);
+    let layer = if open { layer.fail_open() } else { layer.fail_closed() };
+    let handler = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+    let service = ServiceBuilder::new().layer(layer).service(handler);
+    let response = service.oneshot(method.body(Body::empty()).unwrap()).await.unwrap();
+    compare(&case["expected"], response).await.into()
+}
+
+async fn compare(expected: &Value, response: Response<Body>) -> Result<(), String> {
+    expect("status", &u64::from(response.status().as_u16()), &expected["status"].as_u64().unwrap())?;
+    let mut headers = expected["headers"].as_object().cloned().unwrap_or_default();
+    headers.entry("retry-after").or_insert(Value::Null);
+    for (name, value) in &headers {
+        let actual = response.headers().get(name).map(|value| value.to_str().unwrap());
+        expect(name, &actual, &value.as_str())?;
+    }
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    if expected.get("body").is_none_or(Value::is_null) {
+        return expect("body", &body.len(), &0);
+    }
+    expect("body", &serde_json::from_slice::<Value>(&body).map_err(|error| error.to_string())?, &expected["body"])
+}
+
+/// Denies every charge with the same wait, or has no verdict at all.
+#[derive(Debug)]
+struct Scripted(Result<Option<u64>, Error>);
+
+impl Store for Scripted {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        Answer::Ready(self.0.clone().map(|retry_after_us| {
+            let denied = store::Outcome { fits: false, available: 0, retry_after_us, next_us: 0, reset_us: 0 };
+            let outcomes = check.charges().iter().map(|_| denied).collect();
+            Verdict { allowed: false, time_us: 1_767_225_600_000_000, outcomes }
+        }))
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
+        Answer::Ready(Ok(()))
+    }
+}
