@@ -48,6 +48,9 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 /// Steps of the size that matters for the window: ties, a few microseconds, parts of it, several of it, and back.
+///
+/// Back only with a single key: a second one may take the place of the first in memory once that is idle, which a clock
+/// that runs backwards would undo.
 fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     let window = policies.iter().map(|policy| policy.window().as_micros() as i64).min().unwrap();
     let limit = policies.iter().map(Policy::capacity).min().unwrap();
@@ -57,7 +60,7 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
         2 => 0..=3_i64,
         4 => 0..=window / 3 + 1,
         2 => 0..=window * 3,
-        1 => -window..=0_i64,
+        1 => if count == 1 { -window..=0_i64 } else { 0..=0 },
     ];
     let cost = prop_oneof![6 => 0..=limit.min(4), 3 => 0..=limit, 1 => any::<u32>()];
     let charges = prop_oneof![
@@ -71,7 +74,6 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
 fn law_12_memory_and_redis_agree_on_every_field() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let memory = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
     let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
     let redis = Limiter::new(redis.connect(&server.url()).unwrap());
     let case = Cell::new(0_u32);
@@ -88,6 +90,7 @@ fn law_12_memory_and_redis_agree_on_every_field() {
             case.set(case.get() + 1);
             let key = |index: usize| format!("{}:{index}", case.get());
             clock.set_us(1_767_225_600_000_000);
+            let memory = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
             for step in &steps {
                 clock.set_us(1_767_225_600_000_000.max(now(&clock).saturating_add_signed(step.advance)));
                 let mut check: Option<Check> = None;

@@ -17,7 +17,8 @@ pub struct RedisServer {
 }
 
 /// Ends the server as soon as standard input is closed, however the test ends.
-const GUARD: &str = r#"redis-server "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
+const GUARD: &str =
+    r#"redis-server "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
 impl RedisServer {
     /// Starts a server without persistence.
@@ -60,6 +61,13 @@ impl RedisServer {
         self.try_command(command).unwrap()
     }
 
+    /// Makes the server silent for so long: it takes commands and answers none.
+    pub fn pause(&self, pause: Duration) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(format!("CLIENT PAUSE {} ALL\r\n", pause.as_millis()).as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 5]).unwrap();
+    }
+
     /// A blocking connection, for setting up data and looking at it.
     pub fn connection(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
@@ -76,7 +84,7 @@ impl RedisServer {
     /// Waits until the server answers; a process needs some time to start, and no clock moves that.
     fn wait(&mut self) {
         let start = Instant::now();
-        while !self.try_command("PING").is_ok_and(|reply| reply.starts_with("+PONG")) {
+        while !self.try_command("PING").is_ok_and(|reply| reply.starts_with("+PONG") || reply.starts_with("-NOAUTH")) {
             assert!(start.elapsed() < Duration::from_secs(10), "redis-server did not start; is it installed?");
             thread::sleep(Duration::from_millis(5));
         }

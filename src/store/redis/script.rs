@@ -2,7 +2,7 @@
 
 use std::sync::{
     LazyLock,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
@@ -27,20 +27,24 @@ pub(super) fn evalsha() -> Cmd {
 }
 
 /// Makes sure that a process loads the script once, however many checks find it missing at the same time.
+///
+/// The number is odd while somebody loads and grows with every load, so a check can tell whether the script may have
+/// come since it was sent.
 #[derive(Debug, Default)]
 pub(super) struct Loader {
-    loading: AtomicBool,
+    loads: AtomicU64,
 }
 
 impl Loader {
     /// Runs a call that [`evalsha`] started. A script that is missing has not run, so EVAL may follow in the same
     /// check: two round trips, and no race with the next SCRIPT FLUSH.
     pub(super) async fn run(&self, connection: &mut MultiplexedConnection, call: &Cmd) -> RedisResult<Value> {
+        let seen = self.loads.load(Ordering::Acquire);
         match call.query_async(connection).await {
             Err(error) if is_missing(&error) => {
                 let eval = with_body(call);
-                match self.begin() {
-                    Some(_guard) => eval_and_load(connection, eval).await,
+                match self.begin(seen) {
+                    Some(_loading) => eval_and_load(connection, eval).await,
                     None => eval.query_async(connection).await,
                 }
             }
@@ -48,9 +52,11 @@ impl Loader {
         }
     }
 
-    /// Becomes the one that loads, unless another does already.
-    fn begin(&self) -> Option<Loading<'_>> {
-        (!self.loading.swap(true, Ordering::AcqRel)).then_some(Loading(self))
+    /// Becomes the one that loads, unless another does or has done since `seen`.
+    fn begin(&self, seen: u64) -> Option<Loading<'_>> {
+        let idle = seen % 2 == 0;
+        let exchange = || self.loads.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
+        (idle && exchange().is_ok()).then_some(Loading(self))
     }
 }
 
@@ -59,7 +65,7 @@ struct Loading<'a>(&'a Loader);
 
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
-        self.0.loading.store(false, Ordering::Release);
+        self.0.loads.fetch_add(1, Ordering::AcqRel);
     }
 }
 

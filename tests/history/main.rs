@@ -1,0 +1,51 @@
+//! Laws 1, 2 and 5 from the outside: several processes on one Redis, judged afterwards by the store's own times.
+#![allow(clippy::unwrap_used)]
+
+mod judge;
+mod worker;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use support::redis_server::RedisServer;
+
+const PROCESSES: u64 = 4;
+const REQUESTS_PER_PROCESS: u64 = 50_000;
+
+#[test]
+fn law_1_2_and_5_hold_for_four_processes_with_random_costs() {
+    let server = RedisServer::start();
+    judge::judge(&worker::run_all(&server.url(), PROCESSES, REQUESTS_PER_PROCESS));
+}
+
+#[test]
+fn law_1_2_and_5_hold_while_the_script_cache_is_flushed_every_ten_milliseconds() {
+    let server = RedisServer::start();
+    let done = AtomicBool::new(false);
+    let history = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = server.connection();
+            // The flushes are to be spread over real time.
+            while !done.load(Ordering::Relaxed) {
+                let (): () = tollgate::redis::cmd("SCRIPT").arg("FLUSH").query(&mut connection).unwrap();
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let history = worker::run_all(&server.url(), PROCESSES, REQUESTS_PER_PROCESS);
+        done.store(true, Ordering::Relaxed);
+        history
+    });
+    judge::judge(&history);
+}
+
+/// Not a test: what the other processes run.
+#[test]
+#[ignore = "started by the tests above"]
+fn worker_process() {
+    worker::main();
+}

@@ -1,0 +1,27 @@
+//! What only Redis can do to a check: lose the script, go away, hang, hold something else.
+#![allow(clippy::unwrap_used)]
+
+mod outage;
+mod script;
+mod setup;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::redis_server::RedisServer;
+use tollgate::{Limiter, Policy, RedisStore};
+
+pub(crate) fn limiter(server: &RedisServer) -> Limiter {
+    Limiter::new(RedisStore::connect(&server.url()).unwrap())
+}
+
+pub(crate) fn policy() -> Policy {
+    Policy::per_hour("p", 100_000).unwrap()
+}
+
+/// How often the server ran a command.
+pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.command("INFO commandstats");
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
