@@ -64,6 +64,7 @@ where
         let (check, failure) = match self.config.begin(&parts) {
             Step::Pass => return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body))),
             Step::Refuse(reason) => {
+                self.release();
                 return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason)));
             }
             Step::Check(check, failure) => (check, failure),
@@ -77,6 +78,7 @@ where
                     request.extensions_mut().insert(decision.clone());
                     ResponseFuture::call(self.inner.call(request), decision, self.config.writer)
                 } else {
+                    self.release();
                     let (parts, _) = request.into_parts();
                     ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))
                 }
@@ -89,6 +91,14 @@ where
                 ResponseFuture::check(check, failure, ready, request, Arc::clone(&self.config))
             }
         }
+    }
+}
+
+impl<S: Clone, K, R> RateLimit<S, K, R> {
+    /// Gives back what `poll_ready` reserved for a request that was refused: the reservation is the instance's, and
+    /// this one may live on without another request, keeping its place from all others.
+    fn release(&mut self) {
+        self.inner = self.inner.clone();
     }
 }
 

@@ -1,6 +1,7 @@
 //! What several test areas need.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
+pub mod http;
 pub mod redis_server;
 
 use std::time::Duration;

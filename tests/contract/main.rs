@@ -1,0 +1,17 @@
+//! The tower contract: readiness, refusals, errors, cancellation, and where the layer can be put.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cancellation;
+mod clones;
+mod deadline;
+mod errors;
+mod extensions;
+mod fixture;
+mod one_budget;
+mod placement;
+mod readiness;
+mod refusal;
+mod types;
