@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Response, StatusCode,
-    header::CONTENT_TYPE,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
     request::Parts,
 };
 
@@ -56,14 +56,17 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
             Reason::QuotaExceeded(_) => QUOTA_EXCEEDED,
             _ => ("about:blank", status.canonical_reason().unwrap_or("Error")),
         };
-        // A response to HEAD has the same fields and no content.
-        let body = if parts.method == Method::HEAD {
-            Bytes::new()
-        } else {
-            document(type_uri, title, status, detail.as_deref(), &violated).into()
+        let document = document(type_uri, title, status, detail.as_deref(), &violated);
+        // A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
+        let (body, length) = match parts.method {
+            Method::HEAD => (Bytes::new(), Some(document.len())),
+            _ => (document.into(), None),
         };
         let mut response = Response::new(B::from(body));
         *response.status_mut() = status;
+        if let Some(length) = length {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response
     }

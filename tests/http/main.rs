@@ -1,0 +1,27 @@
+//! What a user sees over HTTP, with axum.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod configuration;
+mod cost;
+mod decision;
+mod denial;
+mod failure;
+mod fields;
+mod gate;
+mod head;
+mod key_custom;
+mod key_header;
+mod key_path;
+mod key_peer;
+mod missing_key;
+mod nesting;
+mod policies;
+mod privacy;
+mod rejection;
+mod retry_after;
+mod routes;
+mod stacked;
+mod subjects;

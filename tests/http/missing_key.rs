@@ -1,0 +1,88 @@
+//! What a request without a key gets, and one whose key cannot be used.
+
+use axum::{Router, http::request::Parts};
+use tollgate::{GlobalKey, HeaderKey, Key, KeyError, MissingKey, PeerIp, Policy};
+
+use crate::{
+    gate::{app, get_passes, get_passes_with, layer},
+    support::http::{get, get_with},
+};
+
+fn by_tenant(missing: MissingKey) -> Router {
+    app(layer(1, HeaderKey::new("x-tenant").unwrap()).on_missing_key(missing))
+}
+
+#[tokio::test]
+async fn reject_is_the_default_and_answers_400_without_retry_after() {
+    let default = app(layer(1, HeaderKey::new("x-tenant").unwrap()));
+    for app in [default, by_tenant(MissingKey::Reject)] {
+        for _ in 0..3 {
+            let reply = get(&app, "/").await;
+            assert_eq!(reply.status, 400);
+            assert_eq!(reply.header("retry-after"), None, "no wait helps");
+            assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+            assert_eq!(reply.header("ratelimit"), None);
+            assert_eq!(reply.json()["status"], 400);
+        }
+        assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
+    }
+}
+
+#[tokio::test]
+async fn exempt_lets_requests_without_a_key_pass() {
+    let app = by_tenant(MissingKey::Exempt);
+    for _ in 0..3 {
+        let reply = get(&app, "/").await;
+        assert_eq!((reply.status.as_u16(), reply.header("ratelimit")), (200, None));
+    }
+    assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
+    assert!(!get_passes_with(&app, "/", "x-tenant", "a").await);
+}
+
+/// Of the subject whose key is missing, and of no other.
+#[tokio::test]
+async fn exempt_does_not_exempt_from_other_subjects() {
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).on_missing_key(MissingKey::Exempt);
+    let app = app(limit.and(Policy::per_minute("all", 2).unwrap(), GlobalKey).unwrap());
+    assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""all";r=1;t=60"#));
+    assert!(get_passes(&app, "/").await);
+    assert!(!get_passes(&app, "/").await);
+}
+
+#[tokio::test]
+async fn share_one_bucket_counts_requests_without_a_key_together() {
+    let app = by_tenant(MissingKey::ShareOneBucket);
+    assert!(get_passes(&app, "/").await);
+    assert!(!get_passes(&app, "/search").await);
+    for own in ["a", "*missing", "missing", "*"] {
+        assert!(get_passes_with(&app, "/", "x-tenant", own).await, "nobody gets at the bucket by the name {own}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_peer_address_follows_the_setting() {
+    let without_address = |missing| app(layer(1, PeerIp::default()).on_missing_key(missing));
+    let exempt = without_address(MissingKey::Exempt);
+    assert!(get_passes(&exempt, "/").await);
+    assert!(get_passes(&exempt, "/").await);
+    let shared = without_address(MissingKey::ShareOneBucket);
+    assert!(get_passes(&shared, "/").await);
+    assert!(!get_passes(&shared, "/").await);
+    assert_eq!(get(&without_address(MissingKey::Reject), "/").await.status, 400);
+}
+
+/// Otherwise sending nonsense would be a way around the limit.
+#[tokio::test]
+async fn an_unusable_key_is_400_whatever_the_setting() {
+    let malformed = |parts: &Parts| match parts.headers.get("x-token") {
+        Some(_) => Err(KeyError::MalformedHeader("x-token".parse().unwrap())),
+        None => Ok(Key::from("all")),
+    };
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
+        let repeated = [("x-tenant", "a"), ("x-tenant", "b")];
+        assert_eq!(get_with(&by_tenant(missing), "/", &repeated).await.status, 400, "{missing:?}");
+        let app = app(layer(1, malformed).on_missing_key(missing));
+        assert_eq!(get_with(&app, "/", &[("x-token", "?")]).await.status, 400, "{missing:?}");
+        assert!(get_passes(&app, "/").await);
+    }
+}
