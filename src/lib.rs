@@ -1,6 +1,129 @@
 //! Rate limiting that is shared, exact, weighted and honest, as [tower] middleware.
 //!
+//! A limit that every instance of a service counts for itself is as many limits as there are instances. A window that
+//! begins on the minute lets twice the limit through around the minute. A search that costs as much as a hundred page
+//! views is not one request. And a limiter that waits for its database takes the service down with it.
+//!
+//! With `tollgate`, requests pay their cost at the gate, all of it or nothing. The toll book is a Redis that every
+//! instance reads ([`RedisStore`]), or the process's own memory ([`MemoryStore`]), with the same decisions. What a
+//! request may spend is a [`Policy`]; who pays is found by a [`KeyExtractor`]; [`RateLimitLayer`] does the rest.
+//!
+//! # Quick start
+//!
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, routing::get};
+//! use http::{Request, StatusCode};
+//! use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+//! use tower::ServiceExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::connect("redis://127.0.0.1:6379")?
+//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 2)?, PeerIp::default());
+//! let app = Router::new()
+//!     .route("/watch", get(|| async { "watching" }))
+//!     .layer(limit)
+//!     // A server says who calls: `app.into_make_service_with_connect_info::<SocketAddr>()`.
+//!     .layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 4711))));
+//!
+//! let watch = || app.clone().oneshot(Request::get("/watch").body(Body::empty()).unwrap());
+//! let first = watch().await?;
+//! assert_eq!(first.status(), StatusCode::OK);
+//! assert_eq!(first.headers()["ratelimit-policy"], r#""per-client";q=2;w=60"#);
+//! assert_eq!(first.headers()["ratelimit"], r#""per-client";r=1;t=60"#);
+//!
+//! assert_eq!(watch().await?.status(), StatusCode::OK);
+//!
+//! let third = watch().await?;
+//! assert_eq!(third.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(third.headers()["retry-after"], "60");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Prices per route, and the two ways to set them: [`RateLimitLayer`] and [`RateLimitLayer::route`]. How to write the
+//! layer's type in a signature: [`RateLimitLayer`], "Naming the type". Jobs and outbound clients call a [`Limiter`]
+//! directly.
+//!
+//! # The path of a request
+//!
+//! ```text
+//! RateLimitLayer ─▶ RateLimit::call
+//!                      │  its head: route settings, key, cost, policies
+//!                      ▼
+//!                   Limiter::check ── deadline ── Store: memory, or one EVALSHA on Redis
+//!                      │                             └─ no verdict ─▶ failure policy: open or closed
+//!                      ▼
+//!                   Decision
+//!    allowed ─▶ the inner service, Decision in the request's extensions ─▶ its response + RateLimit fields
+//!    denied  ─▶ 429 (503 if closed) as problem+json, or a response of yours; the inner service never runs
+//! ```
+//!
+//! 1. A request is charged once per layer that it passes, before the inner service is called. What happens afterwards
+//!    gives nothing back.
+//! 2. All charges of a request, one per policy and key, are paid together or not at all. A denied request changes no
+//!    count, unless the policy [counts rejections](Policy::count_rejected).
+//! 3. Layers that are clones of, or derived from, one another share one budget, because they share the [`Limiter`],
+//!    the policies and the keys. So do processes whose [`RedisStore`] has the same prefix.
+//! 4. A request without a key is refused with 400, unless the layer says otherwise ([`MissingKey`]).
+//! 5. A cost above the limit can never pass: a fixed one is a [`ConfigError`] where it is written, a computed one is
+//!    refused with 400 and no Retry-After.
+//!
+//! # Algorithms
+//!
+//! | [`Algorithm`] | lets through | keeps per key | Retry-After | choose it |
+//! | --- | --- | --- | --- | --- |
+//! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
+//! | the same with a [resolution](Policy::resolution) | the same; units come back up to one resolution late | at most `window / resolution + 2` records | exact | for large limits |
+//! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that takes the last window for even | two counts | of the estimate | for very many keys |
+//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the window's end | for calendar quotas |
+//! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
+//!
+//! # When the store cannot answer
+//!
+//! A check has a deadline, 50 ms by default, around everything: dialling, waiting, the script. When it passes, or Redis
+//! refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route or
+//! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
+//! with Retry-After. Choose closed where an unlimited request does more harm than a refused one: logins, anything that
+//! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
+//! Connections are made again by the next check, so limits hold as soon as Redis is back.
+//!
+//! # Where the layer goes
+//!
+//! Outermost first: panics and tracing, **CORS**, timeouts, *limits by address*, **authentication**, *limits by user*,
+//! the handlers.
+//!
+//! * CORS outside: refusals then carry CORS fields, so that scripts can read them, and preflights cost nothing.
+//! * Authentication outside the limits by user, for it finds the user ([`ExtensionKey`]); limits by address outside
+//!   authentication, so that guessing is limited.
+//! * Load shedding outside, so that a request which is shed is not charged; concurrency limits inside.
+//!
+//! In a `ServiceBuilder` the first layer is the outermost. With `Router::layer` the **last** one is, and only routes
+//! that were added before are limited; `route_layer` leaves out requests that match no route. Behind a proxy
+//! [`PeerIp`] sees the proxy alone.
+//!
+//! # Cancel safety
+//!
+//! A future that was never polled has charged nothing. Dropped while it waits for the store (the client hung up, an
+//! outer timeout), the check may have been charged without a response; it is never charged twice, and the inner service
+//! is not called. Dropped later, the request stays paid.
+//!
+//! # Feature flags
+//!
+//! Features only add.
+//!
+//! * `axum` (default): route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without it, routes
+//!   are told by the plain path and addresses come from a `SocketAddr` or `IpAddr` extension.
+//! * `redis` (default): [`RedisStore`], on a pool of its own or on a bb8-redis pool that you have already. `redis` and
+//!   `bb8_redis` are re-exported.
+//! * `test-util`: [`ManualClock`], for tests that move time instead of sleeping.
+//!
 //! [tower]: https://docs.rs/tower
+// Where the items are not compiled, their links lead to the feature that does.
+#![cfg_attr(not(feature = "redis"), doc = "[`RedisStore`]: #feature-flags")]
+#![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
@@ -53,3 +176,7 @@ pub use bb8_redis;
 pub use http;
 #[cfg(feature = "redis")]
 pub use redis;
+
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
