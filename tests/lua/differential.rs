@@ -111,6 +111,51 @@ fn law_12_memory_and_redis_agree_on_every_field() {
         .unwrap();
 }
 
+/// Logs of many chunks, at their limit most of the time.
+#[test]
+fn law_12_memory_and_redis_agree_on_long_logs() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let memory = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+    let redis = Limiter::new(redis.connect(&server.url()).unwrap());
+    let window = Duration::from_secs(10);
+    let policy = |name: &str, limit| Policy::new(name, limit, window).unwrap();
+    let policies = [
+        (policy("ones", 500), 1),
+        (policy("mixed", 2_000), 9),
+        (policy("large", 3_000), 400),
+        (policy("rejected", 300).count_rejected(true), 2),
+        (policy("rejected-mixed", 700).count_rejected(true), 300),
+        (policy("quantised", 400).resolution(Duration::from_millis(50)).unwrap(), 3),
+    ];
+    let mut random = 7_u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    for (policy, max_cost) in policies {
+        let mut denied = 0;
+        for step in 0..4_000 {
+            // About what the limit allows; now and then a pause, a long pause, or a clock that runs back.
+            let pace = 10_000_000 * max_cost / u64::from(policy.limit());
+            match below(300) {
+                0 => clock.advance(Duration::from_secs(6)),
+                1 => clock.advance(Duration::from_secs(25)),
+                2 => clock.set_us(now(&clock) - below(1_000_000)),
+                _ => clock.advance(Duration::from_micros(below(pace))),
+            }
+            let cost = u32::try_from(below(max_cost) + 1).unwrap();
+            let (memory, redis) = runtime.block_on(async {
+                (memory.check("k", &policy, cost).await.unwrap(), redis.check("k", &policy, cost).await.unwrap())
+            });
+            assert_eq!(fields(&memory), fields(&redis), "step {step}");
+            denied += usize::from(!memory.is_allowed());
+        }
+        assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");
+    }
+}
+
 fn now(clock: &ManualClock) -> u64 {
     tollgate::Clock::now_us(clock)
 }

@@ -16,7 +16,7 @@ pub(super) fn encode(prefix: &str, key: &Key, policy: &Policy) -> Vec<u8> {
     let form: &[u8] = match algorithm {
         Algorithm::FixedWindow => b"}:f1:",
         Algorithm::SlidingWindowCounter => b"}:c1:",
-        Algorithm::SlidingWindowLog => b"}:l1:",
+        Algorithm::SlidingWindowLog => b"}:l2:",
         Algorithm::TokenBucket => b"}:b1:",
     };
     let mut encoded = Vec::with_capacity(prefix.len() + key.encoded().len() + policy.name().len() + 20);
@@ -40,8 +40,8 @@ mod tests {
     fn no_subject_chooses_the_tag() {
         let log = Policy::per_second("p", 1).unwrap();
         let fixed = log.clone().algorithm(Algorithm::FixedWindow);
-        assert_eq!(encode("t:", &Key::from("a"), &log), b"t:{a}:l1:p");
+        assert_eq!(encode("t:", &Key::from("a"), &log), b"t:{a}:l2:p");
         assert_eq!(encode("t:", &Key::from("a"), &fixed), b"t:{a}:f1:p:1000000");
-        assert_eq!(encode("t:", &Key::from("}{x}"), &log), b"t:{%7D%7Bx%7D}:l1:p");
+        assert_eq!(encode("t:", &Key::from("}{x}"), &log), b"t:{%7D%7Bx%7D}:l2:p");
     }
 }
