@@ -76,7 +76,7 @@
 //! | [`Algorithm`] | lets through | keeps per key | Retry-After | choose it |
 //! | --- | --- | --- | --- | --- |
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
-//! | the same with a [resolution](Policy::resolution) | the same; units come back up to one resolution late | at most `window / resolution + 2` records | exact | for large limits |
+//! | the same with a [resolution](Policy::resolution) | the same; units come back up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
 //! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that takes the last window for even | two counts | of the estimate | for very many keys |
 //! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the window's end | for calendar quotas |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
