@@ -1,71 +1,93 @@
 -- The entry: many checks in one call, each paid whole or not at all.
 --
 -- KEYS: the key of every charge, in order.
--- ARGV: the client's clock in microseconds, or '' for TIME; then per check the number of its charges, and per charge
---       algorithm, limit, window (us), parameter (log: resolution in us; bucket: burst), count_rejected (0/1), cost.
+-- ARGV: 1. the client's clock in microseconds, or '' for TIME;
+--       2. the policies, packed: algorithm (u8), count_rejected (u8), limit (u32), window (us, double), parameter
+--          (log: resolution in us; bucket: burst; double);
+--       3. the charges, packed, in the order of KEYS: whether a new check begins (u8), policy (u16, from 0), cost (u32).
 -- Reply: the time used; then per check either 1 (allowed) or 0 (denied) followed, per charge, by
 --       fits (0/1), available, retry_after (us, -1 = none), next unit (us), reset (us);
 --       or an error string alone: this check failed and charged nothing, the others stand.
+--
+-- Calls: 1 (TIME), and those of the algorithms. No table is made per check: states are used again.
 
-local ALGORITHMS = {['1'] = log, ['2'] = counter, ['3'] = fixed, ['4'] = bucket}
+local ALGORITHMS = {log, counter, fixed, bucket}
+local POLICY = '<BBIdd'
+local CHARGE = '<BHI'
+local CHARGE_SIZE = 7
+
+local client_clock, packed_policies, packed_charges = ARGV[1], ARGV[2], ARGV[3]
 
 -- Covers the rounding of TTLs; with a client's clock, also that it may run slower than the server's.
-local slack = ARGV[1] == '' and 1000 or 60000
+local slack = client_clock == '' and 1000 or 60000
 
 local now
-if ARGV[1] == '' then
-  local time = redis.call('TIME')
+if client_clock == '' then
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
-  now = tonumber(ARGV[1])
+  now = tonumber(client_clock)
 end
 
-local function evaluate(key, argument)
-  local s = {
-    key = key, now = now, slack = slack,
-    algorithm = ALGORITHMS[ARGV[argument]],
-    limit = tonumber(ARGV[argument + 1]),
-    window = tonumber(ARGV[argument + 2]),
-    param = tonumber(ARGV[argument + 3]),
-    count_rejected = ARGV[argument + 4] == '1',
-    cost = tonumber(ARGV[argument + 5]),
-  }
-  s.violated = not s.algorithm.evaluate(s) and s.cost > 0
-  return s
+local policies, position = {}, 1
+while position <= #packed_policies do
+  local policy, algorithm, count_rejected = {}, nil, nil
+  algorithm, count_rejected, policy.limit, policy.window, policy.param, position =
+    struct.unpack(POLICY, packed_policies, position)
+  policy.algorithm, policy.count_rejected = ALGORITHMS[algorithm], count_rejected == 1
+  policy.capacity = policy.algorithm == bucket and policy.param or policy.limit
+  policies[#policies + 1] = policy
 end
 
-local function check(key, argument, charges)
-  local states, allowed = {}, true
-  for i = 1, charges do
-    states[i] = evaluate(KEYS[key + i - 1], argument + (i - 1) * 6)
-    if states[i].violated then allowed = false end
+local states = {}
+local reply, replied = {now}, 1
+
+local function evaluate(charge, key)
+  local s = states[charge]
+  if not s then
+    s = {now = now, slack = slack}
+    states[charge] = s
   end
-  local answer = {allowed and 1 or 0}
-  for _, s in ipairs(states) do
-    local capacity = s.algorithm == bucket and s.param or s.limit
-    local charged = s.cost > 0 and (allowed or (s.count_rejected and s.cost <= capacity))
-    local available, retry, next_unit, reset = s.algorithm.commit(s, charged)
-    local n = #answer
-    answer[n + 1] = s.violated and 0 or 1
-    answer[n + 2] = available
-    answer[n + 3] = retry
-    answer[n + 4] = next_unit
-    answer[n + 5] = reset
+  local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (key - 1) * CHARGE_SIZE)
+  local policy = policies[index + 1]
+  if s.policy ~= policy then
+    s.policy, s.algorithm, s.capacity = policy, policy.algorithm, policy.capacity
+    s.limit, s.window, s.param, s.count_rejected = policy.limit, policy.window, policy.param, policy.count_rejected
   end
-  return answer
+  s.key, s.cost = KEYS[key], cost
+  s.violated = not policy.algorithm.evaluate(s) and cost > 0
+  return s.violated
 end
 
-local reply = {now}
-local key, argument = 1, 2
-while ARGV[argument] do
-  local charges = tonumber(ARGV[argument])
-  local ok, answer = pcall(check, key, argument + 1, charges)
-  if ok then
-    for _, number in ipairs(answer) do reply[#reply + 1] = number end
-  else
+-- Judges the check of the charges `first` to `last`.
+local function check(first, last)
+  local allowed = true
+  for key = first, last do
+    if evaluate(key - first + 1, key) then allowed = false end
+  end
+  reply[replied + 1] = allowed and 1 or 0
+  local at = replied + 1
+  for charge = 1, last - first + 1 do
+    local s = states[charge]
+    local charged = s.cost > 0 and (allowed or (s.count_rejected and s.cost <= s.capacity))
+    reply[at + 1] = s.violated and 0 or 1
+    reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5] = s.algorithm.commit(s, charged)
+    at = at + 5
+  end
+  replied = at
+end
+
+local first, charges = 1, #KEYS
+while first <= charges do
+  local last = first
+  while last < charges and string.byte(packed_charges, 1 + last * CHARGE_SIZE) == 0 do last = last + 1 end
+  local ok, failure = pcall(check, first, last)
+  if not ok then
+    for index = #reply, replied + 1, -1 do reply[index] = nil end
+    replied = replied + 1
     -- Redis 7 raises a table, older servers a string.
-    reply[#reply + 1] = type(answer) == 'table' and answer.err or tostring(answer)
+    reply[replied] = type(failure) == 'table' and failure.err or tostring(failure)
   end
-  key, argument = key + charges, argument + 1 + charges * 6
+  first = last + 1
 end
 return reply

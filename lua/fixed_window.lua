@@ -5,7 +5,7 @@
 local fixed = {}
 
 function fixed.evaluate(s)
-  local start, count = unpack_integers(redis.call('GET', s.key), '^(%d+):(%d+)$')
+  local start, count = unpack_integers(call('GET', s.key), '^(%d+):(%d+)$')
   local at = math.max(s.now, start or 0)
   s.start = at - at % s.window
   s.count = start == s.start and count or 0
@@ -16,7 +16,7 @@ function fixed.commit(s, charged)
   if charged then
     s.count = s.count + s.cost
     local value = integer(s.start) .. ':' .. integer(s.count)
-    redis.call('SET', s.key, value, 'PX', ttl(s.now, s.start + s.window, s.slack))
+    call('SET', s.key, value, 'PX', ttl(s.now, s.start + s.window, s.slack))
   end
   local finish = s.start + s.window - s.now
   local retry = -1

@@ -1,5 +1,9 @@
+-- What all algorithms use.
+--
 -- Integer arithmetic on doubles. Lua's numbers are exact up to 2^53; a product of a limit and a window in
 -- microseconds is not, so it is divided digit by digit when it does not fit.
+
+local call = redis.call
 
 local EXACT = 9007199254740992 -- 2^53
 

@@ -6,7 +6,7 @@
 local counter = {}
 
 function counter.evaluate(s)
-  local start, previous, current = unpack_integers(redis.call('GET', s.key), '^(%d+):(%d+):(%d+)$')
+  local start, previous, current = unpack_integers(call('GET', s.key), '^(%d+):(%d+):(%d+)$')
   local at = math.max(s.now, start or 0)
   s.start = at - at % s.window
   if start == s.start then
@@ -44,7 +44,7 @@ function counter.commit(s, charged)
   if charged then
     s.current = s.current + s.cost
     local value = integer(s.start) .. ':' .. integer(s.previous) .. ':' .. integer(s.current)
-    redis.call('SET', s.key, value, 'PX', ttl(s.now, s.start + 2 * s.window, s.slack))
+    call('SET', s.key, value, 'PX', ttl(s.now, s.start + 2 * s.window, s.slack))
   end
   local available = math.max(0, s.limit - s.carried - s.current)
   local retry = -1

@@ -35,7 +35,7 @@ local function log_record(s, number)
   local packed, offset = s.packed, HEADER_SIZE + 1 + index * RECORD_SIZE
   if (chunk + 1) * CHUNK < s.count then
     if s.chunk ~= chunk then
-      s.chunk, s.records = chunk, redis.call('HGET', s.key, integer(chunk))
+      s.chunk, s.records = chunk, call('HGET', s.key, integer(chunk))
     end
     packed, offset = s.records, 1 + index * RECORD_SIZE
   end
@@ -92,7 +92,8 @@ local function log_wait(s, target)
 end
 
 function log.evaluate(s)
-  local packed = redis.call('HGET', s.key, 'h')
+  local packed = call('HGET', s.key, 'h')
+  s.chunk = nil
   if packed then
     s.packed = packed
     s.newest, s.total, s.settled_at, s.settled, s.live_at, s.live, s.head, s.count, s.oldest_chunk, s.expires =
@@ -122,7 +123,7 @@ local function log_append(s)
   if s.head == s.count then
     -- Nothing is live: begin anew, with the settled record alone.
     if s.oldest_chunk * CHUNK + CHUNK < s.count then
-      redis.call('UNLINK', s.key)
+      call('UNLINK', s.key)
       s.expires = 0
     end
     s.head, s.count, s.oldest_chunk = 0, 0, 0
@@ -158,15 +159,15 @@ function log.commit(s, charged)
     local packed = struct.pack(HEADER, s.newest, s.total, s.settled_at, s.settled, s.live_at, s.live, s.head, s.count,
       s.oldest_chunk, s.expires) .. records
     if full then
-      redis.call('HSET', s.key, 'h', packed, integer(chunk), full)
+      call('HSET', s.key, 'h', packed, integer(chunk), full)
     else
-      redis.call('HSET', s.key, 'h', packed)
+      call('HSET', s.key, 'h', packed)
     end
     while gone < keep do
-      redis.call('HDEL', s.key, integer(gone))
+      call('HDEL', s.key, integer(gone))
       gone = gone + 1
     end
-    if refresh then redis.call('PEXPIRE', s.key, ttl(s.now, s.expires, s.slack)) end
+    if refresh then call('PEXPIRE', s.key, ttl(s.now, s.expires, s.slack)) end
   end
   local spent = log_spent(s)
   local available = math.max(0, s.limit - spent)

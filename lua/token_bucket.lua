@@ -19,7 +19,7 @@ local function bucket_wait(s, cost)
 end
 
 function bucket.evaluate(s)
-  local arrival, fraction = unpack_integers(redis.call('GET', s.key), '^(%d+):(%d+)$')
+  local arrival, fraction = unpack_integers(call('GET', s.key), '^(%d+):(%d+)$')
   if not arrival or arrival < s.now then arrival, fraction = s.now, 0 end
   s.arrival, s.fraction = arrival, math.min(fraction, s.limit - 1)
   return s.cost <= s.param and bucket_wait(s, s.cost) == 0
@@ -36,7 +36,7 @@ function bucket.commit(s, charged)
       s.arrival, s.fraction = s.now + depth, rest
     end
     local value = integer(s.arrival) .. ':' .. integer(s.fraction)
-    redis.call('SET', s.key, value, 'PX', ttl(s.now, s.arrival + 1, s.slack))
+    call('SET', s.key, value, 'PX', ttl(s.now, s.arrival + 1, s.slack))
   end
   local whole, rest = muldiv(s.limit, s.arrival - s.now, s.window)
   local taken = whole + math.ceil((rest + s.fraction) / s.window)

@@ -24,6 +24,9 @@ pub struct Decision {
 pub enum Source {
     /// The store could not answer and the failure policy refuses.
     Closed,
+    /// The process remembered a denial of the store that still holds, see
+    /// `RedisStoreBuilder::deny_cache`.
+    DenyCache,
     /// The store could not answer and the failure policy lets pass.
     Open,
     /// The store judged.
@@ -59,7 +62,7 @@ impl PolicyDecision {
 
 impl Decision {
     pub(crate) fn new(check: Check, verdict: Verdict) -> Self {
-        let Verdict { allowed, time_us, outcomes } = verdict;
+        let Verdict { allowed, source, time_us, outcomes } = verdict;
         let policies = check.into_charges().zip(outcomes).map(|(charge, outcome)| PolicyDecision {
             policy: charge.policy,
             cost: charge.cost,
@@ -69,7 +72,7 @@ impl Decision {
             next: Duration::from_micros(outcome.next_us),
             reset: Duration::from_micros(outcome.reset_us),
         });
-        Self { allowed, source: Source::Store, time_us, policies: policies.collect() }
+        Self { allowed, source, time_us, policies: policies.collect() }
     }
 
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
@@ -113,6 +116,6 @@ impl Decision {
 
     /// The store's time of the decision, in microseconds since the Unix epoch; `None` if the store did not judge.
     pub fn time_us(&self) -> Option<u64> {
-        (self.source == Source::Store).then_some(self.time_us)
+        matches!(self.source, Source::Store | Source::DenyCache).then_some(self.time_us)
     }
 }

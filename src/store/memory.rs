@@ -9,7 +9,7 @@ use std::{
 use indexmap::{Equivalent, IndexMap};
 use smallvec::SmallVec;
 
-use super::{Answer, Store, Verdict};
+use super::{Answer, Source, Store, Verdict};
 use crate::{
     algorithm::State,
     check::{Charge, Check},
@@ -136,7 +136,7 @@ impl MemoryStore {
             .zip(fits)
             .map(|((charge, &shard), fits)| guards[guard_of(shard)].commit(charge, now, fits, allowed))
             .collect();
-        Verdict { allowed, time_us: now, outcomes }
+        Verdict { allowed, source: Source::Store, time_us: now, outcomes }
     }
 }
 

@@ -3,6 +3,8 @@
 //! [`MemoryStore`](crate::MemoryStore) keeps them in the process, `RedisStore` on a Redis that every instance
 //! shares. Both give the same decisions for the same trace. Your own implements [`Store`].
 
+#[cfg(feature = "redis")]
+mod deny_cache;
 mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -14,6 +16,7 @@ use smallvec::SmallVec;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
+pub use crate::decision::Source;
 use crate::{check::Check, error::Error, key::Key, policy::Policy};
 
 /// Keeps counts and judges checks against them.
@@ -69,6 +72,8 @@ impl<T: fmt::Debug> fmt::Debug for Answer<T> {
 pub struct Verdict {
     /// Whether the check passed and was charged.
     pub allowed: bool,
+    /// Where the judgement comes from: [`Source::Store`], or [`Source::DenyCache`] if it was remembered.
+    pub source: Source,
     /// The store's time at which it judged, in microseconds since the Unix epoch.
     pub time_us: u64,
     /// One outcome per charge, in the check's order.

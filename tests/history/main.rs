@@ -15,12 +15,11 @@ use std::{
 use support::redis_server::RedisServer;
 
 const PROCESSES: u64 = 4;
-const REQUESTS_PER_PROCESS: u64 = 50_000;
 
 #[test]
-fn law_1_2_and_5_hold_for_four_processes_with_random_costs() {
+fn law_1_2_and_5_hold_for_a_million_requests_of_four_processes_with_random_costs() {
     let server = RedisServer::start();
-    judge::judge(&worker::run_all(&server.url(), PROCESSES, REQUESTS_PER_PROCESS));
+    judge::judge(&worker::run_all(&server.url(), PROCESSES, 250_000, 256));
 }
 
 #[test]
@@ -36,7 +35,7 @@ fn law_1_2_and_5_hold_while_the_script_cache_is_flushed_every_ten_milliseconds()
                 thread::sleep(Duration::from_millis(10));
             }
         });
-        let history = worker::run_all(&server.url(), PROCESSES, REQUESTS_PER_PROCESS);
+        let history = worker::run_all(&server.url(), PROCESSES, 50_000, 64);
         done.store(true, Ordering::Relaxed);
         history
     });

@@ -21,21 +21,20 @@ pub(crate) struct Entry {
 }
 
 /// Few keys and short windows: the limits are always contended, and every window is left many times.
-pub(crate) const KEYS: u64 = 5;
+pub(crate) const KEYS: u64 = 25;
 pub(crate) const LIMIT: u32 = 40;
 pub(crate) const WINDOW: Duration = Duration::from_millis(20);
 const MAX_COST: u64 = 10;
-const IN_FLIGHT: u64 = 64;
 const ALLOWED: u64 = u64::MAX;
 
 /// Runs the processes and collects their histories.
-pub(crate) fn run_all(url: &str, processes: u64, requests: u64) -> Vec<Entry> {
+pub(crate) fn run_all(url: &str, processes: u64, requests: u64, in_flight: u64) -> Vec<Entry> {
     // One directory for each test of each run: no two have a server on the same port.
     let port = url.rsplit(':').next().unwrap();
     let directory = env::temp_dir().join(format!("tollgate-history-{}-{port}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let path = |process: u64| directory.join(process.to_string());
-    let children: Vec<Child> = (0..processes).map(|process| spawn(url, requests, process, &path(process))).collect();
+    let children: Vec<Child> = (0..processes).map(|process| spawn(url, [requests, in_flight, process], &path(process))).collect();
     for child in children {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -45,12 +44,13 @@ pub(crate) fn run_all(url: &str, processes: u64, requests: u64) -> Vec<Entry> {
     entries
 }
 
-fn spawn(url: &str, requests: u64, process: u64, output: &Path) -> Child {
+fn spawn(url: &str, [requests, in_flight, seed]: [u64; 3], output: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "worker_process", "--ignored", "--nocapture"])
         .env("HISTORY_URL", url)
         .env("HISTORY_REQUESTS", requests.to_string())
-        .env("HISTORY_SEED", process.to_string())
+        .env("HISTORY_IN_FLIGHT", in_flight.to_string())
+        .env("HISTORY_SEED", seed.to_string())
         .env("HISTORY_OUTPUT", output)
         .stdout(Stdio::piped())
         .spawn()
@@ -60,10 +60,10 @@ fn spawn(url: &str, requests: u64, process: u64, output: &Path) -> Child {
 /// The other side of [`spawn`].
 pub(crate) fn main() {
     let variable = |name: &str| env::var(name).unwrap();
-    let requests: u64 = variable("HISTORY_REQUESTS").parse().unwrap();
-    let seed: u64 = variable("HISTORY_SEED").parse().unwrap();
+    let number = |name: &str| variable(name).parse::<u64>().unwrap();
+    let load = ["HISTORY_REQUESTS", "HISTORY_IN_FLIGHT", "HISTORY_SEED"].map(number);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let entries = runtime.block_on(run(variable("HISTORY_URL"), requests, seed));
+    let entries = runtime.block_on(run(variable("HISTORY_URL"), load));
     let numbers = entries.iter().flat_map(|entry| {
         [entry.key, entry.time_us, entry.cost, entry.retry_after_us.unwrap_or(ALLOWED)].map(u64::to_le_bytes)
     });
@@ -80,18 +80,18 @@ fn read(path: &Path) -> Vec<Entry> {
     bytes.chunks_exact(32).map(entry).collect()
 }
 
-async fn run(url: String, requests: u64, seed: u64) -> Vec<Entry> {
+async fn run(url: String, [requests, in_flight, seed]: [u64; 3]) -> Vec<Entry> {
     // A loaded machine must not turn into missing answers.
     let store = RedisStore::builder().deadline(Duration::from_secs(30)).connect(&url).unwrap();
     let limiter = Limiter::new(store);
     let policy = Policy::new("p", LIMIT, WINDOW).unwrap();
     let mut tasks = JoinSet::new();
-    for task in 0..IN_FLIGHT {
+    for task in 0..in_flight {
         let (limiter, policy) = (limiter.clone(), policy.clone());
         tasks.spawn(async move {
-            let mut random = seed * IN_FLIGHT + task + 1;
+            let mut random = seed * in_flight + task + 1;
             let mut entries = Vec::new();
-            for _ in 0..requests.div_ceil(IN_FLIGHT) {
+            for _ in 0..requests.div_ceil(in_flight) {
                 let key = next(&mut random) % KEYS;
                 let cost = 1 + next(&mut random) % MAX_COST;
                 let decision = limiter.check(key, &policy, u32::try_from(cost).unwrap()).await.unwrap();

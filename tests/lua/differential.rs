@@ -1,11 +1,17 @@
-//! Law 12: random traces through Rust and Lua, compared in every field.
+//! Law 12: random traces through Rust and Lua, and Lua behind the deny cache, compared in every field.
 
-use std::{cell::Cell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
-use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+use tokio::runtime::Runtime;
+use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, Source};
 
 use crate::support::redis_server::RedisServer;
+
+const START: u64 = 1_767_225_600_000_000;
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -70,12 +76,58 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     vec((advance, charges).prop_map(|(advance, charges)| Step { advance, charges }), 1..60)
 }
 
+/// The same checks for three: memory, Redis, and Redis behind the deny cache, each with counts of its own.
+struct Trio {
+    runtime: Runtime,
+    #[expect(dead_code, reason = "ends with the test")]
+    server: RedisServer,
+    clock: ManualClock,
+    memory: Limiter,
+    redis: Limiter,
+    cached: Limiter,
+    remembered: Cell<u32>,
+}
+
+impl Trio {
+    fn new() -> Self {
+        let (server, clock) = (RedisServer::start(), ManualClock::default());
+        let redis = |prefix, deny_cache| {
+            let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+            Limiter::new(builder.prefix(prefix).deny_cache(deny_cache).connect(&server.url()).unwrap())
+        };
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            memory: Limiter::new(MemoryStore::new().with_clock(clock.clone())),
+            redis: redis("plain:", false),
+            cached: redis("cached:", true),
+            server,
+            clock,
+            remembered: Cell::new(0),
+        }
+    }
+
+    fn forget_memory(&mut self) {
+        self.memory = Limiter::new(MemoryStore::new().with_clock(self.clock.clone()));
+    }
+
+    /// All three decide; the differences, if there are any.
+    fn decide(&self, check: &Check) -> Result<Decision, String> {
+        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.decide(check.clone())).unwrap();
+        let (memory, redis, cached) = (decide(&self.memory), decide(&self.redis), decide(&self.cached));
+        if cached.source() == Source::DenyCache {
+            self.remembered.set(self.remembered.get() + 1);
+        }
+        let shown = |decision: &Decision| format!("{decision:?}").replace("DenyCache", "Store");
+        if shown(&memory) == shown(&redis) && shown(&redis) == shown(&cached) {
+            return Ok(memory);
+        }
+        Err(format!("memory: {memory:#?}\nredis: {redis:#?}\nbehind the deny cache: {cached:#?}"))
+    }
+}
+
 #[test]
 fn law_12_memory_and_redis_agree_on_every_field() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
-    let redis = Limiter::new(redis.connect(&server.url()).unwrap());
+    let trio = RefCell::new(Trio::new());
     let case = Cell::new(0_u32);
 
     let traces = vec(policy(), 1..=3).prop_flat_map(|policies| {
@@ -89,10 +141,11 @@ fn law_12_memory_and_redis_agree_on_every_field() {
             // Keys of their own, also when a failing case is made smaller.
             case.set(case.get() + 1);
             let key = |index: usize| format!("{}:{index}", case.get());
-            clock.set_us(1_767_225_600_000_000);
-            let memory = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+            let mut trio = trio.borrow_mut();
+            trio.forget_memory();
+            trio.clock.set_us(START);
             for step in &steps {
-                clock.set_us(1_767_225_600_000_000.max(now(&clock).saturating_add_signed(step.advance)));
+                trio.clock.set_us(START.max(now(&trio.clock).saturating_add_signed(step.advance)));
                 let mut check: Option<Check> = None;
                 for &(index, cost) in &step.charges {
                     check = Some(match check {
@@ -101,24 +154,20 @@ fn law_12_memory_and_redis_agree_on_every_field() {
                     });
                 }
                 let check = check.unwrap();
-                let (memory, redis) = runtime.block_on(async {
-                    (memory.decide(check.clone()).await.unwrap(), redis.decide(check).await.unwrap())
-                });
-                prop_assert_eq!(fields(&memory), fields(&redis));
+                let agreed = trio.decide(&check);
+                prop_assert!(agreed.is_ok(), "{}", agreed.unwrap_err());
             }
             Ok(())
         })
         .unwrap();
+    assert!(trio.borrow().remembered.get() > cases, "the deny cache was hardly used");
 }
 
 /// Logs of many chunks, at their limit most of the time.
 #[test]
 fn law_12_memory_and_redis_agree_on_long_logs() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let memory = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
-    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
-    let redis = Limiter::new(redis.connect(&server.url()).unwrap());
+    let trio = Trio::new();
+    let clock = &trio.clock;
     let window = Duration::from_secs(10);
     let policy = |name: &str, limit| Policy::new(name, limit, window).unwrap();
     let policies = [
@@ -142,15 +191,12 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
             match below(300) {
                 0 => clock.advance(Duration::from_secs(6)),
                 1 => clock.advance(Duration::from_secs(25)),
-                2 => clock.set_us(now(&clock) - below(1_000_000)),
+                2 => clock.set_us(now(clock) - below(1_000_000)),
                 _ => clock.advance(Duration::from_micros(below(pace))),
             }
             let cost = u32::try_from(below(max_cost) + 1).unwrap();
-            let (memory, redis) = runtime.block_on(async {
-                (memory.check("k", &policy, cost).await.unwrap(), redis.check("k", &policy, cost).await.unwrap())
-            });
-            assert_eq!(fields(&memory), fields(&redis), "step {step}");
-            denied += usize::from(!memory.is_allowed());
+            let decision = trio.decide(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
+            denied += usize::from(!decision.is_allowed());
         }
         assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");
     }
@@ -158,8 +204,4 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
 
 fn now(clock: &ManualClock) -> u64 {
     tollgate::Clock::now_us(clock)
-}
-
-fn fields(decision: &Decision) -> String {
-    format!("{decision:#?}")
 }

@@ -88,7 +88,7 @@ impl Store for Scripted {
         Answer::Ready(self.0.clone().map(|retry_after_us| {
             let denied = store::Outcome { fits: false, available: 0, retry_after_us, next_us: 0, reset_us: 0 };
             let outcomes = check.charges().iter().map(|_| denied).collect();
-            Verdict { allowed: false, time_us: 1_767_225_600_000_000, outcomes }
+            Verdict { allowed: false, source: store::Source::Store, time_us: 1_767_225_600_000_000, outcomes }
         }))
     }
 

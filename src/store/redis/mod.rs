@@ -1,5 +1,6 @@
 //! The shared store: one budget for every instance of a service.
 
+mod batch;
 mod error;
 mod key;
 mod pool;
@@ -8,7 +9,10 @@ mod script;
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,13 +20,14 @@ use bb8_redis::{RedisConnectionManager, bb8};
 use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
 
 use self::{
+    batch::Batcher,
     pool::{Connection, Manager, Pool},
     script::Loader,
 };
-use super::{Answer, DEFAULT_DEADLINE, Store, Verdict};
+use super::{Answer, DEFAULT_DEADLINE, Store, Verdict, deny_cache::DenyCache};
 use crate::{
     check::Check,
-    clock::Clock,
+    clock::{Clock, SystemClock},
     error::{ConfigError, Error},
     key::Key,
     policy::Policy,
@@ -76,9 +81,13 @@ pub struct RedisStore {
 struct Shared {
     pool: Pool,
     loader: Loader,
+    batcher: Batcher,
+    batching: bool,
+    deny_cache: Option<DenyCache>,
     prefix: Box<str>,
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
+    latest_us: AtomicU64,
 }
 
 impl RedisStore {
@@ -101,7 +110,7 @@ impl RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { pool, loader: _, prefix, deadline, clock } = &*self.shared;
+        let Shared { pool, prefix, deadline, clock, .. } = &*self.shared;
         f.debug_struct("RedisStore")
             .field("pool", pool)
             .field("prefix", prefix)
@@ -113,30 +122,99 @@ impl fmt::Debug for RedisStore {
 
 impl Store for RedisStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        let mut call = script::evalsha();
-        let now_us = self.shared.clock.as_ref().map(|clock| clock.now_us());
-        protocol::write(&mut call, &self.shared.prefix, now_us, &[check]);
-        let (shared, check) = (Arc::clone(&self.shared), check.clone());
-        Answer::pending(async move {
-            let mut connection = shared.pool.get().await?;
-            let reply = shared.loader.run(&mut connection.inner, &call).await;
-            let reply = reply.map_err(|error| failed(&connection, &error))?;
-            protocol::read(reply, &[&check])?.swap_remove(0)
-        })
+        let shared = &self.shared;
+        let remembered = shared.deny_cache.as_ref().and_then(|cache| {
+            let now_us = shared.local_now_us();
+            cache.get(check, now_us, shared.latest_us(now_us))
+        });
+        if let Some(verdict) = remembered {
+            return Answer::Ready(Ok(verdict));
+        }
+        Answer::pending(Arc::clone(shared).judge(check.clone()))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
         let shared = Arc::clone(&self.shared);
-        let key = key::encode(&shared.prefix, key, policy);
+        let mut encoded = Vec::new();
+        key::encode(&mut encoded, &shared.prefix, key, policy);
         Answer::pending(async move {
+            // Before and after: a check that overtakes this one may have been judged on either side of it.
+            let _forget = Forget::new(&shared);
             let mut connection = shared.pool.get().await?;
-            let result = redis::cmd("DEL").arg(key).query_async(&mut connection.inner).await;
+            let result = redis::cmd("DEL").arg(encoded).query_async(&mut connection.inner).await;
             result.map_err(|error| failed(&connection, &error))
         })
     }
 
     fn deadline(&self) -> Duration {
         self.shared.deadline
+    }
+}
+
+impl Shared {
+    /// Asks Redis, and remembers a denial.
+    async fn judge(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+        let Some(cache) = &self.deny_cache else { return self.send(check).await };
+        let (epoch, sent_us) = (cache.epoch(), self.local_now_us());
+        let verdict = Arc::clone(&self).send(check.clone()).await?;
+        cache.put(&check, &verdict, epoch, sent_us, self.local_now_us());
+        Ok(verdict)
+    }
+
+    async fn send(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+        if self.batching {
+            return batch::submit(self, check).await;
+        }
+        self.call(std::iter::once(&check)).await?.swap_remove(0)
+    }
+
+    /// One call of the script for all of `checks`.
+    async fn call<'a>(
+        &self,
+        checks: impl Iterator<Item = &'a Check> + Clone,
+    ) -> Result<Vec<Result<Verdict, Error>>, Error> {
+        let mut connection = self.pool.get().await?;
+        let mut call = script::evalsha();
+        let now_us = self.clock.as_ref().map(|clock| clock.now_us());
+        protocol::write(&mut call, &self.prefix, now_us, checks.clone());
+        let reply = self.loader.run(&mut connection.inner, &call).await;
+        protocol::read(reply.map_err(|error| failed(&connection, &error))?, checks)
+    }
+
+    /// The time that remembered denials go by.
+    fn local_now_us(&self) -> u64 {
+        self.clock.as_ref().map_or_else(|| SystemClock.now_us(), |clock| clock.now_us())
+    }
+
+    /// The latest local time so far. Ours never runs backwards; a user's clock may.
+    fn latest_us(&self, now_us: u64) -> u64 {
+        if self.clock.is_none() {
+            return now_us;
+        }
+        self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
+    }
+}
+
+/// Forgets denials when it is made and when it is dropped.
+struct Forget<'a>(&'a Shared);
+
+impl<'a> Forget<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let this = Self(shared);
+        this.forget();
+        this
+    }
+
+    fn forget(&self) {
+        if let Some(cache) = &self.0.deny_cache {
+            cache.forget();
+        }
+    }
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 
@@ -155,11 +233,20 @@ pub struct RedisStoreBuilder {
     deadline: Duration,
     pool_size: u32,
     clock: Option<Arc<dyn Clock>>,
+    batching: bool,
+    deny_cache: bool,
 }
 
 impl Default for RedisStoreBuilder {
     fn default() -> Self {
-        Self { prefix: "tollgate:".to_owned(), deadline: DEFAULT_DEADLINE, pool_size: 2, clock: None }
+        Self {
+            prefix: "tollgate:".to_owned(),
+            deadline: DEFAULT_DEADLINE,
+            pool_size: 2,
+            clock: None,
+            batching: true,
+            deny_cache: true,
+        }
     }
 }
 
@@ -187,6 +274,23 @@ impl RedisStoreBuilder {
     /// tests. All instances need clocks that agree: a skew admits what was sent during the skew once more.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// Sends checks that wait at the same time in one call. Defaults to `true`, because it multiplies what one Redis can
+    /// do and delays nothing: a lone check leaves at once.
+    pub fn batching(self, batching: bool) -> Self {
+        Self { batching, ..self }
+    }
+
+    /// Answers denials by policies that are spent to the last unit from memory, until the first unit comes back.
+    /// Defaults to `true`, because a flood of refused requests then costs Redis nothing.
+    ///
+    /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
+    /// [count rejected requests](Policy::count_rejected) are always asked for. The one exception is a
+    /// [reset](crate::Limiter::reset): made through a clone of this store it is seen at once, made by another process
+    /// only when the remembered wait is over. Switch this off if that matters.
+    pub fn deny_cache(self, deny_cache: bool) -> Self {
+        Self { deny_cache, ..self }
     }
 
     /// Finishes with a pool of our own on the Redis at `url`.
@@ -223,14 +327,24 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, pool: Pool) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, pool_size: _, clock } = self;
+        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
         if prefix.contains(['{', '}']) {
             return Err(ConfigError::InvalidPrefix { prefix });
         }
-        let shared = Shared { pool, loader: Loader::default(), prefix: prefix.into(), deadline, clock };
+        let shared = Shared {
+            pool,
+            loader: Loader::default(),
+            batcher: Batcher::new(),
+            batching,
+            deny_cache: deny_cache.then(DenyCache::new),
+            prefix: prefix.into(),
+            deadline,
+            clock,
+            latest_us: AtomicU64::new(0),
+        };
         Ok(RedisStore { shared: Arc::new(shared) })
     }
 }

@@ -1,4 +1,4 @@
-//! The script's wire format: arguments out, integers back. See `lua/check.lua`.
+//! The script's wire format: keys and packed numbers out, integers back. See `lua/check.lua`.
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
@@ -7,42 +7,84 @@ use super::{error, key};
 use crate::{
     check::{Charge, Check},
     error::{Error, ErrorKind},
-    policy::Algorithm,
-    store::{Outcome, Verdict},
+    policy::{Algorithm, Policy},
+    store::{Outcome, Source, Verdict},
 };
 
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
-pub(super) fn write(command: &mut Cmd, prefix: &str, now_us: Option<u64>, checks: &[&Check]) {
-    let charges = || checks.iter().flat_map(|check| check.charges());
-    command.arg(charges().count());
-    for Charge { key, policy, .. } in charges() {
-        command.arg(key::encode(prefix, key, policy));
+pub(super) fn write<'a>(
+    command: &mut Cmd,
+    prefix: &str,
+    now_us: Option<u64>,
+    checks: impl Iterator<Item = &'a Check> + Clone,
+) {
+    let mut policies = Policies::default();
+    let mut charges = Vec::new();
+    command.arg(checks.clone().map(|check| check.charges().len()).sum::<usize>());
+    let mut encoded = Vec::new();
+    for check in checks {
+        for (index, Charge { key, policy, cost }) in check.charges().iter().enumerate() {
+            encoded.clear();
+            key::encode(&mut encoded, prefix, key, policy);
+            command.arg(&encoded);
+            charges.push(u8::from(index == 0));
+            charges.extend_from_slice(&policies.number(policy).to_le_bytes());
+            charges.extend_from_slice(&cost.to_le_bytes());
+        }
     }
     match now_us {
         Some(now_us) => command.arg(now_us),
         None => command.arg(""),
     };
-    for check in checks {
-        command.arg(check.charges().len());
-        for Charge { policy, cost, .. } in check.charges() {
-            let (algorithm, parameter) = match policy.kind() {
-                Algorithm::SlidingWindowLog => ("1", policy.resolution_us()),
-                Algorithm::SlidingWindowCounter => ("2", 0),
-                Algorithm::FixedWindow => ("3", 0),
-                Algorithm::TokenBucket => ("4", policy.capacity().into()),
-            };
-            command.arg(algorithm).arg(policy.limit()).arg(policy.window_us()).arg(parameter);
-            command.arg(u8::from(policy.counts_rejected())).arg(*cost);
-        }
+    command.arg(policies.packed).arg(charges);
+}
+
+/// The policies of a call, each sent once.
+#[derive(Default)]
+struct Policies<'a> {
+    seen: SmallVec<[&'a Policy; 4]>,
+    packed: Vec<u8>,
+}
+
+impl<'a> Policies<'a> {
+    fn number(&mut self, policy: &'a Policy) -> u16 {
+        let number = self.seen.iter().position(|seen| *seen == policy).unwrap_or_else(|| {
+            self.seen.push(policy);
+            self.pack(policy);
+            self.seen.len() - 1
+        });
+        u16::try_from(number).expect("a call has no more charges than fit a batch, far below 2^16")
+    }
+
+    fn pack(&mut self, policy: &Policy) {
+        let (algorithm, parameter) = match policy.kind() {
+            Algorithm::SlidingWindowLog => (1, policy.resolution_us()),
+            Algorithm::SlidingWindowCounter => (2, 0),
+            Algorithm::FixedWindow => (3, 0),
+            Algorithm::TokenBucket => (4, policy.capacity().into()),
+        };
+        self.packed.extend_from_slice(&[algorithm, u8::from(policy.counts_rejected())]);
+        self.packed.extend_from_slice(&policy.limit().to_le_bytes());
+        self.packed.extend_from_slice(&double(policy.window_us()));
+        self.packed.extend_from_slice(&double(parameter));
     }
 }
 
+/// Windows are validated to be below 2^53 microseconds, so nothing is lost.
+#[expect(clippy::cast_precision_loss)]
+fn double(number: u64) -> [u8; 8] {
+    (number as f64).to_le_bytes()
+}
+
 /// Reads the reply: a verdict or an error for each check.
-pub(super) fn read(reply: Value, checks: &[&Check]) -> Result<Vec<Result<Verdict, Error>>, Error> {
+pub(super) fn read<'a>(
+    reply: Value,
+    checks: impl Iterator<Item = &'a Check>,
+) -> Result<Vec<Result<Verdict, Error>>, Error> {
     let Value::Array(items) = reply else { return Err(unexpected()) };
     let mut items = items.into_iter();
     let time_us = integer(items.next())?;
-    checks.iter().map(|check| read_one(&mut items, time_us, check)).collect()
+    checks.map(|check| read_one(&mut items, time_us, check)).collect()
 }
 
 fn read_one(
@@ -67,7 +109,7 @@ fn read_one(
             reset_us: integer(items.next())?,
         });
     }
-    Ok(Ok(Verdict { allowed, time_us, outcomes }))
+    Ok(Ok(Verdict { allowed, source: Source::Store, time_us, outcomes }))
 }
 
 fn signed(item: Option<Value>) -> Result<i64, Error> {

@@ -1,0 +1,150 @@
+//! What the store has denied need not be asked again until time has freed something.
+
+use std::{
+    hash::{BuildHasher, Hash, Hasher, RandomState},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{Outcome, Source, Verdict};
+use crate::check::Check;
+
+/// Remembers denials for as long as they are sure to hold, word for word.
+///
+/// A policy that is spent to the last unit admits nothing, whatever it costs and whoever asks, until time frees a unit.
+/// So until that instant its count is frozen: the store would not only deny the same check again, it would give the
+/// same Retry-After, and need not be asked. (With units left over, others may spend them, and a remembered Retry-After
+/// would come too early; such denials are asked for again, and so are checks whose other policies have room. Checks
+/// whose refusals are to be counted are never remembered, for the store has to see them.)
+///
+/// Exceptions to "nothing but time" are resets: one made through this process forgets everything at once, also the
+/// denials that are still on their way ([`DenyCache::epoch`]).
+///
+/// The time is the local one. A remembered denial counts from before the check was sent, and a little is taken off for
+/// clocks that run at different speeds.
+#[derive(Debug)]
+pub(super) struct DenyCache {
+    sets: Box<[Mutex<[Option<Box<Entry>>; WAYS]>]>,
+    hasher: RandomState,
+    epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: u64,
+    check: Check,
+    verdict: Verdict,
+    epoch: u64,
+    /// When the verdict came: its waits count from here …
+    received_us: u64,
+    /// … and the denial holds for all that comes before this.
+    until_us: u64,
+}
+
+/// 8 192 denials, at most about 3 MB; a newer one takes the place of the one that ends soonest.
+const SETS: usize = 2_048;
+const WAYS: usize = 4;
+
+/// A thousandth: twice what clocks out of step with the world are corrected by (500 ppm).
+const DRIFT: u64 = 1_000;
+
+impl DenyCache {
+    pub(super) fn new() -> Self {
+        Self {
+            sets: (0..SETS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// The verdict on `check` at `now_us`, if it is certain.
+    ///
+    /// `latest_us` is the latest time that was ever seen: a denial that was over does not come back with a clock that
+    /// runs backwards.
+    pub(super) fn get(&self, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
+        let hash = self.hash(check);
+        let set = self.set(hash);
+        let entry = set.iter().flatten().find(|entry| entry.hash == hash && same(&entry.check, check))?;
+        if now_us < entry.received_us || latest_us >= entry.until_us || entry.epoch != self.epoch() {
+            return None;
+        }
+        let passed = now_us - entry.received_us;
+        let mut verdict = entry.verdict.clone();
+        verdict.source = Source::DenyCache;
+        verdict.time_us += passed;
+        for outcome in &mut verdict.outcomes {
+            outcome.retry_after_us = outcome.retry_after_us.map(|wait| wait.saturating_sub(passed));
+            outcome.next_us = outcome.next_us.saturating_sub(passed);
+            outcome.reset_us = outcome.reset_us.saturating_sub(passed);
+        }
+        Some(verdict)
+    }
+
+    /// Remembers a verdict on a check that was sent at `sent_us`, in the epoch that was read before.
+    pub(super) fn put(&self, check: &Check, verdict: &Verdict, epoch: u64, sent_us: u64, received_us: u64) {
+        let counted = check.charges().iter().any(|charge| charge.policy.counts_rejected());
+        let Some(wait) = frozen_for(verdict) else { return };
+        if verdict.allowed || counted || epoch != self.epoch() {
+            return;
+        }
+        let until_us = sent_us + (wait - wait.div_ceil(DRIFT));
+        if until_us <= received_us {
+            return;
+        }
+        let hash = self.hash(check);
+        let entry = Entry { hash, check: check.clone(), verdict: verdict.clone(), epoch, received_us, until_us };
+        let mut set = self.set(hash);
+        let mine = |slot: &&mut Option<Box<Entry>>| {
+            slot.as_ref().is_some_and(|entry| entry.hash == hash && same(&entry.check, check))
+        };
+        let slot = match set.iter_mut().find(mine) {
+            Some(slot) => Some(slot),
+            None => set.iter_mut().min_by_key(|slot| slot.as_ref().map_or(0, |entry| entry.until_us)),
+        };
+        if let Some(slot) = slot {
+            *slot = Some(Box::new(entry));
+        }
+    }
+
+    /// Read it before a check is sent: a denial of an earlier epoch is not remembered.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Forgets everything, also what is still to come for checks that were sent before.
+    pub(super) fn forget(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn hash(&self, check: &Check) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for charge in check.charges() {
+            (&charge.key, charge.policy.name(), charge.cost).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn set(&self, hash: u64) -> MutexGuard<'_, [Option<Box<Entry>>; WAYS]> {
+        let index = usize::try_from(hash % SETS as u64).unwrap_or(0);
+        // An entry is put in whole, so a poisoned lock is as good as any.
+        self.sets[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn same(one: &Check, other: &Check) -> bool {
+    let (one, other) = (one.charges(), other.charges());
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)
+}
+
+/// How long nothing about the verdict can change: until the first unit of a policy that is spent to the last one comes
+/// back. `None` if there is no such time.
+fn frozen_for(verdict: &Verdict) -> Option<u64> {
+    let frozen = |outcome: &Outcome| !outcome.fits && outcome.available == 0 && outcome.retry_after_us.is_some();
+    if !verdict.outcomes.iter().all(frozen) {
+        return None;
+    }
+    verdict.outcomes.iter().map(|outcome| outcome.next_us).min()
+}

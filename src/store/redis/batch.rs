@@ -1,0 +1,155 @@
+//! Checks that wait at the same time travel in one call.
+//!
+//! A check goes out at once while fewer than [`IN_FLIGHT`] calls are under way; what comes in meanwhile waits and
+//! leaves together with the next one. So a lone check never waits, and the busier the process, the larger the batches.
+//!
+//! The queue has lanes, and a key always waits in the same one (stochastic fairness queueing, McKenney 1990). Batches
+//! take from the lanes in turn, so that a flood on one key fills its own lane and delays hardly anybody else. A full
+//! lane refuses at once.
+//!
+//! On a cluster only checks of one slot may share a call: that takes a queue for each group of slots, and nothing else.
+
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use super::Shared;
+use crate::{
+    check::Check,
+    error::{Error, ErrorKind},
+    store::Verdict,
+};
+
+/// Calls under way at the same time: one is judged while the next one is on its way.
+const IN_FLIGHT: usize = 2;
+/// Charges in one call: about a quarter of a millisecond of Redis' time.
+const MAX_CHARGES: usize = 64;
+const LANES: usize = 16;
+/// Checks that wait in one lane: some milliseconds of Redis' time, well within the deadline.
+const LANE_CAPACITY: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Batcher {
+    queue: Mutex<Queue>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lanes: [VecDeque<Waiting>; LANES],
+    /// The lane whose turn it is.
+    turn: usize,
+    in_flight: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    check: Check,
+    verdict: oneshot::Sender<Result<Verdict, Error>>,
+}
+
+impl Batcher {
+    pub(super) fn new() -> Self {
+        Self { queue: Mutex::default(), hasher: RandomState::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No invariant spans a panic: nothing under the lock calls out.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lane_of(&self, check: &Check) -> usize {
+        let hash = check.charges().first().map_or(0, |charge| self.hasher.hash_one(&charge.key));
+        usize::try_from(hash % LANES as u64).unwrap_or(0)
+    }
+}
+
+/// Waits for the verdict on `check`. Dropped before the check is sent, it is not sent.
+pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict, Error> {
+    let lane = shared.batcher.lane_of(&check);
+    let (sender, verdict) = oneshot::channel();
+    let starts = {
+        let mut queue = shared.batcher.lock();
+        if queue.lanes[lane].len() >= LANE_CAPACITY {
+            return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting"));
+        }
+        queue.lanes[lane].push_back(Waiting { check, verdict: sender });
+        let starts = queue.in_flight < IN_FLIGHT;
+        queue.in_flight += usize::from(starts);
+        starts
+    };
+    if starts {
+        tokio::spawn(drive(Flight(shared)));
+    }
+    // Without an answer the runtime that was to send the check has gone.
+    let gone = |_| Error::new(ErrorKind::Unavailable, "the call was given up").charge_unknown();
+    verdict.await.map_err(gone)?
+}
+
+/// The right to have a call under way; it ends also when the runtime drops the task.
+struct Flight(Arc<Shared>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.batcher.lock().in_flight -= 1;
+    }
+}
+
+/// Sends batches until nobody waits.
+async fn drive(flight: Flight) {
+    let shared = &flight.0;
+    loop {
+        // Those who have just got their verdicts, and whoever else is ready, may put in their next checks first.
+        tokio::task::yield_now().await;
+        let batch = shared.batcher.lock().take_batch();
+        if batch.is_empty() {
+            return;
+        }
+        let verdicts = shared.call(batch.iter().map(|waiting| &waiting.check)).await;
+        match verdicts {
+            Ok(verdicts) => {
+                for (waiting, verdict) in batch.into_iter().zip(verdicts) {
+                    // A caller that has gone needs no answer.
+                    let _ = waiting.verdict.send(verdict);
+                }
+            }
+            Err(error) => {
+                for waiting in batch {
+                    let _ = waiting.verdict.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn take_batch(&mut self) -> Vec<Waiting> {
+        let mut batch = Vec::new();
+        let mut charges = 0;
+        let mut empty = 0;
+        while empty < LANES {
+            let turn = self.turn;
+            self.turn = (turn + 1) % LANES;
+            let Some(waiting) = self.lanes[turn].pop_front() else {
+                empty += 1;
+                continue;
+            };
+            empty = 0;
+            if waiting.verdict.is_closed() {
+                continue;
+            }
+            charges += waiting.check.charges().len();
+            if charges > MAX_CHARGES && !batch.is_empty() {
+                self.turn = turn;
+                self.lanes[turn].push_front(waiting);
+                break;
+            }
+            batch.push(waiting);
+        }
+        batch
+    }
+}
