@@ -94,6 +94,7 @@ async fn a_service_that_refused_can_be_used_again() {
         let request = Head::get("/dear").body(()).unwrap();
         let refused = service.ready().await.unwrap().call(request).await.unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
+        assert_ready_ok!(tokio_test::task::spawn(service.ready()).poll(), "{answers:?}");
         assert_eq!(status(&mut service).await, StatusCode::OK, "{answers:?}");
     }
 }
