@@ -138,10 +138,9 @@ impl fmt::Display for ConfigError {
                 "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; \
                  raise the limit or lower the cost"
             ),
-            Self::DuplicatePolicy { policy } => write!(
-                f,
-                "two policies of one check are called {policy:?} and would share their counts; rename one"
-            ),
+            Self::DuplicatePolicy { policy } => {
+                write!(f, "two policies of one check are called {policy:?} and would share their counts; rename one")
+            }
             Self::DuplicateRoute { route } => write!(f, "route {route:?} is in the table already"),
             Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
             Self::InvalidHeaderName { name } => write!(f, "{name:?} is not a header name"),
@@ -177,8 +176,12 @@ impl fmt::Display for ConfigError {
             Self::WindowTooShort { policy, window } => {
                 write!(f, "policy {policy:?}: a window of {window:?} is too short; use at least 1 µs")
             }
-            Self::ZeroBurst { policy } => write!(f, "policy {policy:?}: a burst of 0 lets nothing through; use 1 or more"),
-            Self::ZeroLimit { policy } => write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more"),
+            Self::ZeroBurst { policy } => {
+                write!(f, "policy {policy:?}: a burst of 0 lets nothing through; use 1 or more")
+            }
+            Self::ZeroLimit { policy } => {
+                write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
+            }
             Self::ZeroPoolSize => f.write_str("a pool needs at least 1 connection"),
         }
     }

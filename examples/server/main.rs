@@ -12,10 +12,8 @@ use axum::{
     routing::{get, post},
 };
 use serde_json::json;
-use tollgate::{
-    KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route,
-};
 use tokio::{net::TcpListener, signal};
+use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route};
 
 use crate::options::Options;
 
@@ -67,10 +65,7 @@ async fn run() -> Result<(), Failure> {
 }
 
 /// Where the caller stands, without charging it.
-async fn quota(
-    State((limiter, policy)): State<(Limiter, Policy)>,
-    parts: Parts,
-) -> Response {
+async fn quota(State((limiter, policy)): State<(Limiter, Policy)>, parts: Parts) -> Response {
     let Ok(Some(key)) = PeerIp::default().extract(&parts) else { return StatusCode::BAD_REQUEST.into_response() };
     match limiter.peek(key, &policy).await {
         Ok(decision) => {

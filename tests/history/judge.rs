@@ -21,7 +21,10 @@ pub(crate) fn judge(history: &[Entry]) {
     }
     let total = history.len();
     println!("{total} requests, {denials} denied, 0 over, 0 wrongly denied");
-    assert!(denials * 10 > total && denials * 10 < total * 9, "{denials} of {total} denied: the limit was not contended");
+    assert!(
+        denials * 10 > total && denials * 10 < total * 9,
+        "{denials} of {total} denied: the limit was not contended"
+    );
 }
 
 /// Law 1: in every window (t - W, t], admitted cost <= limit.
@@ -62,7 +65,14 @@ impl Admitted {
     fn new(entries: &[Entry]) -> Self {
         let mut total = 0;
         let admitted = entries.iter().filter(|entry| entry.retry_after_us.is_none());
-        Self(admitted.map(|entry| { total += entry.cost; (entry.time_us, total) }).collect())
+        Self(
+            admitted
+                .map(|entry| {
+                    total += entry.cost;
+                    (entry.time_us, total)
+                })
+                .collect(),
+        )
     }
 
     fn until(&self, time: u64) -> u64 {

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod judge;
-mod worker;
 #[path = "../support/mod.rs"]
 mod support;
+mod worker;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -34,7 +34,8 @@ pub(crate) fn run_all(url: &str, processes: u64, requests: u64, in_flight: u64) 
     let directory = env::temp_dir().join(format!("tollgate-history-{}-{port}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let path = |process: u64| directory.join(process.to_string());
-    let children: Vec<Child> = (0..processes).map(|process| spawn(url, [requests, in_flight, process], &path(process))).collect();
+    let children: Vec<Child> =
+        (0..processes).map(|process| spawn(url, [requests, in_flight, process], &path(process))).collect();
     for child in children {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

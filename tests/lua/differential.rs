@@ -195,7 +195,8 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
                 _ => clock.advance(Duration::from_micros(below(pace))),
             }
             let cost = u32::try_from(below(max_cost) + 1).unwrap();
-            let decision = trio.decide(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
+            let decision =
+                trio.decide(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
             denied += usize::from(!decision.is_allowed());
         }
         assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");

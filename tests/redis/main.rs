@@ -1,6 +1,8 @@
 //! What only Redis can do to a check: lose the script, go away, hang, hold something else.
 #![allow(clippy::unwrap_used)]
 
+mod batch;
+mod denials;
 mod outage;
 mod script;
 mod setup;

@@ -110,7 +110,8 @@ pub(crate) async fn rejected_requests_count_if_the_policy_says_so(bench: Bench) 
         assert!(bench.check(&key, &policy, 2).await.is_allowed(), "{key}");
     }
     // Also in a check that another policy denies.
-    let (counting, other) = (Policy::per_minute("c", 10).unwrap().count_rejected(true), Policy::per_minute("o", 1).unwrap());
+    let (counting, other) =
+        (Policy::per_minute("c", 10).unwrap().count_rejected(true), Policy::per_minute("o", 1).unwrap());
     let check = || Check::new("k", &counting, 1).and("k", &other, 1).unwrap();
     for _ in 0..4 {
         bench.limiter.decide(check()).await.unwrap();

@@ -5,9 +5,9 @@ mod changes;
 mod input;
 mod laws;
 mod memory;
-mod trace;
 #[path = "../support/mod.rs"]
 mod support;
+mod trace;
 
 use std::time::Duration;
 
@@ -15,12 +15,8 @@ use bb8_redis::{RedisConnectionManager, bb8};
 use support::redis_server::RedisServer;
 use tollgate::{Algorithm, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, bb8_redis};
 
-pub(crate) const ALGORITHMS: [Algorithm; 4] = [
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindowCounter,
-    Algorithm::SlidingWindowLog,
-    Algorithm::TokenBucket,
-];
+pub(crate) const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];
 
 /// A store to test, and the clock that it goes by.
 pub(crate) struct Bench {

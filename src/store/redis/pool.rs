@@ -121,10 +121,7 @@ impl Manager {
     }
 
     /// Waits for a checkout, but no longer than until a dial fails.
-    async fn or_failure<T>(
-        &self,
-        checkout: impl Future<Output = Result<T, RunError<RedisError>>>,
-    ) -> Result<T, Error> {
+    async fn or_failure<T>(&self, checkout: impl Future<Output = Result<T, RunError<RedisError>>>) -> Result<T, Error> {
         let mut failures = self.failures.subscribe();
         let mut checkout = pin!(checkout);
         let mut failed = pin!(failures.changed());

@@ -1,0 +1,83 @@
+//! Denials that need not be asked for again.
+
+use std::time::Duration;
+
+use tollgate::{Limiter, ManualClock, Policy, RedisStore, Source};
+
+use crate::{calls, support::redis_server::RedisServer};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn with_clock(server: &RedisServer, clock: &ManualClock, deny_cache: bool) -> Limiter {
+    let builder = RedisStore::builder().clock(clock.clone()).deny_cache(deny_cache).deadline(Duration::from_secs(10));
+    Limiter::new(builder.connect(&server.url()).unwrap())
+}
+
+#[tokio::test]
+async fn a_flood_of_denied_checks_costs_redis_nothing() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock, true);
+    let policy = Policy::new("p", 1, MINUTE).unwrap();
+    limiter.check("k", &policy, 1).await.unwrap();
+    limiter.check("k", &policy, 1).await.unwrap();
+    let before = calls(&server, "evalsha");
+    for second in 0..50 {
+        let decision = limiter.check("k", &policy, 1).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.source()), (false, Source::DenyCache));
+        assert_eq!(decision.retry_after(), Some(MINUTE - Duration::from_secs(second)));
+        clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(calls(&server, "evalsha"), before);
+    clock.advance(Duration::from_secs(10));
+    assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_reset_is_seen_at_once_here_and_after_the_wait_elsewhere() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let (here, elsewhere) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
+    let plain = with_clock(&server, &clock, false);
+    let policy = Policy::new("p", 1, MINUTE).unwrap();
+    here.check("k", &policy, 1).await.unwrap();
+    for limiter in [&here, &elsewhere, &plain] {
+        assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    here.reset("k", &policy).await.unwrap();
+    assert!(!elsewhere.check("k", &policy, 1).await.unwrap().is_allowed());
+    assert!(plain.peek("k", &policy).await.unwrap().available() == Some(1));
+    assert!(here.clone().check("k", &policy, 1).await.unwrap().is_allowed());
+    clock.advance(MINUTE);
+    assert!(elsewhere.check("k", &policy, 1).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn what_can_change_otherwise_than_by_time_is_asked_for() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock, true);
+    let counting = Policy::new("counting", 1, MINUTE).unwrap().count_rejected(true);
+    let roomy = Policy::new("roomy", 10, MINUTE).unwrap();
+    limiter.check("k", &counting, 1).await.unwrap();
+    limiter.check("k", &roomy, 5).await.unwrap();
+    for _ in 0..5 {
+        // Every refusal has to be counted.
+        assert_eq!(limiter.check("k", &counting, 1).await.unwrap().source(), Source::Store);
+        // Five are left, and somebody else may spend them.
+        assert_eq!(limiter.check("k", &roomy, 6).await.unwrap().source(), Source::Store);
+    }
+}
+
+#[tokio::test]
+async fn it_holds_on_the_servers_clock_too() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let policy = Policy::new("p", 1, MINUTE).unwrap();
+    limiter.check("k", &policy, 1).await.unwrap();
+    limiter.check("k", &policy, 1).await.unwrap();
+    let before = calls(&server, "evalsha");
+    for _ in 0..10_000 {
+        let decision = limiter.check("k", &policy, 1).await.unwrap();
+        assert_eq!(decision.source(), Source::DenyCache);
+        assert!(decision.retry_after().unwrap() > Duration::from_secs(50));
+    }
+    assert_eq!(calls(&server, "evalsha"), before);
+}
