@@ -8,7 +8,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind},
     key::Key,
     policy::Policy,
-    store::{Answer, Store},
+    store::{Answer, Store, Verdict},
 };
 
 /// Judges checks against a store, within its deadline.
@@ -116,12 +115,12 @@ impl Limiter {
     }
 
     /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
-    pub(crate) fn send(&self, check: Check) -> Result<Result<Decision, Error>, CheckFuture> {
+    pub(crate) fn send(&self, check: Check) -> Sent {
         match self.store.check(&check) {
-            Answer::Ready(verdict) => Ok(verdict.map(|verdict| Decision::new(check, verdict))),
+            Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
             Answer::Pending(verdict) => {
                 let limiter = self.clone();
-                Err(CheckFuture { state: State::Sent { limiter, check: Some(check), verdict, deadline: None } })
+                Sent::Waiting(CheckFuture { state: State::Sent { limiter, check: Some(check), verdict, deadline: None } })
             }
         }
     }
@@ -133,23 +132,29 @@ impl fmt::Debug for Limiter {
     }
 }
 
-pin_project! {
-    /// The future of a [`Decision`], returned by [`Limiter::check`].
-    #[must_use = "nothing is charged before it is polled"]
-    pub struct CheckFuture {
-        #[pin]
-        state: State,
-    }
+/// A check that the store has.
+pub(crate) enum Sent {
+    Decided(Result<Decision, Error>),
+    Waiting(CheckFuture),
 }
 
-type VerdictFuture = Pin<Box<dyn Future<Output = Result<crate::store::Verdict, Error>> + Send>>;
+/// The future of a [`Decision`], returned by [`Limiter::check`].
+#[must_use = "nothing is charged before it is polled"]
+pub struct CheckFuture {
+    state: State,
+}
 
-pin_project! {
-    #[project = StateProj]
-    enum State {
-        Unsent { limiter: Limiter, check: Option<Check> },
-        Sent { limiter: Limiter, check: Option<Check>, verdict: VerdictFuture, #[pin] deadline: Option<Sleep> },
-    }
+enum State {
+    Unsent {
+        limiter: Limiter,
+        check: Option<Check>,
+    },
+    Sent {
+        limiter: Limiter,
+        check: Option<Check>,
+        verdict: Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>,
+        deadline: Option<Pin<Box<Sleep>>>,
+    },
 }
 
 const POLLED_AGAIN: &str = "a future is not polled after it is ready";
@@ -159,22 +164,19 @@ impl Future for CheckFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let mut this = self.as_mut().project();
-            match this.state.as_mut().project() {
-                StateProj::Unsent { limiter, check } => match limiter.send(check.take().expect(POLLED_AGAIN)) {
-                    Ok(result) => return Poll::Ready(result),
-                    Err(sent) => self.set(sent),
+            match &mut self.state {
+                State::Unsent { limiter, check } => match limiter.send(check.take().expect(POLLED_AGAIN)) {
+                    Sent::Decided(result) => return Poll::Ready(result),
+                    Sent::Waiting(sent) => *self = sent,
                 },
-                StateProj::Sent { limiter, check, verdict, mut deadline } => {
+                State::Sent { limiter, check, verdict, deadline } => {
                     if let Poll::Ready(result) = verdict.as_mut().poll(cx) {
                         let check = check.take().expect(POLLED_AGAIN);
                         return Poll::Ready(result.map(|verdict| Decision::new(check, verdict)));
                     }
-                    if deadline.is_none() {
-                        // Counts from the first poll, for nothing is sent before it.
-                        deadline.set(Some(tokio::time::sleep(limiter.store.deadline())));
-                    }
-                    ready!(deadline.as_pin_mut().expect("set above").poll(cx));
+                    // Counts from the first poll, for nothing is sent before it.
+                    let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
+                    ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
                     return Poll::Ready(Err(late(&*limiter.store)));
                 }
             }

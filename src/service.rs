@@ -13,6 +13,7 @@ use crate::{
     config::{Config, Step},
     future::ResponseFuture,
     key::KeyExtractor,
+    limiter::Sent,
     rejection::{Denial, Rejection},
 };
 
@@ -72,7 +73,7 @@ where
         let mut request = Request::from_parts(parts, body);
         match self.config.limiter.send(check) {
             // Known at once: no clone is needed.
-            Ok(result) => {
+            Sent::Decided(result) => {
                 let decision = failure.resolve(result);
                 if decision.is_allowed() {
                     request.extensions_mut().insert(decision.clone());
@@ -83,7 +84,7 @@ where
                     ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))
                 }
             }
-            Err(check) => {
+            Sent::Waiting(check) => {
                 // The instance that was polled ready goes into the future, its clone stays: a reservation that
                 // `poll_ready` made belongs to the instance (tower-rs/tower, `filter`; tower-rs/tower-http#561).
                 let clone = self.inner.clone();

@@ -172,12 +172,10 @@ impl Report<'_> {
     /// `t`, the effective window: for so many seconds the client can use no more than `remaining`.
     fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
         let mut seconds = seconds_up(quota.next?);
-        if self.cap_ratio && quota.remaining > 0 && quota.limit > 0 {
-            if let Some(window) = quota.window {
-                let paced = u128::from(quota.remaining) * window.as_micros();
-                let paced = paced.div_ceil(u128::from(quota.limit) * 1_000_000);
-                seconds = seconds.max(u64::try_from(paced).unwrap_or(u64::MAX));
-            }
+        if let Some(window) = quota.window.filter(|_| self.cap_ratio && quota.remaining > 0 && quota.limit > 0) {
+            let paced = u128::from(quota.remaining) * window.as_micros();
+            let paced = paced.div_ceil(u128::from(quota.limit) * 1_000_000);
+            seconds = seconds.max(u64::try_from(paced).unwrap_or(u64::MAX));
         }
         match self.retry_after() {
             Some(retry_after) if quota.violated => Some(seconds.max(1).min(retry_after)),

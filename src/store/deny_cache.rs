@@ -26,10 +26,12 @@ use crate::check::Check;
 /// clocks that run at different speeds.
 #[derive(Debug)]
 pub(super) struct DenyCache {
-    sets: Box<[Mutex<[Option<Box<Entry>>; WAYS]>]>,
+    sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
     epoch: AtomicU64,
 }
+
+type Set = [Option<Box<Entry>>; WAYS];
 
 #[derive(Debug)]
 struct Entry {
@@ -126,7 +128,7 @@ impl DenyCache {
         hasher.finish()
     }
 
-    fn set(&self, hash: u64) -> MutexGuard<'_, [Option<Box<Entry>>; WAYS]> {
+    fn set(&self, hash: u64) -> MutexGuard<'_, Set> {
         let index = usize::try_from(hash % SETS as u64).unwrap_or(0);
         // An entry is put in whole, so a poisoned lock is as good as any.
         self.sets[index].lock().unwrap_or_else(PoisonError::into_inner)

@@ -22,21 +22,22 @@ pub(crate) const ALGORITHMS: [Algorithm; 4] =
 pub(crate) struct Bench {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
-    pub(crate) server: Option<RedisServer>,
+    /// Ends with the test.
+    _server: Option<RedisServer>,
 }
 
 impl Bench {
     pub(crate) fn memory() -> Self {
         let clock = ManualClock::default();
         let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
-        Self { limiter, clock, server: None }
+        Self { limiter, clock, _server: None }
     }
 
     pub(crate) fn redis() -> Self {
         let (clock, server) = (ManualClock::default(), RedisServer::start());
         let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
         let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
-        Self { limiter, clock, server: Some(server) }
+        Self { limiter, clock, _server: Some(server) }
     }
 
     pub(crate) fn users_pool() -> Self {
@@ -44,7 +45,7 @@ impl Bench {
         let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
         let pool = bb8::Pool::builder().build_unchecked(RedisConnectionManager::new(server.url()).unwrap());
         let limiter = Limiter::new(builder.from_pool(pool).unwrap());
-        Self { limiter, clock, server: Some(server) }
+        Self { limiter, clock, _server: Some(server) }
     }
 
     pub(crate) async fn check(&self, key: &str, policy: &Policy, cost: u32) -> Decision {

@@ -308,7 +308,7 @@ impl RedisStoreBuilder {
         // Nagle's algorithm would hold a small request back until the answer to the one before it has come.
         let settings = TcpSettings::default().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(settings)).map_err(invalid)?;
-        let manager = Manager::new(client, self.deadline);
+        let manager = Box::new(Manager::new(client, self.deadline));
         let size = self.pool_size;
         self.build(Pool::Own { manager, size, pool: OnceLock::new() })
     }

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind};
 #[derive(Debug)]
 pub(super) enum Pool {
     /// Our own, built at the first check: a pool spawns tasks, and a store may be made before the runtime.
-    Own { manager: Manager, size: u32, pool: OnceLock<bb8::Pool<Manager>> },
+    Own { manager: Box<Manager>, size: u32, pool: OnceLock<bb8::Pool<Manager>> },
     /// One that the user has already.
     Theirs(bb8::Pool<RedisConnectionManager>),
 }
@@ -61,7 +61,7 @@ impl Pool {
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         match self {
             Self::Own { manager, size, pool } => {
-                let pool = pool.get_or_init(|| build(manager.clone(), *size));
+                let pool = pool.get_or_init(|| build(Manager::clone(manager), *size));
                 loop {
                     let guard = manager.or_failure(pool.get()).await?;
                     if !guard.is_broken() {

@@ -54,7 +54,7 @@ impl Loader {
 
     /// Becomes the one that loads, unless another does or has done since `seen`.
     fn begin(&self, seen: u64) -> Option<Loading<'_>> {
-        let idle = seen % 2 == 0;
+        let idle = seen.is_multiple_of(2);
         let exchange = || self.loads.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
         (idle && exchange().is_ok()).then_some(Loading(self))
     }
