@@ -120,7 +120,9 @@ impl Limiter {
             Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
             Answer::Pending(verdict) => {
                 let limiter = self.clone();
-                Sent::Waiting(CheckFuture { state: State::Sent { limiter, check: Some(check), verdict, deadline: None } })
+                Sent::Waiting(CheckFuture {
+                    state: State::Sent { limiter, check: Some(check), verdict, deadline: None },
+                })
             }
         }
     }

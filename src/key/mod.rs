@@ -89,8 +89,10 @@ impl Key {
         Self(SmallVec::from_slice(name))
     }
 
-    /// The canonical form: ASCII without braces, safe in a Redis hash tag.
-    pub(crate) fn encoded(&self) -> &[u8] {
+    /// The canonical form, for implementations of [`Store`](crate::Store): printable ASCII without braces.
+    ///
+    /// It identifies somebody, so keep it out of logs.
+    pub fn encoded(&self) -> &[u8] {
         &self.0
     }
 }

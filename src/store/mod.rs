@@ -1,6 +1,6 @@
 //! Where counts live.
 //!
-//! [`MemoryStore`](crate::MemoryStore) keeps them in the process, `RedisStore` on a Redis that every instance
+//! [`MemoryStore`] keeps them in the process, `RedisStore` on a Redis that every instance
 //! shares. Both give the same decisions for the same trace. Your own implements [`Store`].
 
 #[cfg(feature = "redis")]
