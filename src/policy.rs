@@ -1,6 +1,8 @@
 //! What a client may do: a limit per window, and how it is counted.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
+
+use foldhash::fast::FixedState;
 
 use crate::error::ConfigError;
 
@@ -29,7 +31,7 @@ use crate::error::ConfigError;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Policy(Arc<Definition>);
 
 #[derive(Clone, PartialEq)]
@@ -41,6 +43,8 @@ struct Definition {
     resolution: u64,
     burst: u32,
     count_rejected: bool,
+    /// A hash of what [`Policy::form`] and the name tell apart.
+    hash: u64,
 }
 
 /// How units are counted.
@@ -102,7 +106,7 @@ impl Policy {
         if window > Self::MAX_WINDOW {
             return Err(ConfigError::WindowTooLong { policy, window });
         }
-        Ok(Self(Arc::new(Definition {
+        let definition = Definition {
             name: policy.into_boxed_str(),
             limit,
             window: micros_up(window),
@@ -110,7 +114,9 @@ impl Policy {
             resolution: 1,
             burst: limit,
             count_rejected: false,
-        })))
+            hash: 0,
+        };
+        Ok(Self(Arc::new(definition)).change(|_| ()))
     }
 
     /// Creates a policy of `limit` units per second.
@@ -252,10 +258,12 @@ impl Policy {
 
     /// What makes counts incompatible: the algorithm and, where buckets are aligned to the window, the window.
     pub(crate) fn form(&self) -> (Algorithm, u64) {
-        match self.0.algorithm {
-            algorithm @ (Algorithm::FixedWindow | Algorithm::SlidingWindowCounter) => (algorithm, self.0.window),
-            algorithm @ (Algorithm::SlidingWindowLog | Algorithm::TokenBucket) => (algorithm, 0),
-        }
+        self.0.form()
+    }
+
+    /// The same for policies of the same name and form.
+    pub(crate) fn name_hash(&self) -> u64 {
+        self.0.hash
     }
 
     pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
@@ -267,14 +275,31 @@ impl Policy {
     }
 
     fn change(mut self, change: impl FnOnce(&mut Definition)) -> Self {
-        change(Arc::make_mut(&mut self.0));
+        let definition = Arc::make_mut(&mut self.0);
+        change(definition);
+        definition.hash = FixedState::default().hash_one((&definition.name, definition.form()));
         self
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Definition {
+    fn form(&self) -> (Algorithm, u64) {
+        match self.algorithm {
+            algorithm @ (Algorithm::FixedWindow | Algorithm::SlidingWindowCounter) => (algorithm, self.window),
+            algorithm @ (Algorithm::SlidingWindowLog | Algorithm::TokenBucket) => (algorithm, 0),
+        }
     }
 }
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected } = &*self.0;
+        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected, hash: _ } = &*self.0;
         f.debug_struct("Policy")
             .field("name", name)
             .field("limit", limit)

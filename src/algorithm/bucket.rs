@@ -3,7 +3,7 @@
 //! A unit costs `window / limit` microseconds, which need not be whole, so the arrival time keeps a fraction in
 //! `1 / limit` microseconds and no rate is ever rounded.
 
-use super::{Count, muldiv};
+use super::{Count, Report, muldiv};
 use crate::policy::Policy;
 
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -22,6 +22,11 @@ impl Bucket {
         // Another limit may have left its fraction.
         Self { arrival: self.arrival, fraction: self.fraction.min(u64::from(policy.limit()) - 1) }
     }
+
+    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
+        let (ahead, fraction) = refill(policy, policy.capacity() - cost);
+        (self.arrival + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
+    }
 }
 
 /// The time that `units` take to refill.
@@ -31,7 +36,7 @@ fn refill(policy: &Policy, units: u32) -> (u64, u64) {
 
 impl Count for Bucket {
     fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        cost <= policy.capacity() && self.wait(policy, now, cost) == 0
+        cost <= policy.capacity() && self.rolled(policy, now).wait(policy, now, cost) == 0
     }
 
     fn charge(&mut self, policy: &Policy, now: u64, cost: u32) {
@@ -46,17 +51,12 @@ impl Count for Bucket {
         *self = charged.min(Self { arrival: now + depth, fraction });
     }
 
-    fn available(&self, policy: &Policy, now: u64) -> u32 {
+    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
         let rolled = self.rolled(policy, now);
         let (whole, rest) = muldiv(policy.limit().into(), rolled.arrival - now, policy.window_us());
         let taken = whole.saturating_add((rest + rolled.fraction).div_ceil(policy.window_us()));
-        policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
-    }
-
-    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
-        let rolled = self.rolled(policy, now);
-        let (ahead, fraction) = refill(policy, policy.capacity() - cost);
-        (rolled.arrival + u64::from(rolled.fraction > fraction)).saturating_sub(now + ahead)
+        let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        Report::of(policy, available, refused, |cost| rolled.wait(policy, now, cost))
     }
 
     fn idle_at(&self, _: &Policy) -> u64 {

@@ -1,6 +1,6 @@
 //! The sliding window counter: two buckets aligned to the epoch, and an even spread assumed in the older one.
 
-use super::{Count, muldiv};
+use super::{Count, Report, muldiv};
 use crate::policy::Policy;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +22,27 @@ impl Counter {
             _ => (0, 0),
         };
         (Self { start, previous, current }, start + window - at)
+    }
+
+    /// How long `cost` has to wait when the estimate is `spent`.
+    fn wait(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
+        if spent + u64::from(cost) <= policy.limit().into() {
+            return 0;
+        }
+        let window = policy.window_us();
+        let (end, room) = (self.start + window, u64::from(policy.limit() - cost));
+        // In this window, while the older bucket fades.
+        if let Some(room) = room.checked_sub(self.current) {
+            let left = left_for(self.previous, room, window);
+            if left > 0 {
+                return end - left - now;
+            }
+        }
+        // In the next one, where the current bucket is the older one.
+        if self.current <= room {
+            return end - now;
+        }
+        end + window - left_for(self.current, room, window) - now
     }
 
     fn estimate(&self, policy: &Policy, left: u64) -> u64 {
@@ -47,30 +68,11 @@ impl Count for Counter {
         self.current += u64::from(cost);
     }
 
-    fn available(&self, policy: &Policy, now: u64) -> u32 {
+    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
         let (rolled, left) = self.rolled(policy, now);
-        policy.limit().saturating_sub(u32::try_from(rolled.estimate(policy, left)).unwrap_or(u32::MAX))
-    }
-
-    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
-        if self.fits(policy, now, cost) {
-            return 0;
-        }
-        let (rolled, _) = self.rolled(policy, now);
-        let window = policy.window_us();
-        let (end, room) = (rolled.start + window, u64::from(policy.limit() - cost));
-        // In this window, while the older bucket fades.
-        if let Some(room) = room.checked_sub(rolled.current) {
-            let left = left_for(rolled.previous, room, window);
-            if left > 0 {
-                return end - left - now;
-            }
-        }
-        // In the next one, where the current bucket is the older one.
-        if rolled.current <= room {
-            return end - now;
-        }
-        end + window - left_for(rolled.current, room, window) - now
+        let spent = rolled.estimate(policy, left);
+        let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
+        Report::of(policy, available, refused, |cost| rolled.wait(policy, now, spent, cost))
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

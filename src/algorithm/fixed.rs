@@ -1,6 +1,6 @@
 //! The fixed window: one count per window, aligned to the epoch.
 
-use super::Count;
+use super::{Count, Report};
 use crate::policy::Policy;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,16 +27,13 @@ impl Count for Fixed {
         self.count += u64::from(cost);
     }
 
-    fn available(&self, policy: &Policy, now: u64) -> u32 {
-        let count = self.rolled(policy, now).count;
-        policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX))
-    }
-
-    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
-        if self.fits(policy, now, cost) {
-            return 0;
-        }
-        self.rolled(policy, now).start + policy.window_us() - now
+    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
+        let Self { start, count } = self.rolled(policy, now);
+        let available = policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        // Whatever does not fit waits for the window's end.
+        let wait =
+            |cost| if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now };
+        Report::of(policy, available, refused, wait)
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::Count;
+use super::{Count, Report};
 use crate::policy::Policy;
 
 #[derive(Clone, Debug, Default)]
@@ -71,18 +71,18 @@ impl Count for Log {
         self.records.drain(..settled.saturating_sub(1));
     }
 
-    fn available(&self, policy: &Policy, now: u64) -> u32 {
-        let spent = self.newest().total - self.base(policy, now);
-        policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
-    }
-
-    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
-        let target = (self.newest().total + u64::from(cost)).saturating_sub(policy.limit().into());
-        if target <= self.base(policy, now) {
-            return 0;
-        }
-        let leaving = self.records.partition_point(|record| record.total < target);
-        self.records.get(leaving).map_or(0, |record| record.at + policy.window_us() - now)
+    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
+        let (total, base) = (self.newest().total, self.base(policy, now));
+        let spent = u32::try_from(total - base).unwrap_or(u32::MAX);
+        let wait = |cost: u32| {
+            let target = (total + u64::from(cost)).saturating_sub(policy.limit().into());
+            if target <= base {
+                return 0;
+            }
+            let leaving = self.records.partition_point(|record| record.total < target);
+            self.records.get(leaving).map_or(0, |record| record.at + policy.window_us() - now)
+        };
+        Report::of(policy, policy.limit().saturating_sub(spent), refused, wait)
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

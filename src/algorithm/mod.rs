@@ -21,18 +21,41 @@ pub(crate) enum State {
     Log(log::Log),
 }
 
-/// The questions that every algorithm answers. `cost` is at most the policy's capacity, except in `fits`.
+/// What every algorithm can do.
 trait Count {
     /// Whether `cost` may pass now.
     fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool;
-    /// Spends `cost`.
+    /// Spends `cost`, which is at most the capacity.
     fn charge(&mut self, policy: &Policy, now: u64, cost: u32);
-    /// The largest cost that fits now.
-    fn available(&self, policy: &Policy, now: u64) -> u32;
-    /// Microseconds until `cost` fits if nobody else spends.
-    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64;
+    /// Where the count stands now, and how long a `refused` cost has to wait.
+    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report;
     /// The instant from which this state is the same as a fresh one.
     fn idle_at(&self, policy: &Policy) -> u64;
+}
+
+/// What can be said about a count. Waits are microseconds.
+struct Report {
+    /// The largest cost that fits now.
+    available: u32,
+    /// Until the refused cost fits if nobody else spends.
+    retry_after: Option<u64>,
+    /// Until more than `available` fits; 0 if nothing is spent.
+    next: u64,
+    /// Until everything fits.
+    reset: u64,
+}
+
+impl Report {
+    /// All waits of an algorithm that can tell them by cost.
+    fn of(policy: &Policy, available: u32, refused: Option<u32>, wait: impl Fn(u32) -> u64) -> Self {
+        let spent = available < policy.capacity();
+        Self {
+            available,
+            retry_after: refused.map(&wait),
+            next: if spent { wait(available + 1) } else { 0 },
+            reset: if spent { wait(policy.capacity()) } else { 0 },
+        }
+    }
 }
 
 impl State {
@@ -56,15 +79,9 @@ impl State {
         if cost > 0 && cost <= capacity && (allowed || policy.counts_rejected()) {
             self.count_mut().charge(policy, now, cost);
         }
-        let count = self.count();
-        let available = count.available(policy, now);
-        Outcome {
-            fits,
-            available,
-            retry_after_us: (!fits && cost <= capacity).then(|| count.wait(policy, now, cost)),
-            next_us: if available < capacity { count.wait(policy, now, available + 1) } else { 0 },
-            reset_us: count.wait(policy, now, capacity),
-        }
+        let refused = (!fits && cost <= capacity).then_some(cost);
+        let Report { available, retry_after, next, reset } = self.count().report(policy, now, refused);
+        Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset }
     }
 
     pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {

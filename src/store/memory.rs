@@ -2,21 +2,26 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
+    hash::BuildHasher,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use indexmap::{Equivalent, IndexMap};
+use foldhash::fast::RandomState;
+use indexmap::{
+    IndexMap,
+    map::{RawEntryApiV1, raw_entry_v1::RawEntryMut},
+};
 use smallvec::SmallVec;
 
-use super::{Answer, Source, Store, Verdict};
+use super::{Answer, Outcome, Source, Store, Verdict};
 use crate::{
     algorithm::State,
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     error::{ConfigError, Error},
     key::Key,
-    policy::{Algorithm, Policy},
+    policy::Policy,
 };
 
 /// Counts in this process: the default, for one instance, for tests and for development.
@@ -101,22 +106,25 @@ impl MemoryStore {
     fn build(keys: usize) -> Self {
         let shards = SHARDS.min(keys);
         let capacity = keys.div_ceil(shards);
-        let shard = || Mutex::new(Shard { entries: IndexMap::default(), capacity, hand: 0 });
-        let table = Table { shards: (0..shards).map(|_| shard()).collect(), hasher: RandomState::new() };
+        let shard = || Mutex::new(Shard { entries: IndexMap::default(), capacity, added: 0, hand: 0 });
+        let table = Table { shards: (0..shards).map(|_| shard()).collect(), hasher: RandomState::default() };
         Self { table: Arc::new(table), clock: Arc::new(SystemClock) }
     }
 
-    fn shard_of(&self, key: &Key) -> usize {
-        // A subject's policies share a shard, so that the common check takes one lock.
-        let hash = self.table.hasher.hash_one(key);
-        usize::try_from(hash % self.table.shards.len() as u64).unwrap_or(0)
+    /// A subject's policies share a shard, so that the common check takes one lock.
+    fn place(&self, key: &Key, policy: &Policy) -> Place {
+        let subject = self.table.hasher.hash_one(key);
+        let shard = usize::try_from((subject >> 32) % self.table.shards.len() as u64).unwrap_or(0);
+        // The subject's hash has a random seed, so nobody can choose keys that collide.
+        Place { shard, hash: subject ^ policy.name_hash().rotate_left(32) }
     }
 
     fn judge(&self, check: &Check) -> Verdict {
         let charges = check.charges();
-        let shards: SmallVec<[usize; 2]> = charges.iter().map(|charge| self.shard_of(&charge.key)).collect();
+        let places: SmallVec<[Place; 2]> =
+            charges.iter().map(|charge| self.place(&charge.key, &charge.policy)).collect();
         // Locks are taken in one order everywhere, so that two checks never wait for each other.
-        let mut order = shards.clone();
+        let mut order: SmallVec<[usize; 2]> = places.iter().map(|place| place.shard).collect();
         order.sort_unstable();
         order.dedup();
         let mut guards: SmallVec<[MutexGuard<'_, Shard>; 2]> =
@@ -125,19 +133,25 @@ impl MemoryStore {
         // Read under the locks: nobody who judged before us used a later time.
         let now = self.clock.now_us();
 
-        let mut fits: SmallVec<[bool; 2]> = SmallVec::new();
-        for (charge, &shard) in charges.iter().zip(&shards) {
-            fits.push(guards[guard_of(shard)].evaluate(charge, now));
+        let mut found: SmallVec<[(Option<usize>, bool); 2]> = SmallVec::new();
+        for (charge, place) in charges.iter().zip(&places) {
+            found.push(guards[guard_of(place.shard)].evaluate(charge, place.hash, now));
         }
-        let allowed = fits.iter().all(|&fits| fits);
-        let outcomes = charges
-            .iter()
-            .zip(&shards)
-            .zip(fits)
-            .map(|((charge, &shard), fits)| guards[guard_of(shard)].commit(charge, now, fits, allowed))
-            .collect();
-        Verdict { allowed, source: Source::Store, time_us: now, outcomes }
+        let allowed = found.iter().all(|&(_, fits)| fits);
+        let outcomes = charges.iter().zip(&places).zip(found).map(|((charge, place), (index, fits))| {
+            guards[guard_of(place.shard)].commit(charge, place.hash, index, now, fits, allowed)
+        });
+        let verdict = Verdict { allowed, source: Source::Store, time_us: now, outcomes: outcomes.collect() };
+        // Only now, for it moves entries about.
+        guards.iter_mut().for_each(|shard| shard.make_room(now));
+        verdict
     }
+}
+
+/// Where a count is kept.
+struct Place {
+    shard: usize,
+    hash: u64,
 }
 
 impl Default for MemoryStore {
@@ -158,8 +172,11 @@ impl Store for MemoryStore {
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
-        let mut shard = lock(&self.table.shards[self.shard_of(key)]);
-        shard.entries.swap_remove(&Wanted { key, policy });
+        let place = self.place(key, policy);
+        let mut shard = lock(&self.table.shards[place.shard]);
+        if let Some(index) = shard.find(key, policy, place.hash) {
+            shard.entries.swap_remove_index(index);
+        }
         Answer::Ready(Ok::<(), Error>(()))
     }
 }
@@ -167,8 +184,22 @@ impl Store for MemoryStore {
 struct Shard {
     entries: IndexMap<Slot, Entry>,
     capacity: usize,
-    /// Where the next sweep for idle keys begins.
+    /// New entries since the last sweep, …
+    added: usize,
+    /// … and where the next one begins.
     hand: usize,
+}
+
+/// What identifies a count: the subject, the policy's name, and what makes counts incompatible.
+struct Slot {
+    key: Key,
+    policy: Policy,
+}
+
+impl Slot {
+    fn is(&self, key: &Key, policy: &Policy) -> bool {
+        self.key == *key && self.policy.name() == policy.name() && self.policy.form() == policy.form()
+    }
 }
 
 struct Entry {
@@ -177,17 +208,32 @@ struct Entry {
 }
 
 impl Shard {
-    fn evaluate(&self, charge: &Charge, now: u64) -> bool {
-        let Charge { key, policy, cost } = charge;
-        match self.entries.get(&Wanted { key, policy }) {
-            Some(entry) => entry.state.evaluate(policy, now, *cost),
-            None => State::new(policy).evaluate(policy, now, *cost),
-        }
+    fn find(&self, key: &Key, policy: &Policy, hash: u64) -> Option<usize> {
+        self.entries.raw_entry_v1().index_from_hash(hash, |slot| slot.is(key, policy))
     }
 
-    fn commit(&mut self, charge: &Charge, now: u64, fits: bool, allowed: bool) -> super::Outcome {
+    fn evaluate(&self, charge: &Charge, hash: u64, now: u64) -> (Option<usize>, bool) {
         let Charge { key, policy, cost } = charge;
-        if let Some(entry) = self.entries.get_mut(&Wanted { key, policy }) {
+        let index = self.find(key, policy, hash);
+        let fits = match index {
+            Some(index) => self.entries[index].state.evaluate(policy, now, *cost),
+            None => State::new(policy).evaluate(policy, now, *cost),
+        };
+        (index, fits)
+    }
+
+    fn commit(
+        &mut self,
+        charge: &Charge,
+        hash: u64,
+        index: Option<usize>,
+        now: u64,
+        fits: bool,
+        allowed: bool,
+    ) -> Outcome {
+        let Charge { key, policy, cost } = charge;
+        if let Some(index) = index {
+            let entry = &mut self.entries[index];
             let outcome = entry.state.commit(policy, now, *cost, fits, allowed);
             entry.idle_at = entry.state.idle_at(policy);
             return outcome;
@@ -196,73 +242,42 @@ impl Shard {
         let outcome = state.commit(policy, now, *cost, fits, allowed);
         let idle_at = state.idle_at(policy);
         // A peek or a denial leaves no trace.
-        if idle_at > now {
-            self.make_room(now);
-            self.entries.insert(Slot::new(key, policy), Entry { state, idle_at });
+        if idle_at > now
+            && let RawEntryMut::Vacant(vacant) =
+                self.entries.raw_entry_mut_v1().from_hash(hash, |slot| slot.is(key, policy))
+        {
+            let slot = Slot { key: key.clone(), policy: policy.clone() };
+            vacant.insert_hashed_nocheck(hash, slot, Entry { state, idle_at });
+            self.added += 1;
         }
         outcome
     }
 
-    /// Drops idle keys near the hand and, if the shard is still full, the one that becomes idle soonest.
+    /// For every entry that was added, drops idle ones near the hand and, if there are too many still, the one among
+    /// them that becomes idle soonest.
     fn make_room(&mut self, now: u64) {
-        let mut soonest: Option<(usize, u64)> = None;
-        for _ in 0..SWEEP.min(self.entries.len()) {
-            if self.hand >= self.entries.len() {
-                self.hand = 0;
+        for _ in 0..mem::take(&mut self.added) {
+            let mut soonest: Option<(usize, u64)> = None;
+            for _ in 0..SWEEP.min(self.entries.len()) {
+                if self.hand >= self.entries.len() {
+                    self.hand = 0;
+                }
+                let idle_at = self.entries[self.hand].idle_at;
+                if idle_at <= now {
+                    self.entries.swap_remove_index(self.hand);
+                    soonest = None;
+                    continue;
+                }
+                if soonest.is_none_or(|(_, other)| idle_at < other) {
+                    soonest = Some((self.hand, idle_at));
+                }
+                self.hand += 1;
             }
-            let idle_at = self.entries[self.hand].idle_at;
-            if idle_at <= now {
-                self.entries.swap_remove_index(self.hand);
-                soonest = None;
-                continue;
+            if self.entries.len() > self.capacity {
+                let victim = soonest.map_or(0, |(index, _)| index);
+                self.entries.swap_remove_index(victim);
             }
-            if soonest.is_none_or(|(_, other)| idle_at < other) {
-                soonest = Some((self.hand, idle_at));
-            }
-            self.hand += 1;
         }
-        if self.entries.len() >= self.capacity {
-            let victim = soonest.map_or(0, |(index, _)| index);
-            self.entries.swap_remove_index(victim);
-        }
-    }
-}
-
-/// What identifies a count: the subject, the policy's name, and what makes counts incompatible.
-#[derive(Eq, PartialEq)]
-struct Slot {
-    key: Key,
-    policy: Box<str>,
-    form: (Algorithm, u64),
-}
-
-impl Slot {
-    fn new(key: &Key, policy: &Policy) -> Self {
-        Self { key: key.clone(), policy: policy.name().into(), form: policy.form() }
-    }
-}
-
-impl Hash for Slot {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (&self.key, &*self.policy, self.form).hash(state);
-    }
-}
-
-/// A [`Slot`] to look up without building one.
-struct Wanted<'a> {
-    key: &'a Key,
-    policy: &'a Policy,
-}
-
-impl Hash for Wanted<'_> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.key, self.policy.name(), self.policy.form()).hash(state);
-    }
-}
-
-impl Equivalent<Slot> for Wanted<'_> {
-    fn equivalent(&self, slot: &Slot) -> bool {
-        *self.key == slot.key && self.policy.name() == &*slot.policy && self.policy.form() == slot.form
     }
 }
 
