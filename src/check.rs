@@ -23,7 +23,7 @@ use crate::{error::ConfigError, key::Key, policy::Policy};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Check {
-    charges: SmallVec<[Charge; 2]>,
+    charges: SmallVec<[Charge; 1]>,
 }
 
 /// One thing to pay: so many units, by a key, under a policy.

@@ -130,11 +130,12 @@ impl<K: KeyExtractor, R> Config<K, R> {
                 Some(policies) => policies.into(),
                 None => self.subject.policies.policies(parts, &key),
             };
-            owe(&mut check, &key, policies, cost)?;
+            owe(&mut check, key, policies, cost)?;
         }
         for subject in &self.others {
             if let Some(key) = self.key(&*subject.extractor, parts)? {
-                owe(&mut check, &key, subject.policies.policies(parts, &key), cost)?;
+                let policies = subject.policies.policies(parts, &key);
+                owe(&mut check, key, policies, cost)?;
             }
         }
         if check.charges().is_empty() {
@@ -153,18 +154,21 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 }
 
-fn owe(check: &mut Check, key: &Key, policies: Policies, cost: u32) -> Result<(), Reason> {
-    if policies.0.is_empty() {
-        return Err(Reason::Misconfigured(ConfigError::NoPolicy));
+fn owe(check: &mut Check, key: Key, policies: Policies, cost: u32) -> Result<(), Reason> {
+    let mut policies = policies.0;
+    let Some(last) = policies.pop() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
+    for policy in policies {
+        owe_one(check, key.clone(), policy, cost)?;
     }
-    for policy in policies.0 {
-        if cost > policy.capacity() {
-            let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-            return Err(Reason::CostAboveLimit { policy, cost, limit });
-        }
-        check.push(key.clone(), policy, cost).map_err(Reason::Misconfigured)?;
+    owe_one(check, key, last, cost)
+}
+
+fn owe_one(check: &mut Check, key: Key, policy: Policy, cost: u32) -> Result<(), Reason> {
+    if cost > policy.capacity() {
+        let (policy, limit) = (policy.name().to_owned(), policy.capacity());
+        return Err(Reason::CostAboveLimit { policy, cost, limit });
     }
-    Ok(())
+    check.push(key, policy, cost).map_err(Reason::Misconfigured)
 }
 
 impl<K, R> Clone for Config<K, R> {

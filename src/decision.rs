@@ -1,6 +1,6 @@
 //! The outcome of a check.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -10,8 +10,11 @@ use crate::{check::Check, policy::Policy, store::Verdict};
 ///
 /// The middleware puts it into the extensions of the request, where handlers read it, and of the response, where outer
 /// layers do.
-#[derive(Clone, Debug)]
-pub struct Decision {
+#[derive(Clone)]
+pub struct Decision(Arc<Inner>);
+
+/// Shared, for the request, the response and the layer's future have it each.
+struct Inner {
     allowed: bool,
     source: Source,
     time_us: u64,
@@ -72,36 +75,36 @@ impl Decision {
             next: Duration::from_micros(outcome.next_us),
             reset: Duration::from_micros(outcome.reset_us),
         });
-        Self { allowed, source, time_us, policies: policies.collect() }
+        Self(Arc::new(Inner { allowed, source, time_us, policies: policies.collect() }))
     }
 
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
-        Self { allowed, source, time_us: 0, policies: SmallVec::new() }
+        Self(Arc::new(Inner { allowed, source, time_us: 0, policies: SmallVec::new() }))
     }
 
     /// Whether the request may go on.
     pub fn is_allowed(&self) -> bool {
-        self.allowed
+        self.0.allowed
     }
 
     /// Where the decision comes from.
     pub fn source(&self) -> Source {
-        self.source
+        self.0.source
     }
 
     /// Every policy of the check, in order. Empty if the store did not judge.
     pub fn policies(&self) -> &[PolicyDecision] {
-        &self.policies
+        &self.0.policies
     }
 
     /// The policies because of which the check was denied.
     pub fn violated(&self) -> impl Iterator<Item = &PolicyDecision> {
-        self.policies.iter().filter(|policy| policy.violated)
+        self.0.policies.iter().filter(|policy| policy.violated)
     }
 
     /// The largest cost that would pass now under all policies; `None` if the store did not judge.
     pub fn available(&self) -> Option<u32> {
-        self.policies.iter().map(|policy| policy.available).min()
+        self.0.policies.iter().map(|policy| policy.available).min()
     }
 
     /// When the same request passes if nobody else spends: exact for the sliding window log.
@@ -116,6 +119,18 @@ impl Decision {
 
     /// The store's time of the decision, in microseconds since the Unix epoch; `None` if the store did not judge.
     pub fn time_us(&self) -> Option<u64> {
-        matches!(self.source, Source::Store | Source::DenyCache).then_some(self.time_us)
+        matches!(self.0.source, Source::Store | Source::DenyCache).then_some(self.0.time_us)
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { allowed, source, time_us, policies } = &*self.0;
+        f.debug_struct("Decision")
+            .field("allowed", allowed)
+            .field("source", source)
+            .field("time_us", time_us)
+            .field("policies", policies)
+            .finish()
     }
 }

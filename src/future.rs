@@ -33,13 +33,7 @@ pin_project! {
     #[project = StateProj]
     enum State<S, F, K, R, ReqBody, ResBody> {
         /// Waits for the verdict, holding the service that was polled ready.
-        Checking {
-            #[pin]
-            check: CheckFuture,
-            failure: FailurePolicy,
-            held: Option<(S, Request<ReqBody>)>,
-            config: Arc<Config<K, R>>,
-        },
+        Checking { waiting: Option<Box<Waiting<S, K, R, ReqBody>>> },
         /// Waits for the inner service.
         Calling {
             #[pin]
@@ -49,6 +43,15 @@ pin_project! {
         /// Has the answer already.
         Refused { response: Option<Response<ResBody>> },
     }
+}
+
+/// In a box, so that the futures of requests that need not wait stay small.
+struct Waiting<S, K, R, ReqBody> {
+    check: CheckFuture,
+    failure: FailurePolicy,
+    service: S,
+    request: Request<ReqBody>,
+    config: Arc<Config<K, R>>,
 }
 
 const POLLED_AGAIN: &str = "a future is not polled after it is ready";
@@ -73,7 +76,8 @@ impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> 
         request: Request<ReqBody>,
         config: Arc<Config<K, R>>,
     ) -> Self {
-        Self { state: State::Checking { check, failure, held: Some((service, request)), config } }
+        let waiting = Waiting { check, failure, service, request, config };
+        Self { state: State::Checking { waiting: Some(Box::new(waiting)) } }
     }
 }
 
@@ -89,9 +93,12 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Checking { check, failure, held, config } => {
-                    let decision = failure.resolve(ready!(check.poll(cx)));
-                    let (mut service, mut request) = held.take().expect(POLLED_AGAIN);
+                StateProj::Checking { waiting } => {
+                    let check = &mut waiting.as_mut().expect(POLLED_AGAIN).check;
+                    let result = ready!(Pin::new(check).poll(cx));
+                    let Waiting { failure, mut service, mut request, config, .. } =
+                        *waiting.take().expect(POLLED_AGAIN);
+                    let decision = failure.resolve(result);
                     if decision.is_allowed() {
                         request.extensions_mut().insert(decision.clone());
                         let response = service.call(request);

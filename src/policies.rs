@@ -37,7 +37,7 @@ pub trait PolicySource: Send + Sync + 'static {
 
 /// The policies of one request.
 #[derive(Clone, Debug)]
-pub struct Policies(pub(crate) SmallVec<[Policy; 2]>);
+pub struct Policies(pub(crate) SmallVec<[Policy; 1]>);
 
 impl From<Policy> for Policies {
     fn from(policy: Policy) -> Self {

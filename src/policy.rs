@@ -1,8 +1,14 @@
 //! What a client may do: a limit per window, and how it is counted.
 
-use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    hash::BuildHasher,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use foldhash::fast::FixedState;
+use http::HeaderValue;
 
 use crate::error::ConfigError;
 
@@ -32,7 +38,15 @@ use crate::error::ConfigError;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Policy(Arc<Definition>);
+pub struct Policy(Arc<Shared>);
+
+struct Shared {
+    definition: Definition,
+    /// A hash of the name and the [form](Policy::form), for look-ups.
+    name_hash: u64,
+    /// The policy as a header tells it; made when it is first sent, for it never changes.
+    header: OnceLock<HeaderValue>,
+}
 
 #[derive(Clone, PartialEq)]
 struct Definition {
@@ -43,8 +57,6 @@ struct Definition {
     resolution: u64,
     burst: u32,
     count_rejected: bool,
-    /// A hash of what [`Policy::form`] and the name tell apart.
-    hash: u64,
 }
 
 /// How units are counted.
@@ -114,9 +126,8 @@ impl Policy {
             resolution: 1,
             burst: limit,
             count_rejected: false,
-            hash: 0,
         };
-        Ok(Self(Arc::new(definition)).change(|_| ()))
+        Ok(Self::from(definition))
     }
 
     /// Creates a policy of `limit` units per second.
@@ -160,7 +171,7 @@ impl Policy {
     /// Defaults to [`Algorithm::SlidingWindowLog`], because it is exact.
     #[must_use]
     pub fn algorithm(self, algorithm: Algorithm) -> Self {
-        let burst = self.0.limit;
+        let burst = self.0.definition.limit;
         self.change(|d| (d.algorithm, d.resolution, d.burst) = (algorithm, 1, burst))
     }
 
@@ -174,7 +185,7 @@ impl Policy {
     /// [`ConfigError`] if the algorithm is not the log, or the resolution is below 1 µs or above the window.
     pub fn resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
         let policy = self.name().to_owned();
-        if self.0.algorithm != Algorithm::SlidingWindowLog {
+        if self.0.definition.algorithm != Algorithm::SlidingWindowLog {
             return Err(ConfigError::ResolutionWithoutLog { policy });
         }
         let window = self.window();
@@ -194,7 +205,7 @@ impl Policy {
     /// [`MAX_WINDOW`](Self::MAX_WINDOW).
     pub fn burst(self, burst: u32) -> Result<Self, ConfigError> {
         let policy = self.name().to_owned();
-        if self.0.algorithm != Algorithm::TokenBucket {
+        if self.0.definition.algorithm != Algorithm::TokenBucket {
             return Err(ConfigError::BurstWithoutTokenBucket { policy });
         }
         if burst == 0 {
@@ -217,53 +228,53 @@ impl Policy {
 
     /// The name.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.0.definition.name
     }
 
     /// Units per window.
     pub fn limit(&self) -> u32 {
-        self.0.limit
+        self.0.definition.limit
     }
 
     /// The most that can pass at one instant: the burst of a token bucket, otherwise the limit.
     pub fn capacity(&self) -> u32 {
-        match self.0.algorithm {
-            Algorithm::TokenBucket => self.0.burst,
-            _ => self.0.limit,
+        match self.0.definition.algorithm {
+            Algorithm::TokenBucket => self.0.definition.burst,
+            _ => self.0.definition.limit,
         }
     }
 
     /// The window's length.
     pub fn window(&self) -> Duration {
-        Duration::from_micros(self.0.window)
+        Duration::from_micros(self.0.definition.window)
     }
 
     /// The algorithm.
     pub fn kind(&self) -> Algorithm {
-        self.0.algorithm
+        self.0.definition.algorithm
     }
 
     /// Whether refused requests are counted.
     pub fn counts_rejected(&self) -> bool {
-        self.0.count_rejected
+        self.0.definition.count_rejected
     }
 
     pub(crate) fn window_us(&self) -> u64 {
-        self.0.window
+        self.0.definition.window
     }
 
     pub(crate) fn resolution_us(&self) -> u64 {
-        self.0.resolution
+        self.0.definition.resolution
     }
 
     /// What makes counts incompatible: the algorithm and, where buckets are aligned to the window, the window.
     pub(crate) fn form(&self) -> (Algorithm, u64) {
-        self.0.form()
+        self.0.definition.form()
     }
 
     /// The same for policies of the same name and form.
     pub(crate) fn name_hash(&self) -> u64 {
-        self.0.hash
+        self.0.name_hash
     }
 
     pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
@@ -274,17 +285,28 @@ impl Policy {
         Ok(())
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Definition)) -> Self {
-        let definition = Arc::make_mut(&mut self.0);
-        change(definition);
-        definition.hash = FixedState::default().hash_one((&definition.name, definition.form()));
-        self
+    /// The header value, made by `write` at the first time.
+    pub(crate) fn header(&self, write: impl FnOnce() -> HeaderValue) -> &HeaderValue {
+        self.0.header.get_or_init(write)
+    }
+
+    fn change(self, change: impl FnOnce(&mut Definition)) -> Self {
+        let mut definition = self.0.definition.clone();
+        change(&mut definition);
+        Self::from(definition)
+    }
+}
+
+impl From<Definition> for Policy {
+    fn from(definition: Definition) -> Self {
+        let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
+        Self(Arc::new(Shared { definition, name_hash, header: OnceLock::new() }))
     }
 }
 
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+        Arc::ptr_eq(&self.0, &other.0) || self.0.definition == other.0.definition
     }
 }
 
@@ -299,7 +321,7 @@ impl Definition {
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected, hash: _ } = &*self.0;
+        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected } = &self.0.definition;
         f.debug_struct("Policy")
             .field("name", name)
             .field("limit", limit)

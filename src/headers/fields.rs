@@ -14,7 +14,7 @@ use super::{HeaderStyle, ietf, x_rate_limit};
 #[derive(Clone, Debug)]
 pub struct Fields {
     style: HeaderStyle,
-    fields: SmallVec<[(HeaderName, HeaderValue); 4]>,
+    fields: SmallVec<[(HeaderName, HeaderValue); 2]>,
 }
 
 impl Fields {

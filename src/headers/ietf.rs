@@ -1,6 +1,7 @@
 //! The fields of draft-ietf-httpapi-ratelimit-headers, in the forms of its revisions 06, 07 and 11.
 
 use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use super::{Fields, Quota, Report};
 
@@ -10,11 +11,10 @@ pub(super) static RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("rat
 static RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 static RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// Revision 11, sections 3 and 4: Lists of Strings with parameters (RFC 9651), one member per policy.
-pub(super) fn draft_11(report: &Report<'_>, all_on_denial: bool, fields: &mut Fields) {
+/// Revision 11, section 3: what the client may do, a List with one member per policy.
+pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
     let mut policies = List::default();
-    let mut limits = List::default();
-    for quota in report.quotas {
+    for quota in quotas {
         policies.member(|out| {
             string(out, quota.name);
             parameter(out, ";q=", quota.limit);
@@ -26,17 +26,22 @@ pub(super) fn draft_11(report: &Report<'_>, all_on_denial: bool, fields: &mut Fi
                 parameter(out, ";w=", window);
             }
         });
-        if report.allowed || all_on_denial || quota.violated {
-            limits.member(|out| {
-                string(out, quota.name);
-                parameter(out, ";r=", quota.remaining);
-                if let Some(window) = report.effective_window(quota) {
-                    parameter(out, ";t=", window);
-                }
-            });
-        }
     }
-    policies.push_to(fields, &RATELIMIT_POLICY);
+    policies.value()
+}
+
+/// Revision 11, section 4: where it stands.
+pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool, fields: &mut Fields) {
+    let mut limits = List::default();
+    for quota in report.quotas.iter().filter(|quota| report.allowed || all_on_denial || quota.violated) {
+        limits.member(|out| {
+            string(out, quota.name);
+            parameter(out, ";r=", quota.remaining);
+            if let Some(window) = report.effective_window(quota) {
+                parameter(out, ";t=", window);
+            }
+        });
+    }
     limits.push_to(fields, &RATELIMIT);
 }
 
@@ -101,11 +106,12 @@ fn whole_window(quota: &Quota<'_>) -> Option<u64> {
     quota.window.map(|window| super::seconds_up(window).max(1))
 }
 
+/// Values of one policy fit; those of several may go to the heap.
 #[derive(Default)]
-struct List(Vec<u8>);
+struct List(SmallVec<[u8; 96]>);
 
 impl List {
-    fn member(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    fn member(&mut self, write: impl FnOnce(&mut SmallVec<[u8; 96]>)) {
         if !self.0.is_empty() {
             self.0.extend_from_slice(b", ");
         }
@@ -114,18 +120,19 @@ impl List {
 
     /// An empty List means: do not send the field. One that is no header value (a control character in a name that is
     /// not a policy's) is not sent either.
+    fn value(self) -> Option<HeaderValue> {
+        (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
+    }
+
     fn push_to(self, fields: &mut Fields, name: &HeaderName) {
-        if self.0.is_empty() {
-            return;
-        }
-        if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(self.0)) {
+        if let Some(value) = self.value() {
             fields.push(name.clone(), value);
         }
     }
 }
 
 /// A String: only `"` and `\` are escaped.
-fn string(out: &mut Vec<u8>, text: &str) {
+fn string(out: &mut SmallVec<[u8; 96]>, text: &str) {
     out.push(b'"');
     for byte in text.bytes() {
         if matches!(byte, b'"' | b'\\') {
@@ -136,7 +143,7 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-fn parameter(out: &mut Vec<u8>, name: &str, value: u64) {
+fn parameter(out: &mut SmallVec<[u8; 96]>, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

@@ -9,6 +9,7 @@ mod x_rate_limit;
 
 use std::time::Duration;
 
+use http::HeaderValue;
 use smallvec::SmallVec;
 
 pub use self::fields::Fields;
@@ -126,21 +127,42 @@ impl Writer {
 
     /// Writes the fields for a decision. Without a verdict of the store, there are none.
     pub fn write(&self, decision: &Decision) -> Fields {
-        let quotas: SmallVec<[Quota<'_>; 2]> = decision.policies().iter().map(Quota::from).collect();
-        match decision.time_us() {
-            Some(time_us) => self.write_quotas(&quotas, decision.is_allowed(), time_us),
-            None => Fields::new(self.style),
-        }
+        let Some(time_us) = decision.time_us() else { return Fields::new(self.style) };
+        let quotas: SmallVec<[Quota<'_>; 1]> = decision.policies().iter().map(Quota::from).collect();
+        let policies = || match decision.policies() {
+            // The common case: the same value every time.
+            [only] => Some(only.policy.header(|| {
+                ietf::draft_11_policies(&quotas).expect("a policy's name is a Token, which headers can hold")
+            }))
+            .cloned(),
+            _ => ietf::draft_11_policies(&quotas),
+        };
+        self.write_with(policies, &quotas, decision.is_allowed(), time_us)
     }
 
     /// Writes the fields for quotas that were counted elsewhere, at `now_us` microseconds since the Unix epoch.
     pub fn write_quotas(&self, quotas: &[Quota<'_>], allowed: bool, now_us: u64) -> Fields {
+        self.write_with(|| ietf::draft_11_policies(quotas), quotas, allowed, now_us)
+    }
+
+    fn write_with(
+        &self,
+        draft_11_policies: impl FnOnce() -> Option<HeaderValue>,
+        quotas: &[Quota<'_>],
+        allowed: bool,
+        now_us: u64,
+    ) -> Fields {
         let mut fields = Fields::new(self.style);
         let report = Report { quotas, allowed, now_us, cap_ratio: !self.ratio_uncapped };
         match self.style {
             HeaderStyle::Draft06 => ietf::draft_06(&report, &mut fields),
             HeaderStyle::Draft07 => ietf::draft_07(&report, &mut fields),
-            HeaderStyle::Draft11 => ietf::draft_11(&report, self.all_on_denial, &mut fields),
+            HeaderStyle::Draft11 => {
+                if let Some(policies) = draft_11_policies() {
+                    fields.push(ietf::RATELIMIT_POLICY.clone(), policies);
+                }
+                ietf::draft_11_limits(&report, self.all_on_denial, &mut fields);
+            }
             HeaderStyle::None => {}
             HeaderStyle::XRateLimitDelta => x_rate_limit::delta(&report, &mut fields),
             HeaderStyle::XRateLimitEpoch => x_rate_limit::epoch(&report, &mut fields),

@@ -12,7 +12,7 @@ use indexmap::{
     IndexMap,
     map::{RawEntryApiV1, raw_entry_v1::RawEntryMut},
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Answer, Outcome, Source, Store, Verdict};
 use crate::{
@@ -119,21 +119,31 @@ impl MemoryStore {
         Place { shard, hash: subject ^ policy.name_hash().rotate_left(32) }
     }
 
-    fn judge(&self, check: &Check) -> Verdict {
-        let charges = check.charges();
-        let places: SmallVec<[Place; 2]> =
+    /// The common case of [`judge`](Self::judge): one charge, one lock.
+    fn judge_one(&self, charge: &Charge) -> Verdict {
+        let place = self.place(&charge.key, &charge.policy);
+        let mut shard = lock(&self.table.shards[place.shard]);
+        let now = self.clock.now_us();
+        let (index, allowed) = shard.evaluate(charge, place.hash, now);
+        let outcome = shard.commit(charge, place.hash, index, now, allowed, allowed);
+        shard.make_room(now);
+        Verdict { allowed, source: Source::Store, time_us: now, outcomes: smallvec![outcome] }
+    }
+
+    fn judge(&self, charges: &[Charge]) -> Verdict {
+        let places: SmallVec<[Place; 1]> =
             charges.iter().map(|charge| self.place(&charge.key, &charge.policy)).collect();
         // Locks are taken in one order everywhere, so that two checks never wait for each other.
-        let mut order: SmallVec<[usize; 2]> = places.iter().map(|place| place.shard).collect();
+        let mut order: SmallVec<[usize; 1]> = places.iter().map(|place| place.shard).collect();
         order.sort_unstable();
         order.dedup();
-        let mut guards: SmallVec<[MutexGuard<'_, Shard>; 2]> =
+        let mut guards: SmallVec<[MutexGuard<'_, Shard>; 1]> =
             order.iter().map(|&shard| lock(&self.table.shards[shard])).collect();
         let guard_of = |shard: usize| order.partition_point(|&other| other < shard);
         // Read under the locks: nobody who judged before us used a later time.
         let now = self.clock.now_us();
 
-        let mut found: SmallVec<[(Option<usize>, bool); 2]> = SmallVec::new();
+        let mut found: SmallVec<[(Option<usize>, bool); 1]> = SmallVec::new();
         for (charge, place) in charges.iter().zip(&places) {
             found.push(guards[guard_of(place.shard)].evaluate(charge, place.hash, now));
         }
@@ -168,7 +178,10 @@ impl fmt::Debug for MemoryStore {
 
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        Answer::Ready(Ok(self.judge(check)))
+        Answer::Ready(Ok(match check.charges() {
+            [charge] => self.judge_one(charge),
+            charges => self.judge(charges),
+        }))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {

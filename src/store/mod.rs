@@ -77,7 +77,7 @@ pub struct Verdict {
     /// The store's time at which it judged, in microseconds since the Unix epoch.
     pub time_us: u64,
     /// One outcome per charge, in the check's order.
-    pub outcomes: SmallVec<[Outcome; 2]>,
+    pub outcomes: SmallVec<[Outcome; 1]>,
 }
 
 /// A store's report on one charge. All waits are microseconds from [`Verdict::time_us`].
