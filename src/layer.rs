@@ -67,6 +67,9 @@ pub struct RateLimitLayer<K, R = ProblemJson> {
 #[non_exhaustive]
 pub enum MissingKey {
     /// The request is not limited by what the key belongs to.
+    ///
+    /// This holds for *every* reason: a router that is served without connection information exempts everybody from a
+    /// limit by [`PeerIp`](crate::PeerIp).
     Exempt,
     /// The request is refused with 400.
     #[default]

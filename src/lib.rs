@@ -53,7 +53,7 @@
 //! RateLimitLayer ─▶ RateLimit::call
 //!                      │  its head: route settings, key, cost, policies
 //!                      ▼
-//!                   Limiter::check ── deadline ── Store: memory, or one EVALSHA on Redis
+//!                   Limiter::check ── deadline ── Store: memory, or deny cache ─▶ batch ─▶ one EVALSHA on Redis
 //!                      │                             └─ no verdict ─▶ failure policy: open or closed
 //!                      ▼
 //!                   Decision

@@ -176,7 +176,7 @@ impl Policy {
     }
 
     /// Bounds the log's memory: stamps are rounded up to `resolution`, so that at most `window / resolution + 2`
-    /// records are kept, whatever the limit.
+    /// records count, whatever the limit. (A store may keep some that have left the window a little longer.)
     ///
     /// It still never admits too much; units come back at most one resolution late. Defaults to 1 µs, which is exact.
     ///

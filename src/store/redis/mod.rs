@@ -35,9 +35,10 @@ use crate::{
 
 /// Counts on a Redis that every instance of a service shares.
 ///
-/// A check is one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its own
-/// clock. Connections are made when the first check comes and made again when they break, so a service starts and
-/// runs on while Redis does not.
+/// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
+/// own clock. A lone check leaves at once; checks that wait at the same time share a call. Connections are made when the
+/// first check comes and made again when they break, so a service starts and runs on while Redis does not. Checks need
+/// a tokio runtime with its timer; making the store does not.
 ///
 /// # Failures
 ///
@@ -46,7 +47,7 @@ use crate::{
 ///
 /// # Redis
 ///
-/// Redis 6.2 or newer. Every key gets a TTL in the script that writes it. Keys are `{prefix}{{subject}}:…` with the
+/// Tested on Redis 7.0; the script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys are `{prefix}{{subject}}:…` with the
 /// subject as hash tag. An eviction policy that drops them resets the limits concerned; give the limiter an instance
 /// with `noeviction`.
 ///
