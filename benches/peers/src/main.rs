@@ -1,0 +1,69 @@
+//! tollgate beside other rate limiters, on one machine, in one run.
+//!
+//! Every figure is a median of interleaved rounds: each variant runs for a short slice in every round, so that what
+//! else the machine does hits all of them alike. Absolute figures are the machine's; the ratios are what counts.
+
+mod args;
+mod lua_bench;
+mod redis_bench;
+mod report;
+mod scripts;
+mod server;
+mod stats;
+mod svg;
+
+use std::{env, process::ExitCode};
+
+use self::{
+    args::{Args, Mode},
+    report::Report,
+    server::RedisServer,
+};
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Medians are taken over so many rounds.
+pub const ROUNDS: u32 = 5;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let args = Args::parse(env::args().skip(1))?;
+    let mut report = Report::default();
+    let redis_version = match args.mode {
+        Mode::Redis => {
+            let server = start_with_module(&args, &mut report)?;
+            redis_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
+        }
+        Mode::Lua => {
+            let server = RedisServer::start(None)?;
+            lua_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
+        }
+        Mode::Memory | Mode::Http => return Err("not yet".into()),
+    };
+    report.finish(&args, redis_version)
+}
+
+/// A module that does not load is no reason to measure nothing.
+fn start_with_module(args: &Args, report: &mut Report) -> Result<RedisServer> {
+    match &args.redis_cell {
+        Some(path) => RedisServer::start(Some(path)).or_else(|error| {
+            report.leave_out("redis-cell", error);
+            RedisServer::start(None)
+        }),
+        None => {
+            report.leave_out("redis-cell", "--redis-cell does not name its module");
+            RedisServer::start(None)
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Medians, percentiles, and what Redis says about the time that it took.
+
+use redis::ConnectionLike;
+
+use crate::Result;
+
+/// The middle one; 0 of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// The value at `share` (0.5, 0.99) of an ascending list.
+pub fn percentile(sorted: &[u32], share: f64) -> f64 {
+    let index = (sorted.len() as f64 * share) as usize;
+    sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default().into()
+}
+
+/// Starts the server's counting of commands afresh.
+pub fn reset_commandstats(connection: &mut dyn ConnectionLike) -> Result<()> {
+    redis::cmd("CONFIG").arg("RESETSTAT").exec(connection)?;
+    Ok(())
+}
+
+/// What limiters sent since the last reset. A script's time includes that of the commands within it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommandStats {
+    pub calls: u64,
+    pub usec: u64,
+}
+
+/// The commands that a limiter sends itself; what a script calls is in the script's time already.
+const SENT: [&str; 5] = ["evalsha", "eval", "ping", "cl.throttle", "script|load"];
+
+impl CommandStats {
+    pub fn read(connection: &mut dyn ConnectionLike) -> Result<Self> {
+        let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
+        let mut stats = Self::default();
+        for line in info.lines() {
+            let Some((name, figures)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':')) else {
+                continue;
+            };
+            if SENT.contains(&name.to_ascii_lowercase().as_str()) {
+                stats.calls += field(figures, "calls=")?;
+                stats.usec += field(figures, "usec=")?;
+            }
+        }
+        Ok(stats)
+    }
+}
+
+fn field(figures: &str, name: &str) -> Result<u64> {
+    let value = figures.split(',').find_map(|figure| figure.strip_prefix(name));
+    Ok(value.ok_or("INFO commandstats is not understood")?.parse()?)
+}

@@ -1,0 +1,55 @@
+//! A bar chart of decisions per second, as plain SVG.
+
+use std::fmt::Write;
+
+/// One bar. Ours stand out.
+pub struct Bar {
+    pub label: String,
+    pub value: f64,
+    pub ours: bool,
+}
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 310.0;
+const RIGHT: f64 = 90.0;
+const ROW: f64 = 30.0;
+const TOP: f64 = 64.0;
+
+/// Draws the bars in the given order, longest scale to the largest.
+pub fn bar_chart(title: &str, subtitle: &str, bars: &[Bar]) -> String {
+    let largest = bars.iter().map(|bar| bar.value).fold(1.0, f64::max);
+    let height = TOP + ROW * bars.len() as f64 + 16.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         height=\"{height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#ffffff\"/>\n\
+         <text x=\"16\" y=\"28\" font-size=\"16\" font-weight=\"600\" fill=\"#1f2328\">{}</text>\n\
+         <text x=\"16\" y=\"48\" fill=\"#59636e\">{}</text>\n",
+        escape(title),
+        escape(subtitle),
+    );
+    for (index, bar) in bars.iter().enumerate() {
+        let y = TOP + ROW * index as f64;
+        let length = (WIDTH - LEFT - RIGHT) * bar.value / largest;
+        let (fill, weight) = if bar.ours { ("#1a7f5a", "600") } else { ("#afb8c1", "400") };
+        let (baseline, label, value) = (y + 17.0, escape(&bar.label), thousands(bar.value));
+        let (end, value_at) = (LEFT - 10.0, LEFT + length + 8.0);
+        // Writing to a String never fails.
+        let _ = writeln!(
+            svg,
+            "<text x=\"{end}\" y=\"{baseline}\" text-anchor=\"end\" font-weight=\"{weight}\" fill=\"#1f2328\">{label}</text>\
+             <rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"20\" rx=\"3\" fill=\"{fill}\"/>\
+             <text x=\"{value_at:.1}\" y=\"{baseline}\" fill=\"#1f2328\">{value}</text>",
+            y + 2.0,
+        );
+    }
+    svg + "</svg>\n"
+}
+
+fn thousands(value: f64) -> String {
+    format!("{:.0} k", value / 1_000.0)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
