@@ -11,7 +11,10 @@
 --
 -- Calls: 1 (TIME), and those of the algorithms. No table is made per check: states are used again.
 
-local ALGORITHMS = {log, counter, fixed, bucket}
+-- Made when they are used: closures cost more than what they compute.
+local MAKERS = {make_log, make_counter, make_fixed, make_bucket}
+local BUCKET = 4
+local algorithms = {}
 local POLICY = '<BBIdd'
 local CHARGE = '<BHI'
 local CHARGE_SIZE = 7
@@ -34,8 +37,9 @@ while position <= #packed_policies do
   local policy, algorithm, count_rejected = {}, nil, nil
   algorithm, count_rejected, policy.limit, policy.window, policy.param, position =
     struct.unpack(POLICY, packed_policies, position)
-  policy.algorithm, policy.count_rejected = ALGORITHMS[algorithm], count_rejected == 1
-  policy.capacity = policy.algorithm == bucket and policy.param or policy.limit
+  if not algorithms[algorithm] then algorithms[algorithm] = MAKERS[algorithm]() end
+  policy.algorithm, policy.count_rejected = algorithms[algorithm], count_rejected == 1
+  policy.capacity = algorithm == BUCKET and policy.param or policy.limit
   policies[#policies + 1] = policy
 end
 
