@@ -156,10 +156,16 @@ impl Service<Head> for Witness {
     }
 }
 
+/// Waits, but not for ever: a test fails rather than hangs. With paused time, no time is lost.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(10), future).await.expect("no answer within 10 seconds")
+}
+
 /// Waits until the service is ready, calls it, and tells the status.
 pub(crate) async fn status<S>(service: &mut S) -> StatusCode
 where
     S: Service<Head, Response = Reply, Error: std::fmt::Debug>,
 {
-    service.ready().await.unwrap().call(Head::default()).await.unwrap().status()
+    let answer = async { service.ready().await.unwrap().call(Head::default()).await };
+    soon(answer).await.unwrap().status()
 }
