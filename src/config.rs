@@ -78,9 +78,12 @@ impl<K, R> Config<K, R> {
             if settings.exempt {
                 continue;
             }
-            let own = settings.policies.as_deref().unwrap_or_else(|| self.subject.policies.fixed());
-            let others = self.others.iter().flat_map(|subject| subject.policies.fixed());
-            let policies: Vec<&Policy> = own.iter().chain(others).collect();
+            let own = settings.policies.as_deref().or_else(|| self.subject.policies.fixed());
+            let known = || own.into_iter().chain(self.others.iter().filter_map(|subject| subject.policies.fixed()));
+            if known().any(<[Policy]>::is_empty) {
+                return Err(ConfigError::NoPolicy);
+            }
+            let policies: Vec<&Policy> = known().flatten().collect();
             for (index, policy) in policies.iter().enumerate() {
                 if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
                     return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });

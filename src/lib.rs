@@ -106,7 +106,8 @@
 //!
 //! # Cancel safety
 //!
-//! A future that was never polled has charged nothing. Dropped while it waits for the store (the client hung up, an
+//! A [`Limiter`]'s future that was never polled has charged nothing. The layer asks a store that answers at once, like
+//! [`MemoryStore`], when the service is called, and Redis when the response is first polled. Dropped while it waits for the store (the client hung up, an
 //! outer timeout), the check may have been charged without a response; it is never charged twice, and the inner service
 //! is not called. Dropped later, the request stays paid.
 //!

@@ -30,8 +30,8 @@ pub trait PolicySource: Send + Sync + 'static {
     fn policies(&self, parts: &Parts, key: &Key) -> Policies;
 
     /// The policies, if they are the same for every request, so that mistakes are found before the first one.
-    fn fixed(&self) -> &[Policy] {
-        &[]
+    fn fixed(&self) -> Option<&[Policy]> {
+        None
     }
 }
 
@@ -68,8 +68,8 @@ impl PolicySource for Policy {
         self.clone().into()
     }
 
-    fn fixed(&self) -> &[Policy] {
-        std::slice::from_ref(self)
+    fn fixed(&self) -> Option<&[Policy]> {
+        Some(std::slice::from_ref(self))
     }
 }
 
@@ -78,8 +78,8 @@ impl<const N: usize> PolicySource for [Policy; N] {
         self.as_slice().into()
     }
 
-    fn fixed(&self) -> &[Policy] {
-        self
+    fn fixed(&self) -> Option<&[Policy]> {
+        Some(self)
     }
 }
 
@@ -88,8 +88,8 @@ impl PolicySource for Vec<Policy> {
         self.as_slice().into()
     }
 
-    fn fixed(&self) -> &[Policy] {
-        self
+    fn fixed(&self) -> Option<&[Policy]> {
+        Some(self)
     }
 }
 
