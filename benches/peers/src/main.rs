@@ -4,7 +4,11 @@
 //! else the machine does hits all of them alike. Absolute figures are the machine's; the ratios are what counts.
 
 mod args;
+mod http_bench;
 mod lua_bench;
+mod memory_bench;
+mod poll;
+mod random;
 mod redis_bench;
 mod report;
 mod scripts;
@@ -49,7 +53,14 @@ fn run() -> Result<()> {
             lua_bench::run(&args, &server, &mut report)?;
             Some(server.version()?)
         }
-        Mode::Memory | Mode::Http => return Err("not yet".into()),
+        Mode::Memory => {
+            memory_bench::run(&args, &mut report)?;
+            None
+        }
+        Mode::Http => {
+            http_bench::run(&args, &mut report)?;
+            None
+        }
     };
     report.finish(&args, redis_version)
 }

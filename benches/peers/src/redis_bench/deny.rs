@@ -36,7 +36,7 @@ pub async fn run(server: &RedisServer, admin: &mut Connection, time: Duration, r
                 // Ready at once when it comes from the cache. Otherwise a command is on its way, which is counted.
                 let check = pin!(limiter.check("flooder", &policy, 1));
                 match check.poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(decision) if !decision.as_ref().is_ok_and(|decision| decision.is_allowed()) => {
+                    Poll::Ready(decision) if !decision.as_ref().is_ok_and(tollgate::Decision::is_allowed) => {
                         answers += 1
                     }
                     Poll::Ready(_) => return Err("deny: a check of a spent key was allowed".into()),

@@ -1,0 +1,90 @@
+//! The same limit by each crate's layer: by peer address, with all the headers that it has, on counts in memory.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
+    time::Duration,
+};
+
+use axum::{body::Body, extract::ConnectInfo};
+use governor::middleware::StateInformationMiddleware;
+use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+use tower_governor::{governor::GovernorConfigBuilder, key_extractor::PeerIpKeyExtractor};
+
+use crate::Result;
+
+pub const NONE: &str = "no layer";
+pub const OURS: &str = "tollgate";
+pub const TOWER_GOVERNOR: &str = "tower_governor";
+pub const AXUM_GOVERNOR: &str = "axum-governor";
+
+/// What a limit does to the traffic.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Traffic {
+    /// A million a second for each peer: all of it passes.
+    Allowed,
+    /// One an hour for each peer: all but the first is denied.
+    Denied,
+}
+
+impl Traffic {
+    pub const ALL: [Self; 2] = [Self::Allowed, Self::Denied];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+        }
+    }
+
+    fn limit(self) -> u32 {
+        match self {
+            Self::Allowed => 1_000_000,
+            Self::Denied => 1,
+        }
+    }
+
+    fn window(self) -> Duration {
+        match self {
+            Self::Allowed => Duration::from_secs(1),
+            Self::Denied => Duration::from_secs(3_600),
+        }
+    }
+}
+
+pub fn ours(traffic: Traffic) -> Result<RateLimitLayer<PeerIp>> {
+    let policy = Policy::new("peers", traffic.limit(), traffic.window())?;
+    Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default()))
+}
+
+type TowerGovernor = tower_governor::GovernorLayer<PeerIpKeyExtractor, StateInformationMiddleware, Body>;
+
+pub fn tower_governor(traffic: Traffic) -> Result<TowerGovernor> {
+    let config = GovernorConfigBuilder::default()
+        .period(traffic.window() / traffic.limit())
+        .burst_size(traffic.limit())
+        .use_headers()
+        .finish()
+        .ok_or("tower_governor: no such quota")?;
+    Ok(tower_governor::GovernorLayer::new(config))
+}
+
+pub fn axum_governor(traffic: Traffic) -> Result<axum_governor::GovernorLayer<IpAddr>> {
+    let limit = NonZeroU32::new(traffic.limit()).ok_or("axum-governor: no such quota")?;
+    let quota = match traffic {
+        Traffic::Allowed => axum_governor::Quota::requests_per_second(limit),
+        Traffic::Denied => axum_governor::Quota::requests_per_hour(limit),
+    };
+    let config = axum_governor::GovernorConfigBuilder::default()
+        .with_extractor(axum_governor::PeerIp::default())
+        .expect_connect_info()
+        .quota_default(quota)
+        .finish()?;
+    Ok(axum_governor::GovernorLayer::new(config))
+}
+
+/// How axum tells all of them the peer's address.
+pub fn peer(number: usize) -> ConnectInfo<SocketAddr> {
+    let [.., high, low] = number.to_be_bytes();
+    ConnectInfo(SocketAddr::from(([198, 18, high, low], 4711)))
+}

@@ -1,0 +1,128 @@
+//! A check in memory, one thread: ours beside governor's.
+//!
+//! Both count the same quota for the same keys in the same random order. A few dozen requests of each key are in
+//! its window, whatever the number of keys, so every check is allowed and our log has something to keep.
+
+use std::{
+    hint::black_box,
+    num::NonZeroU32,
+    time::{Duration, Instant},
+};
+
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use serde_json::json;
+use tollgate::{Algorithm, Key, Limiter, MemoryStore, Policy};
+
+use crate::{ROUNDS, Result, args::Args, poll, random::Random, report::Report, stats::median};
+
+const COUNTS: [usize; 3] = [1_000, 10_000, 1_000_000];
+const LIMIT: u32 = 1_000;
+/// Checks between two looks at the watch.
+const BLOCK: usize = 10_000;
+
+/// The order in which keys are asked for, drawn before so that drawing is not measured.
+struct Order {
+    keys: Vec<usize>,
+    next: usize,
+}
+
+impl Order {
+    fn new(keys: usize) -> Self {
+        let mut random = Random::new(1);
+        Self { keys: (0..2_000_000).map(|_| random.below(keys)).collect(), next: 0 }
+    }
+
+    fn block(&mut self) -> &[usize] {
+        if self.next + BLOCK > self.keys.len() {
+            self.next = 0;
+        }
+        self.next += BLOCK;
+        &self.keys[self.next - BLOCK..self.next]
+    }
+}
+
+/// Nanoseconds per check and the share of allowed ones.
+fn slice(order: &mut Order, time: Duration, mut check: impl FnMut(usize) -> bool) -> (f64, f64) {
+    let (start, mut checks, mut allowed) = (Instant::now(), 0_u64, 0_u64);
+    loop {
+        for &key in order.block() {
+            allowed += u64::from(black_box(check(key)));
+        }
+        checks += BLOCK as u64;
+        let elapsed = start.elapsed();
+        if elapsed >= time {
+            return (elapsed.as_nanos() as f64 / checks as f64, allowed as f64 / checks as f64);
+        }
+    }
+}
+
+type Check<'a> = Box<dyn FnMut(&mut Order, Duration) -> (f64, f64) + 'a>;
+
+pub fn run(args: &Args, report: &mut Report) -> Result<()> {
+    for count in COUNTS {
+        compare(count, Duration::from_secs_f64(args.seconds), report)?;
+    }
+    Ok(())
+}
+
+fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
+    // A check takes a few tenths of a microsecond; longer than a round, where that matters.
+    let window = Duration::from_micros(10 * count as u64);
+    let texts: Vec<String> = (0..count).map(|key| format!("user:{key}")).collect();
+    let keys: Vec<Key> = texts.iter().map(Key::from).collect();
+    let policy = Policy::new("peers", LIMIT, window)?;
+    let (log, bucket) = (policy.clone(), policy.algorithm(Algorithm::TokenBucket));
+    let store = || -> Result<Limiter> { Ok(Limiter::new(MemoryStore::with_capacity(2 * count.max(1_000))?)) };
+    let (from_text, from_key, from_number, as_bucket) = (store()?, store()?, store()?, store()?);
+    let (by_text, by_number) = (governor::<String>(window)?, governor::<u64>(window)?);
+    let ours = |limiter: &Limiter, key: Key, policy: &Policy| {
+        poll::once(limiter.check(key, policy, 1)).is_some_and(|decision| decision.is_ok_and(|it| it.is_allowed()))
+    };
+    let mut variants: [(&str, Check<'_>); 6] = [
+        ("tollgate log, key from text", checker(|key| ours(&from_text, Key::from(&texts[key]), &log))),
+        ("tollgate log, key made before", checker(|key| ours(&from_key, keys[key].clone(), &log))),
+        ("tollgate log, key from u64", checker(|key| ours(&from_number, Key::from(key as u64), &log))),
+        ("tollgate token bucket, key from text", checker(|key| ours(&as_bucket, Key::from(&texts[key]), &bucket))),
+        ("governor check_key, String", checker(|key| by_text.check_key(&texts[key]).is_ok())),
+        ("governor check_key, u64", checker(|key| by_number.check_key(&(key as u64)).is_ok())),
+    ];
+    let mut order = Order::new(count);
+    let mut figures = [const { Vec::new() }; 6];
+    for (_, check) in &mut variants {
+        check(&mut order, (time / ROUNDS).max(window.min(time)));
+    }
+    for _ in 0..ROUNDS {
+        for ((_, check), figures) in variants.iter_mut().zip(&mut figures) {
+            figures.push(check(&mut order, time / ROUNDS));
+        }
+    }
+    println!("\n{count} keys");
+    let mut ns = [0.0; 6];
+    for (index, (name, _)) in variants.iter().enumerate() {
+        ns[index] = median(figures[index].iter().map(|figure| figure.0).collect());
+        let allowed = median(figures[index].iter().map(|figure| figure.1).collect());
+        println!("  {name:<38} {:>7.1} ns  {:>5.1} % allowed", ns[index], 100.0 * allowed);
+        report.figure(json!({ "variant": name, "keys": count, "ns": ns[index], "allowed": allowed }));
+    }
+    let name = match count {
+        1_000 => "1k",
+        10_000 => "10k",
+        _ => "1m",
+    };
+    report.ratio(&format!("memory_{name}_vs_governor"), ns[0] / ns[4]);
+    report.ratio(&format!("memory_{name}_key_made_before_vs_governor"), ns[1] / ns[4]);
+    report.ratio(&format!("memory_{name}_u64_vs_governor"), ns[2] / ns[5]);
+    report.ratio(&format!("memory_{name}_bucket_vs_governor"), ns[3] / ns[4]);
+    Ok(())
+}
+
+fn checker<'a>(mut check: impl FnMut(usize) -> bool + 'a) -> Check<'a> {
+    Box::new(move |order, time| slice(order, time, &mut check))
+}
+
+/// As many units in as much time, with the same burst.
+fn governor<K: Clone + Eq + std::hash::Hash>(window: Duration) -> Result<DefaultKeyedRateLimiter<K>> {
+    let quota = Quota::with_period(window / LIMIT).ok_or("governor: no such period")?;
+    let burst = NonZeroU32::new(LIMIT).ok_or("governor: no such burst")?;
+    Ok(RateLimiter::keyed(quota.allow_burst(burst)))
+}
