@@ -26,12 +26,9 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 fn memory_check(c: &mut Criterion) {
     let mut group = c.benchmark_group("memory check");
-    for algorithm in [
-        Algorithm::FixedWindow,
-        Algorithm::SlidingWindowCounter,
-        Algorithm::SlidingWindowLog,
-        Algorithm::TokenBucket,
-    ] {
+    for algorithm in
+        [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket]
+    {
         let limiter = Limiter::new(MemoryStore::new());
         let policy = policy(100).algorithm(algorithm);
         let keys: Vec<Key> = (0..10_000_u64).map(Key::from).collect();

@@ -12,16 +12,7 @@ pub const OURS: &str = concat!(
     include_str!("../../../lua/check.lua"),
 );
 
-/// The same with a log in a sorted set: one record per request, in the same driver.
-pub const SORTED_SET_STEP_LOG: &str = concat!(
-    include_str!("../../../lua/number.lua"),
-    include_str!("../scripts/sorted_set_step_log.lua"),
-    include_str!("../../../lua/sliding_window_counter.lua"),
-    include_str!("../../../lua/fixed_window.lua"),
-    include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/check.lua"),
-);
-
+pub const SORTED_SET_STEP_LOG: &str = include_str!("../scripts/sorted_set_step_log.lua");
 pub const SORTED_SET_LOG: &str = include_str!("../scripts/sorted_set_log.lua");
 pub const TWO_KEY_COUNTER: &str = include_str!("../scripts/two_key_counter.lua");
 pub const GCRA: &str = include_str!("../scripts/gcra.lua");

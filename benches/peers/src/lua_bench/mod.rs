@@ -36,12 +36,7 @@ pub const LOG: Subject = ours(SINGLE, Algorithm::Log, 1);
 const LOGS: [Subject; 4] = [
     LOG,
     ours(BATCHED, Algorithm::Log, BATCH),
-    Subject {
-        name: "sorted set, a member per request",
-        code: scripts::SORTED_SET_STEP_LOG,
-        form: Form::Ours(Algorithm::Log),
-        batch: 1,
-    },
+    plain("sorted set, a member per request", scripts::SORTED_SET_STEP_LOG),
     plain(SORTED_SET, scripts::SORTED_SET_LOG),
 ];
 

@@ -197,7 +197,8 @@ impl Workload {
 impl Subject {
     /// Whether what it keeps grows with the requests in the window.
     pub fn is_log(&self) -> bool {
-        matches!(self.form, Form::Ours(Algorithm::Log)) || self.code == scripts::SORTED_SET_LOG
+        matches!(self.form, Form::Ours(Algorithm::Log))
+            || [scripts::SORTED_SET_LOG, scripts::SORTED_SET_STEP_LOG].contains(&self.code)
     }
 
     /// How many requests of a cost a sorted set with a member per unit takes before filling it is no fun.
