@@ -32,34 +32,51 @@ else
   now = tonumber(client_clock)
 end
 
+-- Tables are made in their final size: growing one costs more than filling it.
 local policies, position = {}, 1
 while position <= #packed_policies do
-  local policy, algorithm, count_rejected = {}, nil, nil
-  algorithm, count_rejected, policy.limit, policy.window, policy.param, position =
-    struct.unpack(POLICY, packed_policies, position)
+  local algorithm, count_rejected, limit, window, param
+  algorithm, count_rejected, limit, window, param, position = struct.unpack(POLICY, packed_policies, position)
   if not algorithms[algorithm] then algorithms[algorithm] = MAKERS[algorithm]() end
-  policy.algorithm, policy.count_rejected = algorithms[algorithm], count_rejected == 1
-  policy.capacity = algorithm == BUCKET and policy.param or policy.limit
-  policies[#policies + 1] = policy
+  policies[#policies + 1] = {
+    evaluate = algorithms[algorithm].evaluate,
+    commit = algorithms[algorithm].commit,
+    limit = limit, window = window, param = param,
+    capacity = algorithm == BUCKET and param or limit,
+    count_rejected = count_rejected == 1,
+  }
 end
 
-local states = {}
-local reply, replied = {now}, 1
+-- What a charge is judged by. The numbers are the algorithms' own.
+local function new_state()
+  return {
+    now = now, slack = slack, policy = false, key = false, cost = 0, violated = false,
+    limit = 0, window = 0, param = 0, capacity = 0, count_rejected = false,
+    packed = false, chunk = false, records = false,
+    newest = 0, total = 0, settled_at = 0, settled = 0, live_at = 0, live = 0, head = 0, count = 0, oldest_chunk = 0,
+    expires = 0, stamp = 0, horizon = 0,
+    start = 0, previous = 0, current = 0, left = 0, carried = 0,
+    arrival = 0, fraction = 0,
+  }
+end
+
+local states = {new_state()}
+local reply, replied = {now, 0, 0, 0, 0, 0, 0}, 1
 
 local function evaluate(charge, key)
   local s = states[charge]
   if not s then
-    s = {now = now, slack = slack}
+    s = new_state()
     states[charge] = s
   end
   local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (key - 1) * CHARGE_SIZE)
   local policy = policies[index + 1]
   if s.policy ~= policy then
-    s.policy, s.algorithm, s.capacity = policy, policy.algorithm, policy.capacity
-    s.limit, s.window, s.param, s.count_rejected = policy.limit, policy.window, policy.param, policy.count_rejected
+    s.policy, s.capacity, s.count_rejected = policy, policy.capacity, policy.count_rejected
+    s.limit, s.window, s.param = policy.limit, policy.window, policy.param
   end
   s.key, s.cost = KEYS[key], cost
-  s.violated = not policy.algorithm.evaluate(s) and cost > 0
+  s.violated = not policy.evaluate(s) and cost > 0
   return s.violated
 end
 
@@ -75,7 +92,7 @@ local function check(first, last)
     local s = states[charge]
     local charged = s.cost > 0 and (allowed or (s.count_rejected and s.cost <= s.capacity))
     reply[at + 1] = s.violated and 0 or 1
-    reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5] = s.algorithm.commit(s, charged)
+    reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5] = s.policy.commit(s, charged)
     at = at + 5
   end
   replied = at
@@ -87,11 +104,12 @@ while first <= charges do
   while last < charges and string.byte(packed_charges, 1 + last * CHARGE_SIZE) == 0 do last = last + 1 end
   local ok, failure = pcall(check, first, last)
   if not ok then
-    for index = #reply, replied + 1, -1 do reply[index] = nil end
     replied = replied + 1
     -- Redis 7 raises a table, older servers a string.
     reply[replied] = type(failure) == 'table' and failure.err or tostring(failure)
   end
   first = last + 1
 end
+-- What a failed check left behind is no answer.
+for index = #reply, replied + 1, -1 do reply[index] = nil end
 return reply
