@@ -59,18 +59,18 @@ pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()>
     let connection = &mut server.blocking()?;
     let slice = Duration::from_secs_f64(args.seconds / f64::from(ROUNDS));
     let mut worst = Worst::default();
-    for fill in [1000] {
-        for cost in [1] {
-            for allowed in [true] {
+    for fill in FILLS {
+        for cost in COSTS {
+            for allowed in [true, false] {
                 let situation = Situation { fill, cost, allowed };
-                let measured = compare(connection, &LOGS[1..2], situation, slice, report)?;
+                let measured = compare(connection, &LOGS, situation, slice, report)?;
                 summarise(&measured, situation, &mut worst, report);
             }
         }
     }
     for allowed in [true, false] {
         let situation = Situation { fill: 1_000, cost: 1, allowed };
-        let measured = compare(connection, &COUNTS[..0], situation, slice, report)?;
+        let measured = compare(connection, &COUNTS, situation, slice, report)?;
         if allowed {
             let of = |name| redis_us(&measured, name);
             report.ratio("lua_cpu_counter_vs_two_keys", of(COUNTS[0].name) / of(COUNTS[6].name));
