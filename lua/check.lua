@@ -9,92 +9,52 @@
 --       fits (0/1), available, retry_after (us, -1 = none), next unit (us), reset (us);
 --       or an error string alone: this check failed and charged nothing, the others stand.
 --
--- Calls: 1 (TIME), and those of the algorithms. No table is made per check: states are used again.
+-- An algorithm is one function of a key, a policy, a cost, and what is known of the check: EVALUATE only tells whether
+-- the cost fits and writes nothing; true and false commit what all charges together came to; nil does both at once,
+-- for a check that has no other charge.
 
--- Made when they are used: closures cost more than what they compute.
-local MAKERS = {make_log, make_counter, make_fixed, make_bucket}
-local BUCKET = 4
-local algorithms = {}
 local POLICY = '<BBIdd'
 local CHARGE = '<BHI'
 local CHARGE_SIZE = 7
+-- Made when they are used: closures cost more than what they compute.
+local MAKERS = {make_log, make_counter, make_fixed, make_bucket}
 
-local client_clock, packed_policies, packed_charges = ARGV[1], ARGV[2], ARGV[3]
-
--- Covers the rounding of TTLs; with a client's clock, also that it may run slower than the server's.
-local slack = client_clock == '' and 1000 or 60000
-
-local now
-if client_clock == '' then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-else
-  now = tonumber(client_clock)
-end
-
--- Tables are made in their final size: growing one costs more than filling it.
-local policies, position = {}, 1
+local packed_policies, packed_charges = ARGV[2], ARGV[3]
+local policies, algorithms, position = {}, {}, 1
 while position <= #packed_policies do
-  local algorithm, count_rejected, limit, window, param
-  algorithm, count_rejected, limit, window, param, position = struct.unpack(POLICY, packed_policies, position)
-  if not algorithms[algorithm] then algorithms[algorithm] = MAKERS[algorithm]() end
+  local kind, count_rejected, limit, window, param
+  kind, count_rejected, limit, window, param, position = struct.unpack(POLICY, packed_policies, position)
+  if not algorithms[kind] then algorithms[kind] = MAKERS[kind]() end
   policies[#policies + 1] = {
-    evaluate = algorithms[algorithm].evaluate,
-    commit = algorithms[algorithm].commit,
-    limit = limit, window = window, param = param,
-    capacity = algorithm == BUCKET and param or limit,
-    count_rejected = count_rejected == 1,
+    judge = algorithms[kind], limit = limit, window = window, param = param, count_rejected = count_rejected == 1,
   }
 end
 
--- What a charge is judged by. The numbers are the algorithms' own.
-local function new_state()
-  return {
-    now = now, slack = slack, policy = false, key = false, cost = 0, violated = false,
-    limit = 0, window = 0, param = 0, capacity = 0, count_rejected = false,
-    packed = false, chunk = false, records = false,
-    newest = 0, total = 0, settled_at = 0, settled = 0, live_at = 0, live = 0, head = 0, count = 0, oldest_chunk = 0,
-    expires = 0, stamp = 0, horizon = 0,
-    start = 0, previous = 0, current = 0, left = 0, carried = 0,
-    arrival = 0, fraction = 0,
-  }
-end
-
-local states = {new_state()}
+-- Growing a table costs more than filling it.
 local reply, replied = {now, 0, 0, 0, 0, 0, 0}, 1
-
-local function evaluate(charge, key)
-  local s = states[charge]
-  if not s then
-    s = new_state()
-    states[charge] = s
-  end
-  local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (key - 1) * CHARGE_SIZE)
-  local policy = policies[index + 1]
-  if s.policy ~= policy then
-    s.policy, s.capacity, s.count_rejected = policy, policy.capacity, policy.count_rejected
-    s.limit, s.window, s.param = policy.limit, policy.window, policy.param
-  end
-  s.key, s.cost = KEYS[key], cost
-  s.violated = not policy.evaluate(s) and cost > 0
-  return s.violated
-end
 
 -- Judges the check of the charges `first` to `last`.
 local function check(first, last)
-  local allowed = true
-  for key = first, last do
-    if evaluate(key - first + 1, key) then allowed = false end
+  local allowed = nil
+  if first < last then
+    allowed = true
+    for charge = first, last do
+      local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (charge - 1) * CHARGE_SIZE)
+      local policy = policies[index + 1]
+      if not policy.judge(KEYS[charge], policy, cost, EVALUATE) then allowed = false end
+    end
+  end
+  local at = replied + 1
+  for charge = first, last do
+    local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (charge - 1) * CHARGE_SIZE)
+    local policy = policies[index + 1]
+    local fits, available, retry, next_unit, reset = policy.judge(KEYS[charge], policy, cost, allowed)
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5] =
+      fits and 1 or 0, available, retry, next_unit, reset
+    at = at + 5
+    if first == last then allowed = fits end
   end
   reply[replied + 1] = allowed and 1 or 0
-  local at = replied + 1
-  for charge = 1, last - first + 1 do
-    local s = states[charge]
-    local charged = s.cost > 0 and (allowed or (s.count_rejected and s.cost <= s.capacity))
-    reply[at + 1] = s.violated and 0 or 1
-    reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5] = s.policy.commit(s, charged)
-    at = at + 5
-  end
   replied = at
 end
 

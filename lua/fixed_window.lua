@@ -3,26 +3,24 @@
 -- Calls: evaluate 1 (GET); commit 1 (SET) when charged, else 0.
 
 local function make_fixed()
-  local function evaluate(s)
-    local start, count = unpack_integers(call('GET', s.key), '^(%d+):(%d+)$')
-    local at = math.max(s.now, start or 0)
-    s.start = at - at % s.window
-    s.count = start == s.start and count or 0
-    return s.count + s.cost <= s.limit
-  end
+  return function(key, policy, cost, allowed)
+    local limit, window = policy.limit, policy.window
+    local kept, count = unpack_integers(call('GET', key), '^(%d+):(%d+)$')
+    -- Clock guard: the key's window does not come again.
+    local at = math.max(now, kept or 0)
+    local start = at - at % window
+    if kept ~= start then count = 0 end
+    local fits = cost == 0 or count + cost <= limit
+    if allowed == EVALUATE then return fits end
+    if allowed == nil then allowed = fits end
 
-  local function commit(s, charged)
-    if charged then
-      s.count = s.count + s.cost
-      local value = integer(s.start) .. ':' .. integer(s.count)
-      call('SET', s.key, value, 'PX', ttl(s.now, s.start + s.window, s.slack))
+    if cost > 0 and (allowed or (policy.count_rejected and cost <= limit)) then
+      count = count + cost
+      call('SET', key, integer(start) .. ':' .. integer(count), 'PX', ttl(start + window))
     end
-    local finish = s.start + s.window - s.now
-    local retry = -1
-    if s.violated and s.cost <= s.limit then retry = s.count + s.cost <= s.limit and 0 or finish end
-    local wait = s.count > 0 and finish or 0
-    return math.max(0, s.limit - s.count), retry, wait, wait
-  end
 
-  return {evaluate = evaluate, commit = commit}
+    if count == 0 then return fits, limit, -1, 0, 0 end
+    local finish = start + window - now
+    return fits, math.max(0, limit - count), (fits or cost > limit) and -1 or finish, finish, finish
+  end
 end

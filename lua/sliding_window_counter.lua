@@ -4,53 +4,51 @@
 -- Calls: evaluate 1 (GET); commit 1 (SET) when charged, else 0.
 
 local function make_counter()
-  local function evaluate(s)
-    local start, previous, current = unpack_integers(call('GET', s.key), '^(%d+):(%d+):(%d+)$')
-    local at = math.max(s.now, start or 0)
-    s.start = at - at % s.window
-    if start == s.start then
-      s.previous, s.current = previous, current
-    elseif start and start == s.start - s.window then
-      s.previous, s.current = current, 0
-    else
-      s.previous, s.current = 0, 0
-    end
-    s.left = s.start + s.window - at
-    s.carried = muldiv(s.previous, s.left, s.window)
-    return s.carried + s.current + s.cost <= s.limit
-  end
-
-  -- The latest moment, as time left in a window, at which `count` units of the window before weigh at most `room`.
-  local function counter_left(count, room, window)
+  -- The most time that may be left in a window for `count` units of the one before to weigh at most `room`.
+  local function left_for(count, room, window)
     local quotient, rest = muldiv(room + 1, window, count)
     return math.min(window, rest > 0 and quotient or quotient - 1)
   end
 
-  local function counter_wait(s, cost)
-    if s.carried + s.current + cost <= s.limit then return 0 end
-    local finish = s.start + s.window
-    local room = s.limit - cost - s.current
-    if room >= 0 then
-      local left = counter_left(s.previous, room, s.window)
-      if left > 0 then return finish - left - s.now end
+  return function(key, policy, cost, allowed)
+    local limit, window = policy.limit, policy.window
+    local kept, previous, current = unpack_integers(call('GET', key), '^(%d+):(%d+):(%d+)$')
+    -- Clock guard: the key's window does not come again.
+    local at = math.max(now, kept or 0)
+    local start = at - at % window
+    if kept == start - window then
+      previous, current = current, 0
+    elseif kept ~= start then
+      previous, current = 0, 0
     end
-    room = s.limit - cost
-    if s.current <= room then return finish - s.now end
-    return finish + s.window - counter_left(s.current, room, s.window) - s.now
-  end
+    local carried = muldiv(previous, start + window - at, window)
+    local fits = cost == 0 or carried + current + cost <= limit
+    if allowed == EVALUATE then return fits end
+    if allowed == nil then allowed = fits end
 
-  local function commit(s, charged)
-    if charged then
-      s.current = s.current + s.cost
-      local value = integer(s.start) .. ':' .. integer(s.previous) .. ':' .. integer(s.current)
-      call('SET', s.key, value, 'PX', ttl(s.now, s.start + 2 * s.window, s.slack))
+    if cost > 0 and (allowed or (policy.count_rejected and cost <= limit)) then
+      current = current + cost
+      local value = integer(start) .. ':' .. integer(previous) .. ':' .. integer(current)
+      call('SET', key, value, 'PX', ttl(start + 2 * window))
     end
-    local available = math.max(0, s.limit - s.carried - s.current)
+
+    local function wait(wanted)
+      if carried + current + wanted <= limit then return 0 end
+      local finish, room = start + window, limit - wanted
+      -- In this window, while the older bucket fades.
+      if current <= room then
+        local left = left_for(previous, room - current, window)
+        if left > 0 then return finish - left - now end
+      end
+      -- In the next one, where the current bucket is the older one.
+      if current <= room then return finish - now end
+      return finish + window - left_for(current, room, window) - now
+    end
+
+    local available = math.max(0, limit - carried - current)
+    if available == limit then return fits, limit, -1, 0, 0 end
     local retry = -1
-    if s.violated and s.cost <= s.limit then retry = counter_wait(s, s.cost) end
-    local next_unit = available < s.limit and counter_wait(s, available + 1) or 0
-    return available, retry, next_unit, counter_wait(s, s.limit)
+    if not fits and cost <= limit then retry = wait(cost) end
+    return fits, available, retry, wait(available + 1), wait(limit)
   end
-
-  return {evaluate = evaluate, commit = commit}
 end

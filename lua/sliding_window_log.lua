@@ -6,8 +6,8 @@
 --
 -- Kept in a hash: field "h" holds a header and the newest records, up to a chunk of them; full chunks have fields of
 -- their own, named by number. Records are 11 bytes: 48 bits of time and 40 of cumulative cost, enough to tell them
--- from the newest, which the header has in full. The header also has the newest settled record, which carries
--- F(now - window), and the oldest live one, so that most checks read one field and write one. Nothing walks the log:
+-- from the newest, which the header has in full. The header also has the cumulative cost that has settled, which is
+-- F(now - window), and the oldest live record, so that most checks read one field and write one. Nothing walks the log:
 -- a search gallops from a good guess and then halves.
 --
 -- A record settles when it leaves the window or, with `count_rejected`, when it lies more than one limit below C.
@@ -18,8 +18,8 @@
 -- A denial of a larger cost looks at a chunk or two for its Retry-After.
 
 local function make_log()
-  local HEADER = '<dddddddddd'
-  local HEADER_SIZE = 80
+  local HEADER = '<ddddddddd'
+  local HEADER_SIZE = 72
   local RECORD = '<I6I5'
   local RECORD_SIZE = 11
   -- Small, for the newest chunk is written with every charge; a full one just fits a size class of the allocator
@@ -28,27 +28,36 @@ local function make_log()
   local TIMES = 281474976710656 -- 2^48
   local TOTALS = 1099511627776 -- 2^40
 
+  -- The log that is looked at: its key, header and newest chunk, the chunk that has just been filled and is not written
+  -- yet, and the last full one that was read. Full chunks never change.
+  local key, packed, count, newest, total
+  local full, full_records
+  local chunk_key, chunk, chunk_records
+
   -- The stamp and the cumulative cost of a record, by its number.
-  local function log_record(s, number)
+  local function record(number)
     local index = number % CHUNK
-    local chunk = (number - index) / CHUNK
-    local packed, offset = s.packed, HEADER_SIZE + 1 + index * RECORD_SIZE
-    if (chunk + 1) * CHUNK < s.count then
-      if s.chunk ~= chunk then
-        s.chunk, s.records = chunk, call('HGET', s.key, integer(chunk))
+    local wanted = (number - index) / CHUNK
+    local at, reached
+    if wanted == full then
+      at, reached = struct.unpack(RECORD, full_records, 1 + index * RECORD_SIZE)
+    elseif (wanted + 1) * CHUNK < count then
+      if chunk ~= wanted or chunk_key ~= key then
+        chunk_key, chunk, chunk_records = key, wanted, call('HGET', key, integer(wanted))
       end
-      packed, offset = s.records, 1 + index * RECORD_SIZE
+      at, reached = struct.unpack(RECORD, chunk_records, 1 + index * RECORD_SIZE)
+    else
+      at, reached = struct.unpack(RECORD, packed, HEADER_SIZE + 1 + index * RECORD_SIZE)
     end
-    local at, total = struct.unpack(RECORD, packed, offset)
-    return s.newest - (s.newest - at) % TIMES, s.total - (s.total - total) % TOTALS
+    return newest - (newest - at) % TIMES, total - (total - reached) % TOTALS
   end
 
-  -- The first record from `low` on that is later than `at` and has reached `total`; the newest one is known to be.
-  local function log_seek(s, low, guess, at, total)
-    local high, step = s.count - 1, 1
+  -- The first record from `low` on that is later than `at` and has reached `target`; the newest one is known to be.
+  local function seek(low, guess, at, target)
+    local high, step = count - 1, 1
     while low < high do
-      local found_at, found_total = log_record(s, guess)
-      if found_at <= at or found_total < total then
+      local found_at, found = record(guess)
+      if found_at <= at or found < target then
         low = guess + 1
         guess = math.min(low + step - 1, high - 1)
       else
@@ -61,124 +70,101 @@ local function make_log()
     return low
   end
 
-  -- Makes `number` the oldest live record, all before it settled.
-  local function log_settle(s, number)
-    if number > s.head then
-      s.settled_at, s.settled = log_record(s, number - 1)
-      s.live_at, s.live = log_record(s, number)
-      s.head = number
-    end
-  end
+  return function(log, policy, cost, allowed)
+    local limit, window, resolution = policy.limit, policy.window, policy.param
+    key, full = log, nil
+    packed = call('HGET', key, 'h')
 
-  local function log_spent(s)
-    -- A settled record can be live again under a longer window; what came before it is not known, so all counts.
-    return s.settled_at <= s.horizon and s.total - s.settled or s.total
-  end
-
-  -- Microseconds until the cumulative cost `target` has left the window.
-  local function log_wait(s, target)
-    local at
-    if target <= s.settled then
-      if s.settled_at <= s.horizon then return 0 end
-      at = s.settled_at
-    elseif target <= s.live then
-      at = s.live_at
-    else
-      local share = (target - s.live) / (s.total - s.live)
-      local guess = math.min(s.count - 1, s.head + math.floor(share * (s.count - 1 - s.head)))
-      at = log_record(s, log_seek(s, s.head, guess, -1, target))
-    end
-    return at + s.window - s.now
-  end
-
-  local function evaluate(s)
-    local packed = call('HGET', s.key, 'h')
-    s.chunk = nil
+    -- What has settled, the oldest live record, its number, the oldest chunk that is there, the end of the TTL.
+    local settled, live_at, live, head, oldest, expires, _
     if packed then
-      s.packed = packed
-      s.newest, s.total, s.settled_at, s.settled, s.live_at, s.live, s.head, s.count, s.oldest_chunk, s.expires =
-        struct.unpack(HEADER, packed)
+      newest, total, settled, live_at, live, head, count, oldest, expires = struct.unpack(HEADER, packed)
     else
-      s.newest, s.total, s.settled_at, s.settled, s.live_at, s.live, s.head, s.count, s.oldest_chunk, s.expires =
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+      newest, total, settled, live_at, live, head, count, oldest, expires = 0, 0, 0, 0, 0, 0, 0, 0, 0
     end
+
     -- Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
-    local at = math.max(s.now, s.newest - s.param + 1)
-    s.stamp = math.max(s.newest, math.ceil(at / s.param) * s.param)
-    s.horizon = at - s.window
-    if s.newest <= s.horizon then
-      -- All of it has left.
-      s.settled_at, s.settled, s.live = s.newest, s.total, s.total
-      s.head = s.count
-    elseif s.live_at <= s.horizon then
-      log_settle(s, log_seek(s, s.head + 1, s.head + 1, s.horizon, 0))
+    local at = math.max(now, newest - resolution + 1)
+    local horizon = at - window
+    if newest <= horizon then
+      -- All of it has left, so the count may begin anew.
+      newest, total, settled, live, head = 0, 0, 0, 0, count
+    elseif live_at <= horizon then
+      head = seek(head + 1, head + 1, horizon, 0)
+      _, settled = record(head - 1)
+      live_at, live = record(head)
     end
-    return log_spent(s) + s.cost <= s.limit
-  end
+    local spent = total - settled
+    local fits = cost == 0 or spent + cost <= limit
+    if allowed == EVALUATE then return fits end
+    if allowed == nil then allowed = fits end
 
-  -- Adds a record and returns the fields to write.
-  local function log_append(s)
-    local full, chunk
-    local records = ''
-    if s.head == s.count then
-      -- Nothing is live: begin anew, with the settled record alone.
-      if s.oldest_chunk * CHUNK + CHUNK < s.count then
-        call('UNLINK', s.key)
-        s.expires = 0
-      end
-      s.head, s.count, s.oldest_chunk = 0, 0, 0
-    elseif s.newest == s.stamp then
-      -- The same instant: one record with the larger cost.
-      records = string.sub(s.packed, HEADER_SIZE + 1, -RECORD_SIZE - 1)
-      s.count = s.count - 1
-    elseif s.count % CHUNK == 0 then
-      full, chunk = string.sub(s.packed, HEADER_SIZE + 1), s.count / CHUNK - 1
-    else
-      records = string.sub(s.packed, HEADER_SIZE + 1)
-    end
-    s.newest, s.total = s.stamp, s.total + s.cost
-    if s.head == s.count then s.live_at, s.live = s.newest, s.total end
-    s.count = s.count + 1
-    return records .. struct.pack(RECORD, s.newest % TIMES, s.total % TOTALS), full, chunk
-  end
-
-  local function commit(s, charged)
-    if charged then
-      local records, full, chunk = log_append(s)
-      -- The one that `log_record` reads while the new header is not known yet.
-      s.packed = string.rep(' ', HEADER_SIZE) .. records
-      if full then s.chunk, s.records = chunk, full end
-      if s.count_rejected and s.live <= s.total - s.limit then
-        log_settle(s, log_seek(s, s.head + 1, s.head + 1, -1, s.total - s.limit + 1))
-      end
-      local refresh = s.expires < s.newest + s.window
-      if refresh then s.expires = s.now + 2 * s.window + s.param end
-      local gone = s.oldest_chunk
-      local keep = math.min(math.floor(s.head / CHUNK), gone + 4)
-      s.oldest_chunk = keep
-      local packed = struct.pack(HEADER, s.newest, s.total, s.settled_at, s.settled, s.live_at, s.live, s.head, s.count,
-        s.oldest_chunk, s.expires) .. records
-      if full then
-        call('HSET', s.key, 'h', packed, integer(chunk), full)
+    if cost > 0 and (allowed or (policy.count_rejected and cost <= limit)) then
+      local records = ''
+      local stamp = math.max(newest, math.ceil(at / resolution) * resolution)
+      if head == count then
+        if (oldest + 1) * CHUNK < count then
+          call('UNLINK', key)
+          expires, chunk = 0, nil
+        end
+        head, count, oldest = 0, 0, 0
+      elseif newest == stamp then
+        -- The same instant: one record with the larger cost.
+        records = string.sub(packed, HEADER_SIZE + 1, -RECORD_SIZE - 1)
+        count = count - 1
+      elseif count % CHUNK == 0 then
+        full, full_records = count / CHUNK - 1, string.sub(packed, HEADER_SIZE + 1)
       else
-        call('HSET', s.key, 'h', packed)
+        records = string.sub(packed, HEADER_SIZE + 1)
       end
-      while gone < keep do
-        call('HDEL', s.key, integer(gone))
+      newest, total, spent = stamp, total + cost, spent + cost
+      if head == count then live_at, live = newest, total end
+      count = count + 1
+      records = records .. struct.pack(RECORD, newest % TIMES, total % TOTALS)
+
+      if policy.count_rejected and live <= total - limit then
+        -- What `record` reads has to be what is about to be written.
+        packed = string.sub(packed or string.rep(' ', HEADER_SIZE), 1, HEADER_SIZE) .. records
+        head = seek(head + 1, head + 1, -1, total - limit + 1)
+        _, settled = record(head - 1)
+        live_at, live = record(head)
+        spent = total - settled
+      end
+
+      local refresh = expires < newest + window
+      if refresh then expires = now + 2 * window + resolution end
+      local gone = oldest
+      oldest = math.min(math.floor(head / CHUNK), gone + 4)
+      packed = struct.pack(HEADER, newest, total, settled, live_at, live, head, count, oldest, expires)
+        .. records
+      if full then
+        call('HSET', key, 'h', packed, integer(full), full_records)
+      else
+        call('HSET', key, 'h', packed)
+      end
+      while gone < oldest do
+        call('HDEL', key, integer(gone))
         gone = gone + 1
       end
-      if refresh then call('PEXPIRE', s.key, ttl(s.now, s.expires, s.slack)) end
+      if refresh then call('PEXPIRE', key, ttl(expires)) end
     end
-    local spent = log_spent(s)
-    local available = math.max(0, s.limit - spent)
-    local retry, next_unit, reset = -1, 0, 0
-    if s.violated and s.cost <= s.limit then retry = log_wait(s, s.total + s.cost - s.limit) end
-    if spent > 0 then
-      if available < s.limit then next_unit = log_wait(s, s.total + available + 1 - s.limit) end
-      reset = s.newest + s.window - s.now
-    end
-    return available, retry, next_unit, reset
-  end
 
-  return {evaluate = evaluate, commit = commit}
+    -- Microseconds until the cumulative cost `target` has left the window.
+    local function wait(target)
+      if target <= settled then return 0 end
+      if target <= live then return live_at + window - now end
+      local last = count - 1
+      local guess = head + math.floor((target - live) / (total - live) * (last - head))
+      return record(seek(head, math.min(last, guess), -1, target)) + window - now
+    end
+
+    if spent == 0 then return fits, limit, -1, 0, 0 end
+    local available = spent < limit and limit - spent or 0
+    local retry = -1
+    if not fits and cost <= limit then retry = wait(total + cost - limit) end
+    -- Most often the oldest live record is the next to leave.
+    local next_target = total + available + 1 - limit
+    local next_unit = next_target > settled and next_target <= live and live_at + window - now or wait(next_target)
+    return fits, available, retry, next_unit, newest + window - now
+  end
 end

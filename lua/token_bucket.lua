@@ -5,46 +5,41 @@
 -- Calls: evaluate 1 (GET); commit 1 (SET) when charged, else 0.
 
 local function make_bucket()
-  -- How far the arrival time may lie ahead for `cost` more units to fit.
-  local function bucket_tolerance(s, cost)
-    return muldiv(s.param - cost, s.window, s.limit)
-  end
+  return function(key, policy, cost, allowed)
+    local limit, window, burst = policy.limit, policy.window, policy.param
+    local arrival, fraction = unpack_integers(call('GET', key), '^(%d+):(%d+)$')
+    if not arrival or arrival < now then arrival, fraction = now, 0 end
+    -- Another limit may have left its fraction.
+    fraction = math.min(fraction, limit - 1)
 
-  local function bucket_wait(s, cost)
-    local whole, fraction = bucket_tolerance(s, cost)
-    local wait = s.arrival - whole
-    if s.fraction > fraction then wait = wait + 1 end
-    return math.max(0, wait - s.now)
-  end
-
-  local function evaluate(s)
-    local arrival, fraction = unpack_integers(call('GET', s.key), '^(%d+):(%d+)$')
-    if not arrival or arrival < s.now then arrival, fraction = s.now, 0 end
-    s.arrival, s.fraction = arrival, math.min(fraction, s.limit - 1)
-    return s.cost <= s.param and bucket_wait(s, s.cost) == 0
-  end
-
-  local function commit(s, charged)
-    if charged then
-      local whole, fraction = muldiv(s.cost, s.window, s.limit)
-      s.arrival, s.fraction = s.arrival + whole, s.fraction + fraction
-      if s.fraction >= s.limit then s.arrival, s.fraction = s.arrival + 1, s.fraction - s.limit end
-      -- A counted rejection empties the bucket, and no more than that.
-      local depth, rest = bucket_tolerance(s, 0)
-      if s.arrival - s.now > depth or (s.arrival - s.now == depth and s.fraction > rest) then
-        s.arrival, s.fraction = s.now + depth, rest
-      end
-      local value = integer(s.arrival) .. ':' .. integer(s.fraction)
-      call('SET', s.key, value, 'PX', ttl(s.now, s.arrival + 1, s.slack))
+    local function wait(wanted)
+      -- How far the arrival time may lie ahead for so many more units to fit.
+      local ahead, rest = muldiv(burst - wanted, window, limit)
+      return math.max(0, arrival + (fraction > rest and 1 or 0) - ahead - now)
     end
-    local whole, rest = muldiv(s.limit, s.arrival - s.now, s.window)
-    local taken = whole + math.ceil((rest + s.fraction) / s.window)
-    local available = math.max(0, s.param - taken)
-    local retry = -1
-    if s.violated and s.cost <= s.param then retry = bucket_wait(s, s.cost) end
-    local next_unit = available < s.param and bucket_wait(s, available + 1) or 0
-    return available, retry, next_unit, bucket_wait(s, s.param)
-  end
 
-  return {evaluate = evaluate, commit = commit}
+    local fits = cost == 0 or (cost <= burst and wait(cost) == 0)
+    if allowed == EVALUATE then return fits end
+    if allowed == nil then allowed = fits end
+
+    if cost > 0 and (allowed or (policy.count_rejected and cost <= burst)) then
+      local whole, rest = muldiv(cost, window, limit)
+      arrival, fraction = arrival + whole, fraction + rest
+      if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+      -- A counted rejection empties the bucket, and no more than that.
+      local depth, depth_rest = muldiv(burst, window, limit)
+      if arrival - now > depth or (arrival - now == depth and fraction > depth_rest) then
+        arrival, fraction = now + depth, depth_rest
+      end
+      call('SET', key, integer(arrival) .. ':' .. integer(fraction), 'PX', ttl(arrival + 1))
+    end
+
+    local whole, rest = muldiv(limit, arrival - now, window)
+    local taken = whole + math.ceil((rest + fraction) / window)
+    local available = math.max(0, burst - taken)
+    if available == burst then return fits, burst, -1, 0, 0 end
+    local retry = -1
+    if not fits and cost <= burst then retry = wait(cost) end
+    return fits, available, retry, wait(available + 1), wait(burst)
+  end
 end

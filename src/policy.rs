@@ -18,11 +18,11 @@ use crate::error::ConfigError;
 ///
 /// # Changing a policy
 ///
-/// Counts live under the policy's name and algorithm. A new `limit` therefore holds at once for what is already
-/// counted: lowered, clients that spent more than the new limit wait until enough has left the window; raised, they
-/// gain the difference. A longer window of the log or the token bucket applies at once, too, and errs on the strict
-/// side for one old window; for the two algorithms with fixed buckets, another window, like another algorithm, starts
-/// a fresh count. Old and new processes may run side by side: each applies its own limit to the shared counts.
+/// Counts live under the policy's name, algorithm, window and resolution. A new `limit` (or burst) therefore holds at
+/// once for what is already counted: lowered, clients that spent more than the new limit wait until enough has left the
+/// window; raised, they gain the difference. Old and new processes may run side by side: each applies its own limit to
+/// the shared counts. Another window, resolution or algorithm starts a fresh count, so that for one window a client may
+/// spend both.
 ///
 /// # Examples
 ///
@@ -267,8 +267,8 @@ impl Policy {
         self.0.definition.resolution
     }
 
-    /// What makes counts incompatible: the algorithm and, where buckets are aligned to the window, the window.
-    pub(crate) fn form(&self) -> (Algorithm, u64) {
+    /// What makes counts incompatible: algorithm, window and resolution.
+    pub(crate) fn form(&self) -> (Algorithm, u64, u64) {
         self.0.definition.form()
     }
 
@@ -311,11 +311,8 @@ impl PartialEq for Policy {
 }
 
 impl Definition {
-    fn form(&self) -> (Algorithm, u64) {
-        match self.algorithm {
-            algorithm @ (Algorithm::FixedWindow | Algorithm::SlidingWindowCounter) => (algorithm, self.window),
-            algorithm @ (Algorithm::SlidingWindowLog | Algorithm::TokenBucket) => (algorithm, 0),
-        }
+    fn form(&self) -> (Algorithm, u64, u64) {
+        (self.algorithm, self.window, self.resolution)
     }
 }
 

@@ -12,6 +12,8 @@ use crate::policy::Policy;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
+    /// What came before the first record.
+    settled: u64,
     records: VecDeque<Record>,
 }
 
@@ -23,7 +25,7 @@ struct Record {
 
 impl Log {
     fn newest(&self) -> Record {
-        self.records.back().copied().unwrap_or(Record { at: 0, total: 0 })
+        self.records.back().copied().unwrap_or(Record { at: 0, total: self.settled })
     }
 
     /// Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
@@ -34,23 +36,27 @@ impl Log {
     /// How many records have left the window.
     fn expired(&self, policy: &Policy, now: u64) -> usize {
         let at = self.guarded(policy, now);
-        // Most often only the kept one has, or none.
-        if self.records.get(1).is_none_or(|second| second.at + policy.window_us() > at) {
-            return usize::from(self.records.front().is_some_and(|first| first.at + policy.window_us() <= at));
+        // Most often none has.
+        if self.records.front().is_none_or(|first| first.at + policy.window_us() > at) {
+            return 0;
         }
         self.records.partition_point(|record| record.at + policy.window_us() <= at)
     }
 
-    /// F(now - window): what the newest expired record carries.
+    /// The cumulative cost up to and with the first `count` records.
+    fn reached(&self, count: usize) -> u64 {
+        count.checked_sub(1).map_or(self.settled, |last| self.records[last].total)
+    }
+
+    /// F(now - window).
     fn base(&self, policy: &Policy, now: u64) -> u64 {
-        let expired = self.expired(policy, now);
-        expired.checked_sub(1).map_or(0, |newest_expired| self.records[newest_expired].total)
+        self.reached(self.expired(policy, now))
     }
 }
 
 impl Count for Log {
     fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        self.newest().total + u64::from(cost) <= self.base(policy, now) + u64::from(policy.limit())
+        self.newest().total - self.base(policy, now) + u64::from(cost) <= policy.limit().into()
     }
 
     fn charge(&mut self, policy: &Policy, now: u64, cost: u32) {
@@ -67,8 +73,8 @@ impl Count for Log {
             let limit = u64::from(policy.limit());
             settled = settled.max(self.records.partition_point(|record| record.total + limit <= total));
         }
-        // The newest settled record stays: it carries F(now - window).
-        self.records.drain(..settled.saturating_sub(1));
+        self.settled = self.reached(settled);
+        self.records.drain(..settled);
     }
 
     fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {

@@ -56,7 +56,7 @@ async fn without_batching_every_check_is_a_call() {
 async fn a_bad_key_in_a_batch_fails_alone() {
     let server = RedisServer::start();
     let limiter = patient(&server);
-    server.command("SADD tollgate:{13}:l2:p x");
+    server.command("SADD tollgate:{13}:p:l2:3600000000 x");
     let mut checks = JoinSet::new();
     for key in 0..200_u64 {
         let limiter = limiter.clone();
@@ -165,7 +165,7 @@ async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
         for _ in 0..1_000 {
             limiter.check(u64::from(cost), &policy, cost).await.unwrap();
         }
-        let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:l2:p SAMPLES 0"));
+        let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:p:l2:3600000000 SAMPLES 0"));
         let bytes: u32 = reply.trim().trim_start_matches(':').parse().unwrap();
         assert!(bytes <= 16_000, "{bytes} bytes for 1 000 requests of cost {cost}");
     }
@@ -175,7 +175,7 @@ async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
 async fn another_format_of_the_log_is_left_alone() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
-    server.command("ZADD tollgate:{k}:l1:p 99999 1767225600000000");
+    server.command("ZADD tollgate:{k}:p:l1:3600000000 99999 1767225600000000");
     assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
-    assert!(server.command("ZCARD tollgate:{k}:l1:p").starts_with(":1"));
+    assert!(server.command("ZCARD tollgate:{k}:p:l1:3600000000").starts_with(":1"));
 }

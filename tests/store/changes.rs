@@ -33,17 +33,14 @@ pub(crate) async fn old_and_new_limits_side_by_side_share_the_count(bench: Bench
     assert_eq!((by_old, by_new), (5, 15));
 }
 
-pub(crate) async fn a_longer_window_is_strict_and_a_shorter_one_frees(bench: Bench) {
-    let window = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap();
-    bench.check("k", &window(10), 4).await;
-    bench.clock.advance(Duration::from_secs(8));
-    bench.check("k", &window(10), 6).await;
-    assert!(!bench.check("k", &window(10), 1).await.is_allowed());
-    assert_eq!(bench.peek("k", &window(5)).await.available(), Some(4));
-    bench.clock.advance(Duration::from_secs(4));
-    // Under the old window the first four have left, under the longer one they have not.
-    assert_eq!(bench.peek("k", &window(10)).await.available(), Some(4));
-    assert_eq!(bench.peek("k", &window(60)).await.available(), Some(0));
+pub(crate) async fn another_window_or_resolution_starts_a_fresh_count(bench: Bench) {
+    let policy = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap();
+    let coarse = policy(10).resolution(Duration::from_secs(1)).unwrap();
+    for policy in [policy(10), policy(60), coarse] {
+        assert_eq!(bench.peek("k", &policy).await.available(), Some(10));
+        assert!(bench.check("k", &policy, 10).await.is_allowed());
+        assert!(!bench.check("k", &policy, 1).await.is_allowed());
+    }
 }
 
 pub(crate) async fn another_algorithm_starts_a_fresh_count(bench: Bench) {
@@ -55,8 +52,8 @@ pub(crate) async fn another_algorithm_starts_a_fresh_count(bench: Bench) {
     }
 }
 
-pub(crate) async fn alternating_windows_do_not_reset_fixed_buckets(bench: Bench) {
-    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+pub(crate) async fn alternating_windows_do_not_reset_counts(bench: Bench) {
+    for algorithm in ALGORITHMS {
         let window = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap().algorithm(algorithm);
         let mut admitted = 0;
         for _ in 0..30 {

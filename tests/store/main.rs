@@ -87,9 +87,9 @@ mod suite {
             law_11_clones_spend_from_one_budget;
         changes: a_new_limit_holds_at_once_for_what_is_counted,
             old_and_new_limits_side_by_side_share_the_count,
-            a_longer_window_is_strict_and_a_shorter_one_frees,
+            another_window_or_resolution_starts_a_fresh_count,
             another_algorithm_starts_a_fresh_count,
-            alternating_windows_do_not_reset_fixed_buckets;
+            alternating_windows_do_not_reset_counts;
         input: cost_0_is_a_peek,
             a_cost_above_the_limit_never_fits_and_has_no_retry_after,
             hostile_keys_are_keys_like_any_other,

@@ -4,7 +4,7 @@ use redis::Cmd;
 
 /// Our script, as `src/store/redis/script.rs` assembles it.
 pub const OURS: &str = concat!(
-    include_str!("../../../lua/number.lua"),
+    include_str!("../../../lua/prelude.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
     include_str!("../../../lua/sliding_window_counter.lua"),
     include_str!("../../../lua/fixed_window.lua"),

@@ -1,4 +1,4 @@
-//! Where a count lives: `{prefix}{{subject}}:{form}:{policy}`.
+//! Where a count lives: `{prefix}{{subject}}:{policy}:{form}`.
 
 use crate::{
     key::Key,
@@ -9,42 +9,48 @@ use crate::{
 ///
 /// The subject is the hash tag, so all policies of a subject share a slot of a cluster. It is encoded without braces
 /// ([`Key::encoded`]) and a policy's name has none, so no input can choose the tag. The form says how the value is to
-/// be read: algorithm, format version and, where buckets are aligned to the window, the window; values of another form
-/// are never touched.
+/// be read: algorithm and format version, window and resolution in microseconds. Values of another form are never
+/// touched.
 pub(super) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Policy) {
-    let (algorithm, window) = policy.form();
+    let (algorithm, window, resolution) = policy.form();
     let form: &[u8] = match algorithm {
-        Algorithm::FixedWindow => b"}:f1:",
-        Algorithm::SlidingWindowCounter => b"}:c1:",
-        Algorithm::SlidingWindowLog => b"}:l2:",
-        Algorithm::TokenBucket => b"}:b1:",
+        Algorithm::FixedWindow => b":f1:",
+        Algorithm::SlidingWindowCounter => b":c1:",
+        Algorithm::SlidingWindowLog => b":l2:",
+        Algorithm::TokenBucket => b":b1:",
     };
     encoded.extend_from_slice(prefix.as_bytes());
     encoded.push(b'{');
     encoded.extend_from_slice(key.encoded());
-    encoded.extend_from_slice(form);
+    encoded.extend_from_slice(b"}:");
     encoded.extend_from_slice(policy.name().as_bytes());
-    if window > 0 {
-        encoded.push(b':');
-        encoded.extend_from_slice(itoa::Buffer::new().format(window).as_bytes());
+    encoded.extend_from_slice(form);
+    encoded.extend_from_slice(itoa::Buffer::new().format(window).as_bytes());
+    if resolution > 1 {
+        encoded.push(b'/');
+        encoded.extend_from_slice(itoa::Buffer::new().format(resolution).as_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn no_subject_chooses_the_tag() {
         let log = Policy::per_second("p", 1).unwrap();
+        let coarse = log.clone().resolution(Duration::from_millis(10)).unwrap();
         let fixed = log.clone().algorithm(Algorithm::FixedWindow);
-        let encode = |prefix, key: &Key, policy: &Policy| {
+        let encode = |key: &str, policy: &Policy| {
             let mut encoded = Vec::new();
-            super::encode(&mut encoded, prefix, key, policy);
-            encoded
+            super::encode(&mut encoded, "t:", &Key::from(key), policy);
+            String::from_utf8(encoded).unwrap()
         };
-        assert_eq!(encode("t:", &Key::from("a"), &log), b"t:{a}:l2:p");
-        assert_eq!(encode("t:", &Key::from("a"), &fixed), b"t:{a}:f1:p:1000000");
-        assert_eq!(encode("t:", &Key::from("}{x}"), &log), b"t:{%7D%7Bx%7D}:l2:p");
+        assert_eq!(encode("a", &log), "t:{a}:p:l2:1000000");
+        assert_eq!(encode("a", &coarse), "t:{a}:p:l2:1000000/10000");
+        assert_eq!(encode("a", &fixed), "t:{a}:p:f1:1000000");
+        assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l2:1000000");
     }
 }

@@ -9,7 +9,7 @@ use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKin
 
 /// Assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = concat!(
-    include_str!("../../../lua/number.lua"),
+    include_str!("../../../lua/prelude.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
     include_str!("../../../lua/sliding_window_counter.lua"),
     include_str!("../../../lua/fixed_window.lua"),

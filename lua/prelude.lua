@@ -1,9 +1,16 @@
--- What all algorithms use.
+-- What all algorithms use: the time, and integer arithmetic on doubles. Lua's numbers are exact up to 2^53; a product of
+-- a limit and a window in microseconds is not, so it is divided digit by digit when it does not fit.
 --
--- Integer arithmetic on doubles. Lua's numbers are exact up to 2^53; a product of a limit and a window in
--- microseconds is not, so it is divided digit by digit when it does not fit.
+-- Calls: 1 (TIME), unless the client gives its clock.
 
 local call = redis.call
+
+-- Covers the rounding of TTLs; with a client's clock, also that it may run slower than the server's.
+local now, slack = tonumber(ARGV[1]), 60000
+if not now then
+  local time = call('TIME')
+  now, slack = time[1] * 1000000 + time[2], 1000
+end
 
 local EXACT = 9007199254740992 -- 2^53
 
@@ -36,8 +43,8 @@ local function integer(number)
   return string.format('%.0f', number)
 end
 
--- Milliseconds until `instant`, rounded up, plus `slack`: never 0, so that PX and PEXPIRE accept it.
-local function ttl(now, instant, slack)
+-- Milliseconds until `instant`, rounded up, and some more: never 0, so that PX and PEXPIRE accept it.
+local function ttl(instant)
   return integer(math.max(0, math.ceil((instant - now) / 1000)) + slack)
 end
 
@@ -48,3 +55,6 @@ local function unpack_integers(value, pattern)
   if not a then error({err = 'WRONGTYPE the key holds a value that is not a tollgate counter'}) end
   return tonumber(a), tonumber(b), tonumber(c)
 end
+
+-- See check.lua.
+local EVALUATE = 'evaluate'
