@@ -19,8 +19,9 @@ use crate::check::Check;
 /// would come too early; such denials are asked for again, and so are checks whose other policies have room. Checks
 /// whose refusals are to be counted are never remembered, for the store has to see them.)
 ///
-/// Exceptions to "nothing but time" are resets: one made through this process forgets everything at once, also the
-/// denials that are still on their way ([`DenyCache::epoch`]).
+/// Exceptions to "nothing but time" are resets and the loss of data. A reset made through this process forgets everything
+/// at once, also the denials that are still on their way ([`DenyCache::epoch`]); anything else is noticed after
+/// [`MAX_AGE_US`].
 ///
 /// The time is the local one. A remembered denial counts from before the check was sent, and a little is taken off for
 /// clocks that run at different speeds.
@@ -48,6 +49,10 @@ struct Entry {
 /// 8 192 denials, at most about 3 MB; a newer one takes the place of the one that ends soonest.
 const SETS: usize = 2_048;
 const WAYS: usize = 4;
+
+/// However long the wait, the store is asked again after so long: it may have lost its data, or another process may
+/// have reset the key.
+const MAX_AGE_US: u64 = 5_000_000;
 
 /// A thousandth: twice what clocks out of step with the world are corrected by (500 ppm).
 const DRIFT: u64 = 1_000;
@@ -91,7 +96,7 @@ impl DenyCache {
         if verdict.allowed || counted || epoch != self.epoch() {
             return;
         }
-        let until_us = sent_us + (wait - wait.div_ceil(DRIFT));
+        let until_us = sent_us + (wait - wait.div_ceil(DRIFT)).min(MAX_AGE_US);
         if until_us <= received_us {
             return;
         }

@@ -57,10 +57,15 @@ async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
         assert!(start.elapsed() < DEADLINE * 3, "{:?}", start.elapsed());
     }
     // Waits for the server to go on; its pause is real time.
-    while limiter.peek("k", &policy()).await.is_err() {}
-    let peeks = calls(&server, "evalsha") - sent - 3;
-    assert!(peeks >= 1);
-    assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(100_000 - 1 - 3));
+    let mut peeks = 1;
+    while limiter.peek("k", &policy()).await.is_err() {
+        peeks += 1;
+    }
+    // Some were lost with a connection that was given up. None was sent twice.
+    let ran = calls(&server, "evalsha") + calls(&server, "eval") - sent;
+    assert!(ran <= 3 + peeks, "{ran} calls for {} checks", 3 + peeks);
+    let spent = 99_999 - limiter.peek("k", &policy()).await.unwrap().available().unwrap();
+    assert!(spent <= 3, "{spent}");
 }
 
 #[tokio::test]

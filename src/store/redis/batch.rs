@@ -17,7 +17,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::Shared;
+use super::{Link, Shared};
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
@@ -70,10 +70,11 @@ impl Batcher {
 
 /// Waits for the verdict on `check`. Dropped before the check is sent, it is not sent.
 pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict, Error> {
-    let lane = shared.batcher.lane_of(&check);
+    let link = shared.link()?;
+    let lane = link.batcher.lane_of(&check);
     let (sender, verdict) = oneshot::channel();
     let starts = {
-        let mut queue = shared.batcher.lock();
+        let mut queue = link.batcher.lock();
         if queue.lanes[lane].len() >= LANE_CAPACITY {
             return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting"));
         }
@@ -83,7 +84,7 @@ pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict,
         starts
     };
     if starts {
-        tokio::spawn(drive(Flight(shared)));
+        tokio::spawn(drive(Flight { shared, link, ended: false }));
     }
     // Without an answer the runtime that was to send the check has gone.
     let gone = |_| Error::new(ErrorKind::Unavailable, "the call was given up").charge_unknown();
@@ -91,25 +92,49 @@ pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict,
 }
 
 /// The right to have a call under way; it ends also when the runtime drops the task.
-struct Flight(Arc<Shared>);
+struct Flight {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    ended: bool,
+}
+
+impl Flight {
+    /// Ends if nobody waits. Under one lock, or a check that comes in between would be left waiting.
+    fn end_if_idle(&mut self) -> bool {
+        let mut queue = self.link.batcher.lock();
+        self.ended = queue.lanes.iter().all(VecDeque::is_empty);
+        queue.in_flight -= usize::from(self.ended);
+        self.ended
+    }
+}
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.batcher.lock().in_flight -= 1;
+        if !self.ended {
+            self.link.batcher.lock().in_flight -= 1;
+        }
     }
 }
 
 /// Sends batches until nobody waits.
-async fn drive(flight: Flight) {
-    let shared = &flight.0;
+async fn drive(mut flight: Flight) {
     loop {
         // Those who have just got their verdicts, and whoever else is ready, may put in their next checks first.
         tokio::task::yield_now().await;
-        let batch = shared.batcher.lock().take_batch();
-        if batch.is_empty() {
+        if flight.end_if_idle() {
             return;
         }
-        let verdicts = shared.call(batch.iter().map(|waiting| &waiting.check)).await;
+        // First, for it may take time, and whoever gives up meanwhile need not be sent.
+        let connection = flight.link.connection(flight.shared.deadline).await;
+        let batch = flight.link.batcher.lock().take_batch();
+        if batch.is_empty() {
+            continue;
+        }
+        let checks = batch.iter().map(|waiting| &waiting.check);
+        let verdicts = match connection {
+            Ok(connection) => flight.shared.call(connection, checks).await,
+            Err(error) => Err(error),
+        };
         match verdicts {
             Ok(verdicts) => {
                 for (waiting, verdict) in batch.into_iter().zip(verdicts) {

@@ -30,14 +30,28 @@ impl Class {
 
 /// Converts an error of the client or of the server.
 pub(super) fn convert(error: &RedisError) -> Error {
-    let class = class_of(error);
-    let result = Error::new(class.kind, error.to_string());
-    if class.fate_unknown { result.charge_unknown() } else { result }
+    // A server's text may quote what was sent, keys included.
+    let message = match error.code() {
+        Some(code) => code.to_owned(),
+        None => error.to_string(),
+    };
+    finish(class_of(error), message)
 }
 
-/// Converts an error that the script reports for a single check.
-pub(super) fn convert_reported(message: &str) -> Error {
-    Error::new(class_of_code(reported_code(message)).kind, message)
+/// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.
+pub(super) fn convert_reported(message: &str) -> (Error, bool) {
+    let code = reported_code(message);
+    if code.is_empty() {
+        // The script itself failed, and nobody knows how far it came.
+        return (finish(Class::of(ErrorKind::Misconfigured).fate_unknown(), message.to_owned()), false);
+    }
+    let class = class_of_code(code);
+    (finish(class, code.to_owned()), class.broken)
+}
+
+fn finish(class: Class, message: String) -> Error {
+    let error = Error::new(class.kind, message);
+    if class.fate_unknown { error.charge_unknown() } else { error }
 }
 
 /// Whether the connection that gave this error is to be replaced.
@@ -89,9 +103,17 @@ mod tests {
             ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable),
             ("@user_script: 9: READONLY You can't write against a read only replica.", ErrorKind::Unavailable),
             ("user_script:9: attempt to index a nil value", ErrorKind::Misconfigured),
+            ("NOPERM this user has no permissions to run the 'hset' command", ErrorKind::Misconfigured),
         ] {
-            assert_eq!(convert_reported(message).kind(), kind, "{message}");
+            assert_eq!(convert_reported(message).0.kind(), kind, "{message}");
         }
+    }
+
+    #[test]
+    fn a_change_of_role_replaces_the_connection_also_when_the_script_reports_it() {
+        assert!(convert_reported("READONLY You can't write against a read only replica.").1);
+        assert!(!convert_reported("OOM command not allowed when used memory > 'maxmemory'.").1);
+        assert!(convert_reported("user_script:9: attempt to index a nil value").0.may_have_charged());
     }
 
     #[test]

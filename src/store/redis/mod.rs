@@ -8,9 +8,10 @@ mod protocol;
 mod script;
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -18,17 +19,18 @@ use std::{
 
 use bb8_redis::{RedisConnectionManager, bb8};
 use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
+use tokio::runtime::{self, Handle};
 
 use self::{
     batch::Batcher,
-    pool::{Connection, Manager, Pool},
+    pool::{Connection, Manager, Pool, Source},
     script::Loader,
 };
 use super::{Answer, DEFAULT_DEADLINE, Store, Verdict, deny_cache::DenyCache};
 use crate::{
     check::Check,
     clock::{Clock, SystemClock},
-    error::{ConfigError, Error},
+    error::{ConfigError, Error, ErrorKind},
     key::Key,
     policy::Policy,
 };
@@ -38,7 +40,8 @@ use crate::{
 /// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
 /// own clock. A lone check leaves at once; checks that wait at the same time share a call. Connections are made when the
 /// first check comes and made again when they break, so a service starts and runs on while Redis does not. Checks need
-/// a tokio runtime with its timer; making the store does not.
+/// a tokio runtime with its timer; making the store does not. Each runtime that a store is used from has connections of
+/// its own.
 ///
 /// # Failures
 ///
@@ -80,9 +83,9 @@ pub struct RedisStore {
 }
 
 struct Shared {
-    pool: Pool,
+    source: Source,
+    links: Mutex<VecDeque<(runtime::Id, Arc<Link>)>>,
     loader: Loader,
-    batcher: Batcher,
     batching: bool,
     deny_cache: Option<DenyCache>,
     prefix: Box<str>,
@@ -90,6 +93,16 @@ struct Shared {
     clock: Option<Arc<dyn Clock>>,
     latest_us: AtomicU64,
 }
+
+/// What lives and dies with a runtime: connections are driven by its tasks, and so are batches.
+#[derive(Debug)]
+struct Link {
+    pool: Pool,
+    batcher: Batcher,
+}
+
+/// A store is used from one runtime, or from one after the other as in tests; what the oldest had is given up.
+const MAX_LINKS: usize = 8;
 
 impl RedisStore {
     /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`.
@@ -111,9 +124,9 @@ impl RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { pool, prefix, deadline, clock, .. } = &*self.shared;
+        let Shared { source, prefix, deadline, clock, .. } = &*self.shared;
         f.debug_struct("RedisStore")
-            .field("pool", pool)
+            .field("source", source)
             .field("prefix", prefix)
             .field("deadline", deadline)
             .field("clock", clock)
@@ -141,8 +154,8 @@ impl Store for RedisStore {
         Answer::pending(async move {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
             let _forget = Forget::new(&shared);
-            let mut connection = shared.pool.get().await?;
-            let result = redis::cmd("DEL").arg(encoded).query_async(&mut connection.inner).await;
+            let mut connection = shared.link()?.connection(shared.deadline).await?;
+            let result = redis::cmd("UNLINK").arg(encoded).query_async(&mut connection.inner).await;
             result.map_err(|error| failed(&connection, &error))
         })
     }
@@ -166,20 +179,47 @@ impl Shared {
         if self.batching {
             return batch::submit(self, check).await;
         }
-        self.call(std::iter::once(&check)).await?.swap_remove(0)
+        let connection = self.link()?.connection(self.deadline).await?;
+        self.call(connection, std::iter::once(&check)).await?.swap_remove(0)
     }
 
     /// One call of the script for all of `checks`.
     async fn call<'a>(
         &self,
+        mut connection: Connection,
         checks: impl Iterator<Item = &'a Check> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
-        let mut connection = self.pool.get().await?;
         let mut call = script::evalsha();
         let now_us = self.clock.as_ref().map(|clock| clock.now_us());
         protocol::write(&mut call, &self.prefix, now_us, checks.clone());
+        let watch = connection.call();
         let reply = self.loader.run(&mut connection.inner, &call).await;
-        protocol::read(reply.map_err(|error| failed(&connection, &error))?, checks)
+        if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
+            watch.answered();
+        }
+        let reply = protocol::read(reply.map_err(|error| failed(&connection, &error))?, checks)?;
+        if reply.broken {
+            connection.mark_broken();
+        }
+        Ok(reply.verdicts)
+    }
+
+    /// What this store has on the current runtime.
+    fn link(&self) -> Result<Arc<Link>, Error> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::new(ErrorKind::Misconfigured, "a check on Redis needs a tokio runtime"))?
+            .id();
+        // No invariant spans a panic: opening a pool does no I/O.
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
+            return Ok(Arc::clone(link));
+        }
+        let link = Arc::new(Link { pool: self.source.open(), batcher: Batcher::new() });
+        links.push_back((runtime, Arc::clone(&link)));
+        if links.len() > MAX_LINKS {
+            links.pop_front();
+        }
+        Ok(link)
     }
 
     /// The time that remembered denials go by.
@@ -193,6 +233,14 @@ impl Shared {
             return now_us;
         }
         self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
+    }
+}
+
+impl Link {
+    /// A connection, or an error as soon as there is none to be had.
+    async fn connection(&self, deadline: Duration) -> Result<Connection, Error> {
+        let late = |_| Error::new(ErrorKind::Unavailable, "no connection in time");
+        tokio::time::timeout(deadline, self.pool.get()).await.map_err(late)?
     }
 }
 
@@ -287,9 +335,9 @@ impl RedisStoreBuilder {
     /// Defaults to `true`, because a flood of refused requests then costs Redis nothing.
     ///
     /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
-    /// [count rejected requests](Policy::count_rejected) are always asked for. The one exception is a
-    /// [reset](crate::Limiter::reset): made through a clone of this store it is seen at once, made by another process
-    /// only when the remembered wait is over. Switch this off if that matters.
+    /// [count rejected requests](Policy::count_rejected) are always asked for. Exceptions are a
+    /// [reset](crate::Limiter::reset) and a Redis that loses its data: a reset made through a clone of this store is seen
+    /// at once, one made by another process, or a loss, after 5 s at most. Switch this off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
@@ -311,7 +359,7 @@ impl RedisStoreBuilder {
         let client = Client::open(info.set_tcp_settings(settings)).map_err(invalid)?;
         let manager = Box::new(Manager::new(client, self.deadline));
         let size = self.pool_size;
-        self.build(Pool::Own { manager, size, pool: OnceLock::new() })
+        self.build(Source::Dial { manager, size })
     }
 
     /// Finishes with a bb8-redis pool that the service has already; the pool size set here is not used.
@@ -324,10 +372,10 @@ impl RedisStoreBuilder {
     ///
     /// [`ConfigError`] if the prefix or deadline is unusable.
     pub fn from_pool(self, pool: bb8::Pool<RedisConnectionManager>) -> Result<RedisStore, ConfigError> {
-        self.build(Pool::Theirs(pool))
+        self.build(Source::Pool(pool))
     }
 
-    fn build(self, pool: Pool) -> Result<RedisStore, ConfigError> {
+    fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
         let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
@@ -336,9 +384,9 @@ impl RedisStoreBuilder {
             return Err(ConfigError::InvalidPrefix { prefix });
         }
         let shared = Shared {
-            pool,
+            source,
+            links: Mutex::default(),
             loader: Loader::default(),
-            batcher: Batcher::new(),
             batching,
             deny_cache: deny_cache.then(DenyCache::new),
             prefix: prefix.into(),

@@ -9,8 +9,8 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::Poll,
     time::{Duration, Instant},
@@ -26,33 +26,88 @@ use tokio::sync::watch;
 use crate::error::{Error, ErrorKind};
 
 /// Where connections come from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// A pool of our own.
+    Dial { manager: Box<Manager>, size: u32 },
+    /// One that the user has already.
+    Pool(bb8::Pool<RedisConnectionManager>),
+}
+
+/// A pool at work. It belongs to the runtime that it was opened on, for its tasks do.
 #[derive(Debug)]
 pub(super) enum Pool {
-    /// Our own, built at the first check: a pool spawns tasks, and a store may be made before the runtime.
-    Own { manager: Box<Manager>, size: u32, pool: OnceLock<bb8::Pool<Manager>> },
-    /// One that the user has already.
+    Own { manager: Box<Manager>, pool: bb8::Pool<Manager> },
     Theirs(bb8::Pool<RedisConnectionManager>),
 }
 
-/// A connection and the one thing to know about it.
+/// A connection and what is known about it.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) inner: MultiplexedConnection,
-    broken: Arc<AtomicBool>,
+    health: Arc<Health>,
 }
+
+#[derive(Default)]
+struct Health {
+    broken: AtomicBool,
+    /// Calls in a row that got no reply.
+    unanswered: AtomicU32,
+}
+
+/// After so many a connection may be half open, its other end gone without a word.
+const UNANSWERED: u32 = 3;
 
 impl Connection {
     fn new(inner: MultiplexedConnection) -> Self {
-        Self { inner, broken: Arc::default() }
+        Self { inner, health: Arc::default() }
     }
 
     /// Says that this connection is of no use any more.
     pub(super) fn mark_broken(&self) {
-        self.broken.store(true, Ordering::Release);
+        self.health.broken.store(true, Ordering::Release);
+    }
+
+    /// Watches a call: without [`Call::answered`] before it is dropped, it counts as unanswered.
+    pub(super) fn call(&self) -> Call {
+        Call(Arc::clone(&self.health))
     }
 
     fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
+        self.health.broken.load(Ordering::Acquire)
+    }
+}
+
+/// See [`Connection::call`].
+pub(super) struct Call(Arc<Health>);
+
+impl Call {
+    /// Says that a reply came, whatever it was.
+    pub(super) fn answered(self) {
+        self.0.unanswered.store(0, Ordering::Relaxed);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.0.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
+            self.0.broken.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Source {
+    /// Opens a pool on the current runtime.
+    pub(super) fn open(&self) -> Pool {
+        match self {
+            Self::Dial { manager, size } => {
+                let manager = Box::new(manager.afresh());
+                let pool = build(Manager::clone(&manager), *size);
+                Pool::Own { manager, pool }
+            }
+            Self::Pool(pool) => Pool::Theirs(pool.clone()),
+        }
     }
 }
 
@@ -60,16 +115,13 @@ impl Pool {
     /// A connection that nobody has found broken.
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         match self {
-            Self::Own { manager, size, pool } => {
-                let pool = pool.get_or_init(|| build(Manager::clone(manager), *size));
-                loop {
-                    let guard = manager.or_failure(pool.get()).await?;
-                    if !guard.is_broken() {
-                        return Ok(guard.clone());
-                    }
-                    // Dropping the guard of a broken connection makes the pool dial a new one.
+            Self::Own { manager, pool } => loop {
+                let guard = manager.or_failure(pool.get()).await?;
+                if !guard.is_broken() {
+                    return Ok(guard.clone());
                 }
-            }
+                // Dropping the guard of a broken connection makes the pool dial a new one.
+            },
             Self::Theirs(pool) => match pool.get().await {
                 Ok(guard) => Ok(Connection::new(guard.clone())),
                 Err(RunError::User(error)) => Err(super::error::convert(&error)),
@@ -114,9 +166,15 @@ impl Manager {
     pub(super) fn new(client: Client, deadline: Duration) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(Duration::from_secs(1)))
-            // The limiter's deadline comes first; this one only frees the client's memory of the request.
-            .set_response_timeout(Some(deadline.saturating_mul(2)))
+            // Nobody waits longer than the deadline, so a call that is not answered by then may be forgotten.
+            .set_response_timeout(Some(deadline))
             .set_pipeline_buffer_size(1024);
+        Self { client, config, last_failure: Arc::default(), failures: watch::Sender::new(None) }
+    }
+
+    /// The same for another pool: what failed there is no news here.
+    fn afresh(&self) -> Self {
+        let Self { client, config, last_failure: _, failures: _ } = self.clone();
         Self { client, config, last_failure: Arc::default(), failures: watch::Sender::new(None) }
     }
 

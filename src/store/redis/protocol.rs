@@ -76,28 +76,40 @@ fn double(number: u64) -> [u8; 8] {
     (number as f64).to_le_bytes()
 }
 
-/// Reads the reply: a verdict or an error for each check.
-pub(super) fn read<'a>(
-    reply: Value,
-    checks: impl Iterator<Item = &'a Check>,
-) -> Result<Vec<Result<Verdict, Error>>, Error> {
+/// What one call gave.
+pub(super) struct Reply {
+    /// A verdict or an error for each check.
+    pub(super) verdicts: Vec<Result<Verdict, Error>>,
+    /// Whether an error says that the connection is to be replaced.
+    pub(super) broken: bool,
+}
+
+/// Reads the reply.
+pub(super) fn read<'a>(reply: Value, checks: impl Iterator<Item = &'a Check>) -> Result<Reply, Error> {
     let Value::Array(items) = reply else { return Err(unexpected()) };
     let mut items = items.into_iter();
     let time_us = integer(items.next())?;
-    checks.map(|check| read_one(&mut items, time_us, check)).collect()
+    let mut reply = Reply { verdicts: Vec::with_capacity(checks.size_hint().0), broken: false };
+    for check in checks {
+        let verdict = match items.next() {
+            Some(Value::BulkString(message)) => {
+                let (error, broken) = error::convert_reported(&String::from_utf8_lossy(&message));
+                reply.broken |= broken;
+                Err(error)
+            }
+            allowed => Ok(read_verdict(&mut items, integer(allowed)? == 1, time_us, check)?),
+        };
+        reply.verdicts.push(verdict);
+    }
+    Ok(reply)
 }
 
-fn read_one(
+fn read_verdict(
     items: &mut impl Iterator<Item = Value>,
+    allowed: bool,
     time_us: u64,
     check: &Check,
-) -> Result<Result<Verdict, Error>, Error> {
-    let allowed = match items.next() {
-        Some(Value::BulkString(message)) => {
-            return Ok(Err(error::convert_reported(&String::from_utf8_lossy(&message))));
-        }
-        other => integer(other)? == 1,
-    };
+) -> Result<Verdict, Error> {
     let mut outcomes = SmallVec::new();
     for _ in check.charges() {
         outcomes.push(Outcome {
@@ -109,7 +121,7 @@ fn read_one(
             reset_us: integer(items.next())?,
         });
     }
-    Ok(Ok(Verdict { allowed, source: Source::Store, time_us, outcomes }))
+    Ok(Verdict { allowed, source: Source::Store, time_us, outcomes })
 }
 
 fn signed(item: Option<Value>) -> Result<i64, Error> {
