@@ -72,10 +72,12 @@ pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()>
         let situation = Situation { fill: 1_000, cost: 1, allowed };
         let measured = compare(connection, &COUNTS, situation, slice, report)?;
         if allowed {
-            let of = |name| redis_us(&measured, name);
-            report.ratio("lua_cpu_counter_vs_two_keys", of(COUNTS[0].name) / of(COUNTS[6].name));
-            report.ratio("lua_cpu_bucket_vs_gcra", of(COUNTS[4].name) / of(COUNTS[7].name));
-            report.ratio("lua_cpu_bucket_batched_vs_gcra", of(COUNTS[5].name) / of(COUNTS[7].name));
+            let [counter, counter_batched, .., bucket, bucket_batched, two_keys, gcra] = COUNTS;
+            let of = |ours: Subject, theirs: Subject| cpu_ratio(&measured, ours.name, theirs.name);
+            report.ratio("lua_cpu_counter_vs_two_keys", of(counter, two_keys));
+            report.ratio("lua_cpu_counter_batched_vs_two_keys", of(counter_batched, two_keys));
+            report.ratio("lua_cpu_bucket_vs_gcra", of(bucket, gcra));
+            report.ratio("lua_cpu_bucket_batched_vs_gcra", of(bucket_batched, gcra));
         }
     }
     report.ratio("lua_cpu_batched_vs_sorted_set", worst.batched);
@@ -92,7 +94,8 @@ struct Worst {
 
 struct Measured {
     name: &'static str,
-    cost: Cost,
+    /// Of each round.
+    redis_us: Vec<f64>,
     bytes: u64,
 }
 
@@ -134,7 +137,7 @@ fn compare(
             "script": name, "fill": fill, "cost": cost, "allowed": allowed,
             "redis_us": redis_us, "client_us": client_us, "bytes": bytes,
         }));
-        measured.push(Measured { name, cost: Cost { redis_us, client_us }, bytes });
+        measured.push(Measured { name, redis_us: costs.iter().map(|cost| cost.redis_us).collect(), bytes });
     }
     Ok(measured)
 }
@@ -143,14 +146,20 @@ fn find<'a>(measured: &'a [Measured], name: &str) -> Option<&'a Measured> {
     measured.iter().find(|measured| measured.name == name)
 }
 
-fn redis_us(measured: &[Measured], name: &str) -> f64 {
-    find(measured, name).map_or(f64::NAN, |measured| measured.cost.redis_us)
+/// Of each round by itself, so that a slow round is slow for both.
+fn cpu_ratio(measured: &[Measured], ours: &str, theirs: &str) -> f64 {
+    match (find(measured, ours), find(measured, theirs)) {
+        (Some(ours), Some(theirs)) => {
+            median(ours.redis_us.iter().zip(&theirs.redis_us).map(|(ours, theirs)| ours / theirs).collect())
+        }
+        _ => f64::NAN,
+    }
 }
 
 fn summarise(measured: &[Measured], situation: Situation, worst: &mut Worst, report: &mut Report) {
     let Situation { fill, cost, allowed } = situation;
-    let theirs = redis_us(measured, SORTED_SET);
-    let (single, batched) = (redis_us(measured, SINGLE) / theirs, redis_us(measured, BATCHED) / theirs);
+    let single = cpu_ratio(measured, SINGLE, SORTED_SET);
+    let batched = cpu_ratio(measured, BATCHED, SORTED_SET);
     let verdict = if allowed { "" } else { "_denied" };
     let priced = if cost == 1 { String::new() } else { format!("_cost_{cost}") };
     report.ratio(&format!("lua_cpu_single_vs_sorted_set_{fill}{priced}{verdict}"), single);
