@@ -217,7 +217,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// Creates an error, for implementations of [`Store`](crate::store::Store).
+    /// Creates an error, for implementations of [`Store`](crate::Store).
     ///
     /// The message is for operators; it is never sent to a client and must not hold a key.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {

@@ -62,7 +62,7 @@ pub struct RateLimitLayer<K, R = ProblemJson> {
 
 /// What a request without a key gets.
 ///
-/// Only a *missing* key is meant; one that is there but cannot be used is always refused.
+/// Only a [missing](crate::KeyError::is_missing) key is meant; one that is there but cannot be used is always refused.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum MissingKey {
@@ -81,7 +81,8 @@ pub enum MissingKey {
 impl<K> RateLimitLayer<K> {
     /// Creates a layer that charges each request one unit under `policies`, to the key that `key` finds.
     ///
-    /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`].
+    /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`]. An empty list of policies is
+    /// answered with 500, and a policy that is in it twice is charged twice.
     pub fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
         Self { config: Arc::new(Config::new(limiter, Arc::new(policies), key)) }
     }
@@ -125,7 +126,7 @@ impl<K, R> RateLimitLayer<K, R> {
     ///
     /// Routes are told by axum's `MatchedPath`, so the place of the layer does not matter: write the whole template,
     /// nesting included (`/api/users/{id}`). Where no router has matched the request, in front of a `Router` or with
-    /// plain hyper, the path itself is compared. Settings for `GET` hold for `HEAD` too unless it has its own.
+    /// plain hyper, the path itself is compared: inside `nest_service` that is the rest of it. Settings for `GET` hold for `HEAD` too unless it has its own.
     ///
     /// # Errors
     ///

@@ -145,7 +145,7 @@ mod policy;
 mod rejection;
 mod route;
 mod service;
-pub mod store;
+mod store;
 
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;

@@ -123,7 +123,11 @@ impl Routes {
     pub(crate) fn insert(&mut self, route: &str, settings: Settings) -> Result<(), ConfigError> {
         let invalid = || ConfigError::InvalidRoute { route: route.to_owned() };
         let (method, path) = match route.split_once(' ') {
-            Some((method, path)) => (Some(method.parse::<Method>().map_err(|_| invalid())?), path),
+            // Methods are case-sensitive: `get` would be one that nobody sends.
+            Some((method, path)) if !method.contains(char::is_lowercase) => {
+                (Some(method.parse::<Method>().map_err(|_| invalid())?), path)
+            }
+            Some(_) => return Err(invalid()),
             None => (None, route),
         };
         if !path.starts_with('/') || path.contains(char::is_whitespace) {

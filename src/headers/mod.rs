@@ -195,7 +195,7 @@ impl Report<'_> {
     fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
         let mut seconds = seconds_up(quota.next?);
         if let Some(window) = quota.window.filter(|_| self.cap_ratio && quota.remaining > 0 && quota.limit > 0) {
-            let paced = u128::from(quota.remaining) * window.as_micros();
+            let paced = u128::from(quota.remaining).saturating_mul(window.as_micros());
             let paced = paced.div_ceil(u128::from(quota.limit) * 1_000_000);
             seconds = seconds.max(u64::try_from(paced).unwrap_or(u64::MAX));
         }
@@ -220,7 +220,7 @@ impl Report<'_> {
 
 /// Rounded up: a client that waits so long is not early.
 fn seconds_up(wait: Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
 
 /// `Retry-After`: at least 1, for 0 makes clients hammer, and at most what a signed 32-bit integer holds.

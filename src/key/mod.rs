@@ -77,12 +77,19 @@ impl Key {
 
     /// Joins keys to one: equal only if all parts are, in order.
     pub fn join(parts: impl IntoIterator<Item = Key>) -> Self {
-        let mut joined = SmallVec::new();
+        // No other form begins with a parenthesis, and every one that is opened is closed.
+        let mut joined = SmallVec::from_slice(b"(");
         for part in parts {
             joined.extend_from_slice(&part.0);
             joined.push(b'|');
         }
-        if joined.len() > 3 * MAX_PLAIN { Self::hashed(joined) } else { Self(joined) }
+        joined.push(b')');
+        if joined.len() > 3 * MAX_PLAIN {
+            let mut hashed = SmallVec::from_slice(b"()");
+            hashed.extend_from_slice(&Self::hashed(joined).0);
+            return Self(hashed);
+        }
+        Self(joined)
     }
 
     pub(crate) fn reserved(name: &'static [u8]) -> Self {
@@ -101,7 +108,7 @@ impl Key {
 const MAX_PLAIN: usize = 64;
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Everything else is escaped, among it the signs that the forms above are built from: `% # * | { }`.
+/// Everything else is escaped, among it the signs that the forms above are built from: `% # * ( | ) { }`.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b".:_-/@+=,~".contains(&byte)
 }
@@ -197,7 +204,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The header is there but cannot be read.
+    /// The header is there but cannot be read; for extractors of your own.
     MalformedHeader(HeaderName),
     /// Something else that the key is made of is not there.
     Missing(Cow<'static, str>),
@@ -217,7 +224,9 @@ impl KeyError {
         Self::Missing(what.into())
     }
 
-    /// Whether there was nothing to make a key of, rather than something unusable.
+    /// Whether the request simply has no key, which [`MissingKey`](crate::MissingKey) is about.
+    ///
+    /// Not so if it has something that cannot be used.
     pub fn is_missing(&self) -> bool {
         !matches!(self, Self::MalformedHeader(_) | Self::RepeatedHeader(_))
     }
@@ -272,7 +281,11 @@ mod tests {
         assert_ne!(Key::from(&a), Key::from(&b));
         assert_eq!(Key::from(&a).encoded().len(), 33);
         let parts = || vec![Key::from("é".repeat(30)), Key::from("é".repeat(31)), Key::from("c")];
-        assert_eq!(Key::join(parts()).encoded().len(), 33);
+        assert_eq!(Key::join(parts()).encoded().len(), 35);
+        // Nor does a long text that looks like a joined key meet one.
+        let (a, b) = ("a".repeat(100), "b".repeat(150));
+        let joined = Key::join([Key::from(a.as_str()), Key::from(b.as_str())]);
+        assert_ne!(joined, Key::new(joined.encoded()));
     }
 
     #[test]
@@ -282,6 +295,10 @@ mod tests {
         assert_ne!(join(&["ab", "c"]), join(&["a", "bc"]));
         assert_ne!(join(&["a", ""]), join(&["", "a"]));
         assert_ne!(join(&["a"]), Key::from("a"));
+        assert_ne!(join(&[]), Key::from(""));
+        let nested = Key::join([Key::from("a"), join(&["b"])]);
+        assert_ne!(nested, Key::join([join(&["a", "b"])]));
+        assert_ne!(nested, join(&["a", "b"]));
     }
 
     #[test]

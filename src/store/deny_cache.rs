@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-use super::{Outcome, Source, Verdict};
-use crate::check::Check;
+use super::{Outcome, Verdict};
+use crate::{check::Check, decision::Source};
 
 /// Remembers denials for as long as they are sure to hold, word for word.
 ///

@@ -14,11 +14,12 @@ use indexmap::{
 };
 use smallvec::{SmallVec, smallvec};
 
-use super::{Answer, Outcome, Source, Store, Verdict};
+use super::{Answer, Outcome, Store, Verdict};
 use crate::{
     algorithm::State,
     check::{Charge, Check},
     clock::{Clock, SystemClock},
+    decision::Source,
     error::{ConfigError, Error},
     key::Key,
     policy::Policy,
@@ -60,7 +61,7 @@ struct Table {
     hasher: RandomState,
 }
 
-/// More shards than cores would contend for, few enough that small capacities still spread.
+/// More than cores contend for.
 const SHARDS: usize = 64;
 /// How many neighbours are looked at to make room for a new key.
 const SWEEP: usize = 8;
@@ -74,7 +75,7 @@ impl MemoryStore {
         Self::build(Self::DEFAULT_CAPACITY)
     }
 
-    /// Creates a store with room for `keys` keys (a client under one policy is one), rounded up to whole shards.
+    /// Creates a store with room for `keys` keys (a client under one policy is one), and up to an eighth more.
     ///
     /// # Errors
     ///
@@ -104,11 +105,18 @@ impl MemoryStore {
     }
 
     fn build(keys: usize) -> Self {
-        let shards = SHARDS.min(keys);
-        let capacity = keys.div_ceil(shards);
+        // Keys spread unevenly, so shards are large and have an eighth more room than their share.
+        let shards = (keys / 1_024).clamp(1, SHARDS);
+        let share = keys.div_ceil(shards);
+        let capacity = if shards == 1 { share } else { share + share / 8 };
         let shard = || Mutex::new(Shard { entries: IndexMap::default(), capacity, added: 0, hand: 0 });
         let table = Table { shards: (0..shards).map(|_| shard()).collect(), hasher: RandomState::default() };
         Self { table: Arc::new(table), clock: Arc::new(SystemClock) }
+    }
+
+    /// Far beyond any date, so that no sum of times overflows.
+    fn now_us(&self) -> u64 {
+        self.clock.now_us().min(1 << 53)
     }
 
     /// A subject's policies share a shard, so that the common check takes one lock.
@@ -123,7 +131,7 @@ impl MemoryStore {
     fn judge_one(&self, charge: &Charge) -> Verdict {
         let place = self.place(&charge.key, &charge.policy);
         let mut shard = lock(&self.table.shards[place.shard]);
-        let now = self.clock.now_us();
+        let now = self.now_us();
         let (index, allowed) = shard.evaluate(charge, place.hash, now);
         let outcome = shard.commit(charge, place.hash, index, now, allowed, allowed);
         shard.make_room(now);
@@ -141,7 +149,7 @@ impl MemoryStore {
             order.iter().map(|&shard| lock(&self.table.shards[shard])).collect();
         let guard_of = |shard: usize| order.partition_point(|&other| other < shard);
         // Read under the locks: nobody who judged before us used a later time.
-        let now = self.clock.now_us();
+        let now = self.now_us();
 
         let mut found: SmallVec<[(Option<usize>, bool); 1]> = SmallVec::new();
         for (charge, place) in charges.iter().zip(&places) {

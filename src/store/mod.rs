@@ -16,8 +16,7 @@ use smallvec::SmallVec;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
-pub use crate::decision::Source;
-use crate::{check::Check, error::Error, key::Key, policy::Policy};
+use crate::{check::Check, decision::Source, error::Error, key::Key, policy::Policy};
 
 /// Keeps counts and judges checks against them.
 ///

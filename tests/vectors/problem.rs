@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tollgate::{
     Answer, Check, Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, Policy, ProblemJson,
-    RateLimitLayer, Store, Verdict, http, store,
+    RateLimitLayer, Source, Store, Verdict, http,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -86,9 +86,9 @@ struct Scripted(Result<Option<u64>, Error>);
 impl Store for Scripted {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         Answer::Ready(self.0.clone().map(|retry_after_us| {
-            let denied = store::Outcome { fits: false, available: 0, retry_after_us, next_us: 0, reset_us: 0 };
+            let denied = tollgate::Outcome { fits: false, available: 0, retry_after_us, next_us: 0, reset_us: 0 };
             let outcomes = check.charges().iter().map(|_| denied).collect();
-            Verdict { allowed: false, source: store::Source::Store, time_us: 1_767_225_600_000_000, outcomes }
+            Verdict { allowed: false, source: Source::Store, time_us: 1_767_225_600_000_000, outcomes }
         }))
     }
 

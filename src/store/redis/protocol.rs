@@ -6,9 +6,10 @@ use smallvec::SmallVec;
 use super::{error, key};
 use crate::{
     check::{Charge, Check},
+    decision::Source,
     error::{Error, ErrorKind},
     policy::{Algorithm, Policy},
-    store::{Outcome, Source, Verdict},
+    store::{Outcome, Verdict},
 };
 
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
