@@ -20,8 +20,8 @@ use crate::{check::Check, decision::Source};
 /// whose refusals are to be counted are never remembered, for the store has to see them.)
 ///
 /// Exceptions to "nothing but time" are resets and the loss of data. A reset made through this process forgets everything
-/// at once, also the denials that are still on their way ([`DenyCache::epoch`]); anything else is noticed after
-/// [`MAX_AGE_US`].
+/// at once, also the denials that are still on their way ([`DenyCache::epoch`]), and so does the loss of a connection, for
+/// then the failure policy rules; anything else is noticed after [`MAX_AGE_US`].
 ///
 /// The time is the local one. A remembered denial counts from before the check was sent, and a little is taken off for
 /// clocks that run at different speeds.
@@ -52,7 +52,7 @@ const WAYS: usize = 4;
 
 /// However long the wait, the store is asked again after so long: it may have lost its data, or another process may
 /// have reset the key.
-const MAX_AGE_US: u64 = 5_000_000;
+const MAX_AGE_US: u64 = 1_000_000;
 
 /// A thousandth: twice what clocks out of step with the world are corrected by (500 ppm).
 const DRIFT: u64 = 1_000;

@@ -125,7 +125,7 @@ async fn drive(mut flight: Flight) {
             return;
         }
         // First, for it may take time, and whoever gives up meanwhile need not be sent.
-        let connection = flight.link.connection(flight.shared.deadline).await;
+        let connection = flight.shared.connect(&flight.link).await;
         let batch = flight.link.batcher.lock().take_batch();
         if batch.is_empty() {
             continue;

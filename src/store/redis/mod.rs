@@ -154,9 +154,9 @@ impl Store for RedisStore {
         Answer::pending(async move {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
             let _forget = Forget::new(&shared);
-            let mut connection = shared.link()?.connection(shared.deadline).await?;
+            let mut connection = shared.connect(&*shared.link()?).await?;
             let result = redis::cmd("UNLINK").arg(encoded).query_async(&mut connection.inner).await;
-            result.map_err(|error| failed(&connection, &error))
+            result.map_err(|error| shared.failed(&connection, &error))
         })
     }
 
@@ -179,8 +179,31 @@ impl Shared {
         if self.batching {
             return batch::submit(self, check).await;
         }
-        let connection = self.link()?.connection(self.deadline).await?;
+        let connection = self.connect(&*self.link()?).await?;
         self.call(connection, std::iter::once(&check)).await?.swap_remove(0)
+    }
+
+    /// A connection, or an error as soon as there is none to be had.
+    async fn connect(&self, link: &Link) -> Result<Connection, Error> {
+        let late = |_| Error::new(ErrorKind::Unavailable, "no connection in time");
+        let result =
+            tokio::time::timeout(self.deadline, link.pool.get()).await.map_err(late).and_then(|connection| connection);
+        result.inspect_err(|_| self.forget_denials())
+    }
+
+    /// What an error means for the connection that gave it.
+    fn failed(&self, connection: &Connection, error: &redis::RedisError) -> Error {
+        if error::breaks_connection(error) {
+            connection.mark_broken();
+            self.forget_denials();
+        }
+        error::convert(error)
+    }
+
+    fn forget_denials(&self) {
+        if let Some(cache) = &self.deny_cache {
+            cache.forget();
+        }
     }
 
     /// One call of the script for all of `checks`.
@@ -197,7 +220,7 @@ impl Shared {
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
         }
-        let reply = protocol::read(reply.map_err(|error| failed(&connection, &error))?, checks)?;
+        let reply = protocol::read(reply.map_err(|error| self.failed(&connection, &error))?, checks)?;
         if reply.broken {
             connection.mark_broken();
         }
@@ -236,42 +259,20 @@ impl Shared {
     }
 }
 
-impl Link {
-    /// A connection, or an error as soon as there is none to be had.
-    async fn connection(&self, deadline: Duration) -> Result<Connection, Error> {
-        let late = |_| Error::new(ErrorKind::Unavailable, "no connection in time");
-        tokio::time::timeout(deadline, self.pool.get()).await.map_err(late)?
-    }
-}
-
 /// Forgets denials when it is made and when it is dropped.
 struct Forget<'a>(&'a Shared);
 
 impl<'a> Forget<'a> {
     fn new(shared: &'a Shared) -> Self {
-        let this = Self(shared);
-        this.forget();
-        this
-    }
-
-    fn forget(&self) {
-        if let Some(cache) = &self.0.deny_cache {
-            cache.forget();
-        }
+        shared.forget_denials();
+        Self(shared)
     }
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.forget();
+        self.0.forget_denials();
     }
-}
-
-fn failed(connection: &Connection, error: &redis::RedisError) -> Error {
-    if error::breaks_connection(error) {
-        connection.mark_broken();
-    }
-    error::convert(error)
 }
 
 /// Builds a [`RedisStore`].
@@ -336,8 +337,9 @@ impl RedisStoreBuilder {
     ///
     /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
     /// [count rejected requests](Policy::count_rejected) are always asked for. Exceptions are a
-    /// [reset](crate::Limiter::reset) and a Redis that loses its data: a reset made through a clone of this store is seen
-    /// at once, one made by another process, or a loss, after 5 s at most. Switch this off if that matters.
+    /// [reset](crate::Limiter::reset) and a Redis that loses its data or goes away: a reset made through a clone of this
+    /// store is seen at once, and so is a connection that is lost; anything else after a second at most. Switch this
+    /// off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
