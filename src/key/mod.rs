@@ -51,6 +51,9 @@ impl Key {
         if subject.len() > MAX_PLAIN {
             return Self::hashed(subject);
         }
+        if !subject.is_empty() && subject.iter().all(|&byte| is_plain(byte)) {
+            return Self(SmallVec::from_slice(subject));
+        }
         let mut encoded = SmallVec::new();
         for &byte in subject {
             if is_plain(byte) {
@@ -110,7 +113,7 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Everything else is escaped, among it the signs that the forms above are built from: `% # * ( | ) { }`.
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b".:_-/@+=,~".contains(&byte)
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'_' | b'-' | b'/' | b'@' | b'+' | b'=' | b',' | b'~')
 }
 
 impl fmt::Debug for Key {
