@@ -11,7 +11,7 @@
 --
 -- An algorithm is one function of a key, a policy, a cost, and what is known of the check: EVALUATE only tells whether
 -- the cost fits and writes nothing; true and false commit what all charges together came to; nil does both at once,
--- for a check that has no other charge.
+-- for a check that has no other charge. So a check of several charges reads everything twice, within one script.
 
 local POLICY = '<BBIdd'
 local CHARGE = '<BHI'

@@ -39,6 +39,9 @@ pub struct Charge {
 }
 
 impl Check {
+    /// The most charges that a check may have, 64: judging one stays well below a millisecond.
+    pub const MAX_CHARGES: usize = 64;
+
     /// Creates a check with one charge.
     pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
         Self { charges: smallvec![Charge { key: key.into(), policy: policy.clone(), cost }] }
@@ -49,7 +52,7 @@ impl Check {
     /// # Errors
     ///
     /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name: the two would
-    /// count in one place.
+    /// count in one place; [`ConfigError::TooManyCharges`] beyond [`MAX_CHARGES`](Self::MAX_CHARGES).
     pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
         self.push(key.into(), policy.clone(), cost)?;
         Ok(self)
@@ -70,7 +73,9 @@ impl Check {
 
     pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
         let same_name = |charge: &&mut Charge| charge.key == key && charge.policy.name() == policy.name();
+        let full = self.charges.len() == Self::MAX_CHARGES;
         match self.charges.iter_mut().find(same_name) {
+            None if full => return Err(ConfigError::TooManyCharges { most: Self::MAX_CHARGES }),
             None => self.charges.push(Charge { key, policy, cost }),
             Some(charge) if charge.policy == policy => charge.cost = charge.cost.saturating_add(cost),
             Some(_) => return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() }),

@@ -94,6 +94,11 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A check of more charges than one call of the store takes.
+    TooManyCharges {
+        /// The most that a check may have.
+        most: usize,
+    },
     /// A window longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
     WindowTooLong {
         /// The policy's name.
@@ -170,6 +175,7 @@ impl fmt::Display for ConfigError {
             Self::ResolutionWithoutLog { policy } => {
                 write!(f, "policy {policy:?}: only the sliding window log has a resolution")
             }
+            Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
             Self::WindowTooLong { policy, window } => {
                 write!(f, "policy {policy:?}: a window of {window:?} is too long; use at most 366 days")
             }

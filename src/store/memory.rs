@@ -20,7 +20,7 @@ use crate::{
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     decision::Source,
-    error::{ConfigError, Error},
+    error::ConfigError,
     key::Key,
     policy::Policy,
 };
@@ -198,7 +198,7 @@ impl Store for MemoryStore {
         if let Some(index) = shard.find(key, policy, place.hash) {
             shard.entries.swap_remove_index(index);
         }
-        Answer::Ready(Ok::<(), Error>(()))
+        Answer::Ready(Ok(()))
     }
 }
 

@@ -57,6 +57,12 @@ pub(crate) async fn several_charges_for_one_key_and_policy_add_up(bench: Bench) 
     let check = || Check::new("k", &policy, 4).and("k", &policy, 4).unwrap();
     assert_eq!(bench.limiter.decide(check()).await.unwrap().available(), Some(2));
     assert!(!bench.limiter.decide(check()).await.unwrap().is_allowed());
+    let many = |count: u32| {
+        let first = Check::new("k", &Policy::per_minute("p0", 10).unwrap(), 1);
+        (1..count).try_fold(first, |check, n| check.and("k", &Policy::per_minute(format!("p{n}"), 10).unwrap(), 1))
+    };
+    assert!(bench.limiter.decide(many(64).unwrap()).await.unwrap().is_allowed());
+    assert_eq!(many(65).unwrap_err(), ConfigError::TooManyCharges { most: 64 });
     let namesake = Policy::per_hour("p", 10).unwrap();
     let error = Check::new("k", &policy, 1).and("k", &namesake, 1).unwrap_err();
     assert_eq!(error, ConfigError::DuplicatePolicy { policy: "p".into() });

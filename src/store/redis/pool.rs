@@ -70,7 +70,7 @@ impl Connection {
 
     /// Watches a call: without [`Call::answered`] before it is dropped, it counts as unanswered.
     pub(super) fn call(&self) -> Call {
-        Call(Arc::clone(&self.health))
+        Call { health: Arc::clone(&self.health), answered: false }
     }
 
     fn is_broken(&self) -> bool {
@@ -79,20 +79,24 @@ impl Connection {
 }
 
 /// See [`Connection::call`].
-pub(super) struct Call(Arc<Health>);
+pub(super) struct Call {
+    health: Arc<Health>,
+    answered: bool,
+}
 
 impl Call {
     /// Says that a reply came, whatever it was.
-    pub(super) fn answered(self) {
-        self.0.unanswered.store(0, Ordering::Relaxed);
-        std::mem::forget(self);
+    pub(super) fn answered(mut self) {
+        self.answered = true;
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.0.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
-            self.0.broken.store(true, Ordering::Release);
+        if self.answered {
+            self.health.unanswered.store(0, Ordering::Relaxed);
+        } else if self.health.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
+            self.health.broken.store(true, Ordering::Release);
         }
     }
 }
