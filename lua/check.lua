@@ -4,72 +4,57 @@
 -- ARGV: 1. the client's clock in microseconds, or '' for TIME;
 --       2. the policies, packed: algorithm (u8), count_rejected (u8), limit (u32), window (us, double), parameter
 --          (log: resolution in us; bucket: burst; double);
---       3. the charges, packed, in the order of KEYS: whether a new check begins (u8), policy (u16, from 0), cost (u32).
--- Reply: the time used; then per check either 1 (allowed) or 0 (denied) followed, per charge, by
---       fits (0/1), available, retry_after (us, -1 = none), next unit (us), reset (us);
---       or an error string alone: this check failed and charged nothing, the others stand.
+--       3. the charges, packed, in the order of KEYS: how many charges the check has that begins here (u8, 0 = within
+--          one), policy (u16, from 0), cost (u32).
+-- Reply: the time used, and one string: per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next unit
+--        and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before it: it
+--        charged nothing, the others stand. A check is allowed if all of its charges fit.
 --
--- An algorithm is one function of a key, a policy, a cost, and what is known of the check: EVALUATE only tells whether
--- the cost fits and writes nothing; true and false commit what all charges together came to; nil does both at once,
--- for a check that has no other charge. So a check of several charges reads everything twice, within one script.
+-- An algorithm is one function of a key, a cost, and what is known of the check: EVALUATE only tells whether the cost
+-- fits and writes nothing; true and false commit what all charges together came to; nil does both at once, for a check
+-- that has no other charge. So a check of several charges reads everything twice, within one script.
 
-local POLICY = '<BBIdd'
-local CHARGE = '<BHI'
-local CHARGE_SIZE = 7
--- Made when they are used: closures cost more than what they compute.
-local MAKERS = {make_log, make_counter, make_fixed, make_bucket}
+local keys, charge = KEYS, 1
 
-local packed_policies, packed_charges = ARGV[2], ARGV[3]
-local policies, algorithms, position = {}, {}, 1
-while position <= #packed_policies do
-  local kind, count_rejected, limit, window, param
-  kind, count_rejected, limit, window, param, position = struct.unpack(POLICY, packed_policies, position)
-  if not algorithms[kind] then algorithms[kind] = MAKERS[kind]() end
-  policies[#policies + 1] = {
-    judge = algorithms[kind], limit = limit, window = window, param = param, count_rejected = count_rejected == 1,
-  }
-end
-
--- Growing a table costs more than filling it.
-local reply, replied = {now, 0, 0, 0, 0, 0, 0}, 1
-
--- Judges the check of the charges `first` to `last`.
-local function check(first, last)
-  local allowed = nil
-  if first < last then
-    allowed = true
-    for charge = first, last do
-      local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (charge - 1) * CHARGE_SIZE)
-      local policy = policies[index + 1]
-      if not policy.judge(KEYS[charge], policy, cost, EVALUATE) then allowed = false end
+-- Judges the checks from `charge` on. The replies take the places of the keys, in a table that has its size already.
+local function judge_all(policies, charges)
+  local policy, judge, algorithm, rejected, limit, window, parameter
+  while charge <= #keys do
+    local allowed = nil
+    local size = string.byte(charges, charge * 7 - 6)
+    -- What has one charge needs one pass.
+    for pass = size == 1 and 2 or 1, 2 do
+      for number = charge, charge + size - 1 do
+        local index, cost = unpack('<HI', charges, number * 7 - 5)
+        if index ~= policy then
+          policy = index
+          algorithm, rejected, limit, window, parameter = unpack('<BBIdd', policies, 1 + index * 22)
+          judge = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
+            or algorithm == 3 and fixed_window or token_bucket
+        end
+        if pass == 1 then
+          local fits = judge(keys[number], cost, 'evaluate', now, limit, window, parameter)
+          allowed = fits and allowed ~= false
+        else
+          local fits, available, retry, next_unit, reset =
+            judge(keys[number], cost, allowed, now, limit, window, parameter, rejected == 1)
+          keys[number] = pack('<BIddd', fits and 1 or 0, available, retry, next_unit, reset)
+        end
+      end
     end
+    charge = charge + size
   end
-  local at = replied + 1
-  for charge = first, last do
-    local _, index, cost = struct.unpack(CHARGE, packed_charges, 1 + (charge - 1) * CHARGE_SIZE)
-    local policy = policies[index + 1]
-    local fits, available, retry, next_unit, reset = policy.judge(KEYS[charge], policy, cost, allowed)
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5] =
-      fits and 1 or 0, available, retry, next_unit, reset
-    at = at + 5
-    if first == last then allowed = fits end
-  end
-  reply[replied + 1] = allowed and 1 or 0
-  replied = at
 end
 
-local first, charges = 1, #KEYS
-while first <= charges do
-  local last = first
-  while last < charges and string.byte(packed_charges, 1 + last * CHARGE_SIZE) == 0 do last = last + 1 end
-  local ok, failure = pcall(check, first, last)
+while charge <= #keys do
+  local ok, failure = pcall(judge_all, ARGV[2], ARGV[3])
   if not ok then
-    replied = replied + 1
     -- Redis 7 raises a table, older servers a string.
-    reply[replied] = type(failure) == 'table' and failure.err or tostring(failure)
+    local message = type(failure) == 'table' and failure.err or tostring(failure)
+    local size = string.byte(ARGV[3], charge * 7 - 6)
+    for number = charge, charge + size - 1 do keys[number] = '' end
+    keys[charge] = pack('<BIc0', 2, #message, message)
+    charge = charge + size
   end
-  first = last + 1
 end
--- What a failed check left behind is no answer.
-for index = #reply, replied + 1, -1 do reply[index] = nil end
-return reply
+return {now, table.concat(keys)}

@@ -1,26 +1,26 @@
--- Fixed window, aligned to the epoch: "start:count" in one string.
+-- Fixed window, aligned to the epoch. Kept in a string: start and count, packed.
 --
--- Calls: evaluate 1 (GET); commit 1 (SET) when charged, else 0.
+-- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
-local function make_fixed()
-  return function(key, policy, cost, allowed)
-    local limit, window = policy.limit, policy.window
-    local kept, count = unpack_integers(call('GET', key), '^(%d+):(%d+)$')
-    -- Clock guard: the key's window does not come again.
-    local at = math.max(now, kept or 0)
-    local start = at - at % window
-    if kept ~= start then count = 0 end
-    local fits = cost == 0 or count + cost <= limit
-    if allowed == EVALUATE then return fits end
-    if allowed == nil then allowed = fits end
+local function fixed_window(key, cost, allowed, now, limit, window, _, count_rejected)
+  local kept, count = 0, 0
+  local value = call('GET', key)
+  if value then kept, count = unpack('<dd', value) end
+  -- Clock guard: the key's window does not come again.
+  local at = now > kept and now or kept
+  local start = at - at % window
+  if kept ~= start then count = 0 end
+  local fits = cost == 0 or count + cost <= limit
+  if allowed == 'evaluate' then return fits end
+  if allowed == nil then allowed = fits end
 
-    if cost > 0 and (allowed or (policy.count_rejected and cost <= limit)) then
-      count = count + cost
-      call('SET', key, integer(start) .. ':' .. integer(count), 'PX', ttl(start + window))
-    end
-
-    if count == 0 then return fits, limit, -1, 0, 0 end
-    local finish = start + window - now
-    return fits, math.max(0, limit - count), (fits or cost > limit) and -1 or finish, finish, finish
+  if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
+    count = count + cost
+    call('SETRANGE', key, '0', pack('<dd', start, count))
+    if kept ~= start then live_for(key, start + window - now) end
   end
+
+  if count == 0 then return fits, limit, -1, 0, 0 end
+  local finish = start + window - now
+  return fits, count < limit and limit - count or 0, (fits or cost > limit) and -1 or finish, finish, finish
 end

@@ -1,54 +1,53 @@
--- Sliding window counter: two buckets aligned to the epoch, "start:previous:current" in one string. The estimate is
--- floor(previous * (window - elapsed) / window) + current.
+-- Sliding window counter: two buckets aligned to the epoch. The estimate is
+-- floor(previous * (window - elapsed) / window) + current. Kept in a string: start, previous and current, packed.
 --
--- Calls: evaluate 1 (GET); commit 1 (SET) when charged, else 0.
+-- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
-local function make_counter()
-  -- The most time that may be left in a window for `count` units of the one before to weigh at most `room`.
-  local function left_for(count, room, window)
-    local quotient, rest = muldiv(room + 1, window, count)
-    return math.min(window, rest > 0 and quotient or quotient - 1)
+-- The most time that may be left in a window for `count` units of the one before to weigh at most `room`.
+local function left_for(count, room, window)
+  local quotient, rest = muldiv(room + 1, window, count)
+  return math.min(window, rest > 0 and quotient or quotient - 1)
+end
+
+local function sliding_window_counter(key, cost, allowed, now, limit, window, _, count_rejected)
+  local kept, previous, current = 0, 0, 0
+  local value = call('GET', key)
+  if value then kept, previous, current = unpack('<ddd', value) end
+  -- Clock guard: the key's window does not come again.
+  local at = now > kept and now or kept
+  local start = at - at % window
+  local finish = start + window
+  if kept == start - window then
+    previous, current = current, 0
+  elseif kept ~= start then
+    previous, current = 0, 0
+  end
+  local carried = previous > 0 and muldiv(previous, finish - at, window) or 0
+  local fits = cost == 0 or carried + current + cost <= limit
+  if allowed == 'evaluate' then return fits end
+  if allowed == nil then allowed = fits end
+
+  if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
+    current = current + cost
+    call('SETRANGE', key, '0', pack('<ddd', start, previous, current))
+    if kept ~= start then live_for(key, finish + window - now) end
   end
 
-  return function(key, policy, cost, allowed)
-    local limit, window = policy.limit, policy.window
-    local kept, previous, current = unpack_integers(call('GET', key), '^(%d+):(%d+):(%d+)$')
-    -- Clock guard: the key's window does not come again.
-    local at = math.max(now, kept or 0)
-    local start = at - at % window
-    if kept == start - window then
-      previous, current = current, 0
-    elseif kept ~= start then
-      previous, current = 0, 0
+  local function wait(wanted)
+    if carried + current + wanted <= limit then return 0 end
+    local room = limit - wanted
+    -- In this window, while the older bucket fades.
+    if current <= room then
+      local left = left_for(previous, room - current, window)
+      if left > 0 then return finish - left - now end
     end
-    local carried = muldiv(previous, start + window - at, window)
-    local fits = cost == 0 or carried + current + cost <= limit
-    if allowed == EVALUATE then return fits end
-    if allowed == nil then allowed = fits end
-
-    if cost > 0 and (allowed or (policy.count_rejected and cost <= limit)) then
-      current = current + cost
-      local value = integer(start) .. ':' .. integer(previous) .. ':' .. integer(current)
-      call('SET', key, value, 'PX', ttl(start + 2 * window))
-    end
-
-    local function wait(wanted)
-      if carried + current + wanted <= limit then return 0 end
-      local finish, room = start + window, limit - wanted
-      -- In this window, while the older bucket fades.
-      if current <= room then
-        local left = left_for(previous, room - current, window)
-        if left > 0 then return finish - left - now end
-      end
-      -- In the next one, where the current bucket is the older one.
-      if current <= room then return finish - now end
-      return finish + window - left_for(current, room, window) - now
-    end
-
-    local available = math.max(0, limit - carried - current)
-    if available == limit then return fits, limit, -1, 0, 0 end
-    local retry = -1
-    if not fits and cost <= limit then retry = wait(cost) end
-    return fits, available, retry, wait(available + 1), wait(limit)
+    -- In the next one, where the current bucket is the older one.
+    if current <= room then return finish - now end
+    return finish + window - left_for(current, room, window) - now
   end
+
+  local spent = carried + current
+  if spent == 0 then return fits, limit, -1, 0, 0 end
+  local available = spent < limit and limit - spent or 0
+  return fits, available, (fits or cost > limit) and -1 or wait(cost), wait(available + 1), wait(limit)
 end

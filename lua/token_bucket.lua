@@ -1,45 +1,46 @@
--- Token bucket as GCRA: one number a key, the theoretical arrival time, at which the bucket is full again. A unit costs
--- window / limit microseconds, which need not be whole, so the time is kept as "whole:fraction" with the fraction in
--- 1/limit microseconds.
+-- Token bucket as GCRA: a theoretical arrival time, at which the bucket is full again. A unit costs window / limit
+-- microseconds, which need not be whole, so the time is kept as whole microseconds and a fraction in 1/limit
+-- microseconds. Kept in a string: both, and the end of the TTL, packed.
 --
--- Calls: evaluate 1 (GET); commit 1 (SET) when charged, else 0.
+-- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once for every full bucket.
 
-local function make_bucket()
-  return function(key, policy, cost, allowed)
-    local limit, window, burst = policy.limit, policy.window, policy.param
-    local arrival, fraction = unpack_integers(call('GET', key), '^(%d+):(%d+)$')
-    if not arrival or arrival < now then arrival, fraction = now, 0 end
-    -- Another limit may have left its fraction.
-    fraction = math.min(fraction, limit - 1)
+local function token_bucket(key, cost, allowed, now, limit, window, burst, count_rejected)
+  local arrival, fraction, expires = 0, 0, 0
+  local value = call('GET', key)
+  if value then arrival, fraction, expires = unpack('<ddd', value) end
+  if arrival < now then arrival, fraction = now, 0 end
+  -- Another limit may have left its fraction.
+  if fraction >= limit then fraction = limit - 1 end
 
-    local function wait(wanted)
-      -- How far the arrival time may lie ahead for so many more units to fit.
-      local ahead, rest = muldiv(burst - wanted, window, limit)
-      return math.max(0, arrival + (fraction > rest and 1 or 0) - ahead - now)
-    end
-
-    local fits = cost == 0 or (cost <= burst and wait(cost) == 0)
-    if allowed == EVALUATE then return fits end
-    if allowed == nil then allowed = fits end
-
-    if cost > 0 and (allowed or (policy.count_rejected and cost <= burst)) then
-      local whole, rest = muldiv(cost, window, limit)
-      arrival, fraction = arrival + whole, fraction + rest
-      if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
-      -- A counted rejection empties the bucket, and no more than that.
-      local depth, depth_rest = muldiv(burst, window, limit)
-      if arrival - now > depth or (arrival - now == depth and fraction > depth_rest) then
-        arrival, fraction = now + depth, depth_rest
-      end
-      call('SET', key, integer(arrival) .. ':' .. integer(fraction), 'PX', ttl(arrival + 1))
-    end
-
-    local whole, rest = muldiv(limit, arrival - now, window)
-    local taken = whole + math.ceil((rest + fraction) / window)
-    local available = math.max(0, burst - taken)
-    if available == burst then return fits, burst, -1, 0, 0 end
-    local retry = -1
-    if not fits and cost <= burst then retry = wait(cost) end
-    return fits, available, retry, wait(available + 1), wait(burst)
+  local function wait(wanted)
+    -- How far the arrival time may lie ahead for so many more units to fit.
+    local ahead, rest = muldiv(burst - wanted, window, limit)
+    local wait = arrival + (fraction > rest and 1 or 0) - ahead - now
+    return wait > 0 and wait or 0
   end
+
+  local fits = cost == 0 or (cost <= burst and wait(cost) == 0)
+  if allowed == 'evaluate' then return fits end
+  if allowed == nil then allowed = fits end
+
+  if cost > 0 and (allowed or (count_rejected and cost <= burst)) then
+    local whole, rest = muldiv(cost, window, limit)
+    arrival, fraction = arrival + whole, fraction + rest
+    if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+    local depth, depth_rest = muldiv(burst, window, limit)
+    -- A counted rejection empties the bucket, and no more than that.
+    if arrival - now > depth or (arrival - now == depth and fraction > depth_rest) then
+      arrival, fraction = now + depth, depth_rest
+    end
+    local refresh = expires <= arrival
+    if refresh then expires = arrival + 1 + depth end
+    call('SETRANGE', key, '0', pack('<ddd', arrival, fraction, expires))
+    if refresh then live_for(key, expires - now) end
+  end
+
+  local whole, rest = muldiv(limit, arrival - now, window)
+  local taken = whole + math.ceil((rest + fraction) / window)
+  if taken == 0 then return fits, burst, -1, 0, 0 end
+  local available = taken < burst and burst - taken or 0
+  return fits, available, (fits or cost > burst) and -1 or wait(cost), wait(available + 1), wait(burst)
 end

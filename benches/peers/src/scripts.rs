@@ -1,6 +1,6 @@
 //! The scripts that are compared, and how each is called.
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 /// Our script, as `src/store/redis/script.rs` assembles it.
 pub const OURS: &str = concat!(
@@ -54,6 +54,18 @@ pub fn ours_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, algorith
     command.arg(keys.len()).arg(keys);
     clock_arg(command, now_us);
     command.arg(policy).arg(charges);
+}
+
+/// What our script replied: whether each check of one charge was allowed.
+pub fn ours_verdicts(reply: &Value) -> Vec<bool> {
+    const REPORT: usize = 29;
+    match reply {
+        Value::Array(items) => match items.last() {
+            Some(Value::BulkString(packed)) => packed.chunks(REPORT).map(|report| report[0] == 1).collect(),
+            _ => vec![],
+        },
+        _ => vec![],
+    }
 }
 
 /// The arguments that all plain scripts take: one key.

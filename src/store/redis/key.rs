@@ -14,10 +14,10 @@ use crate::{
 pub(super) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Policy) {
     let (algorithm, window, resolution) = policy.form();
     let form: &[u8] = match algorithm {
-        Algorithm::FixedWindow => b":f1:",
-        Algorithm::SlidingWindowCounter => b":c1:",
-        Algorithm::SlidingWindowLog => b":l2:",
-        Algorithm::TokenBucket => b":b1:",
+        Algorithm::FixedWindow => b":f2:",
+        Algorithm::SlidingWindowCounter => b":c2:",
+        Algorithm::SlidingWindowLog => b":l3:",
+        Algorithm::TokenBucket => b":b2:",
     };
     encoded.extend_from_slice(prefix.as_bytes());
     encoded.push(b'{');
@@ -48,9 +48,9 @@ mod tests {
             super::encode(&mut encoded, "t:", &Key::from(key), policy);
             String::from_utf8(encoded).unwrap()
         };
-        assert_eq!(encode("a", &log), "t:{a}:p:l2:1000000");
-        assert_eq!(encode("a", &coarse), "t:{a}:p:l2:1000000/10000");
-        assert_eq!(encode("a", &fixed), "t:{a}:p:f1:1000000");
-        assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l2:1000000");
+        assert_eq!(encode("a", &log), "t:{a}:p:l3:1000000");
+        assert_eq!(encode("a", &coarse), "t:{a}:p:l3:1000000/10000");
+        assert_eq!(encode("a", &fixed), "t:{a}:p:f2:1000000");
+        assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l3:1000000");
     }
 }

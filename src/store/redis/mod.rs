@@ -220,7 +220,7 @@ impl Shared {
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
         }
-        let reply = protocol::read(reply.map_err(|error| self.failed(&connection, &error))?, checks)?;
+        let reply = protocol::read(&reply.map_err(|error| self.failed(&connection, &error))?, checks)?;
         if reply.broken {
             connection.mark_broken();
         }

@@ -28,7 +28,8 @@ pub(super) fn write<'a>(
             encoded.clear();
             key::encode(&mut encoded, prefix, key, policy);
             command.arg(&encoded);
-            charges.push(u8::from(index == 0));
+            let begins = if index == 0 { check.charges().len() } else { 0 };
+            charges.push(u8::try_from(begins).expect("a check has at most Check::MAX_CHARGES charges"));
             charges.extend_from_slice(&policies.number(policy).to_le_bytes());
             charges.extend_from_slice(&cost.to_le_bytes());
         }
@@ -86,54 +87,70 @@ pub(super) struct Reply {
 }
 
 /// Reads the reply.
-pub(super) fn read<'a>(reply: Value, checks: impl Iterator<Item = &'a Check>) -> Result<Reply, Error> {
+pub(super) fn read<'a>(reply: &Value, checks: impl Iterator<Item = &'a Check>) -> Result<Reply, Error> {
     let Value::Array(items) = reply else { return Err(unexpected()) };
-    let mut items = items.into_iter();
-    let time_us = integer(items.next())?;
+    let [Value::Int(time_us), Value::BulkString(packed)] = &items[..] else { return Err(unexpected()) };
+    let time_us = u64::try_from(*time_us).map_err(|_| unexpected())?;
+    let mut packed = Packed(packed);
     let mut reply = Reply { verdicts: Vec::with_capacity(checks.size_hint().0), broken: false };
     for check in checks {
-        let verdict = match items.next() {
-            Some(Value::BulkString(message)) => {
-                let (error, broken) = error::convert_reported(&String::from_utf8_lossy(&message));
+        let verdict = match packed.failure()? {
+            Some(message) => {
+                let (error, broken) = error::convert_reported(&String::from_utf8_lossy(message));
                 reply.broken |= broken;
                 Err(error)
             }
-            allowed => Ok(read_verdict(&mut items, integer(allowed)? == 1, time_us, check)?),
+            None => {
+                let outcomes: SmallVec<_> = check.charges().iter().map(|_| packed.outcome()).collect::<Result<_, _>>()?;
+                let allowed = outcomes.iter().all(|outcome: &Outcome| outcome.fits);
+                Ok(Verdict { allowed, source: Source::Store, time_us, outcomes })
+            }
         };
         reply.verdicts.push(verdict);
     }
     Ok(reply)
 }
 
-fn read_verdict(
-    items: &mut impl Iterator<Item = Value>,
-    allowed: bool,
-    time_us: u64,
-    check: &Check,
-) -> Result<Verdict, Error> {
-    let mut outcomes = SmallVec::new();
-    for _ in check.charges() {
-        outcomes.push(Outcome {
-            fits: integer(items.next())? == 1,
-            available: u32::try_from(integer(items.next())?).map_err(|_| unexpected())?,
-            // -1 stands for none.
-            retry_after_us: signed(items.next())?.try_into().ok(),
-            next_us: integer(items.next())?,
-            reset_us: integer(items.next())?,
-        });
-    }
-    Ok(Verdict { allowed, source: Source::Store, time_us, outcomes })
-}
+/// The packed part of a reply that is still to be read.
+struct Packed<'a>(&'a [u8]);
 
-fn signed(item: Option<Value>) -> Result<i64, Error> {
-    match item {
-        Some(Value::Int(number)) => Ok(number),
-        _ => Err(unexpected()),
+impl<'a> Packed<'a> {
+    /// The error of a check that failed.
+    fn failure(&mut self) -> Result<Option<&'a [u8]>, Error> {
+        if self.0.first() != Some(&2) {
+            return Ok(None);
+        }
+        let [_] = self.take()?;
+        let length = u32::from_le_bytes(self.take()?);
+        let length = usize::try_from(length).map_err(|_| unexpected())?;
+        let (message, rest) = self.0.split_at_checked(length).ok_or_else(unexpected)?;
+        self.0 = rest;
+        Ok(Some(message))
     }
-}
 
-fn integer(item: Option<Value>) -> Result<u64, Error> {
-    signed(item)?.try_into().map_err(|_| unexpected())
+    fn outcome(&mut self) -> Result<Outcome, Error> {
+        let [fits] = self.take()?;
+        Ok(Outcome {
+            fits: fits == 1,
+            available: u32::from_le_bytes(self.take()?),
+            retry_after_us: self.microseconds()?,
+            next_us: self.microseconds()?.ok_or_else(unexpected)?,
+            reset_us: self.microseconds()?.ok_or_else(unexpected)?,
+        })
+    }
+
+    /// A whole number in a double; a negative one stands for none.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn microseconds(&mut self) -> Result<Option<u64>, Error> {
+        let number = f64::from_le_bytes(self.take()?);
+        Ok((number >= 0.0).then_some(number as u64))
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or_else(unexpected)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
 }
 
 /// The script ran, so it may have charged.

@@ -103,7 +103,7 @@ impl Workload {
                 made += 1;
             }
             let replies: Vec<Value> = pipeline.query(connection)?;
-            if !replies.iter().all(|reply| self.verdicts(reply).all(|allowed| allowed)) {
+            if !replies.iter().all(|reply| self.verdicts(reply).into_iter().all(|allowed| allowed)) {
                 return Err(format!("{}: a check of the filling was denied", self.subject.name).into());
             }
         }
@@ -181,16 +181,14 @@ impl Workload {
     }
 
     /// Whether each check of a call was allowed.
-    fn verdicts<'a>(&self, reply: &'a Value) -> impl Iterator<Item = bool> + use<'a> {
-        let items = match reply {
-            Value::Array(items) => items.as_slice(),
-            _ => &[],
-        };
-        let (first, each) = match self.subject.form {
-            Form::Ours(_) => (1, 6),
-            Form::Plain => (0, items.len().max(1)),
-        };
-        items.iter().skip(first).step_by(each).map(|item| *item == Value::Int(1))
+    fn verdicts(&self, reply: &Value) -> Vec<bool> {
+        match self.subject.form {
+            Form::Ours(_) => scripts::ours_verdicts(reply),
+            Form::Plain => match reply {
+                Value::Array(items) => vec![items.first() == Some(&Value::Int(1))],
+                _ => vec![],
+            },
+        }
     }
 }
 
