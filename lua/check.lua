@@ -6,9 +6,9 @@
 --          (log: resolution in us; bucket: burst; double);
 --       3. the charges, packed, in the order of KEYS: how many charges the check has that begins here (u8, 0 = within
 --          one), policy (u16, from 0), cost (u32).
--- Reply: the time used, and one string: per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next unit
---        and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before it: it
---        charged nothing, the others stand. A check is allowed if all of its charges fit.
+-- Reply: one string: the time used (double); per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next
+--        unit and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before
+--        it: it charged nothing, the others stand. A check is allowed if all of its charges fit.
 --
 -- An algorithm is one function of a key, a cost, and what is known of the check: EVALUATE only tells whether the cost
 -- fits and writes nothing; true and false commit what all charges together came to; nil does both at once, for a check
@@ -57,4 +57,5 @@ while charge <= #keys do
     charge = charge + size
   end
 end
-return {now, table.concat(keys)}
+keys[1] = pack('<d', now) .. keys[1]
+return table.concat(keys)

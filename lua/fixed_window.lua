@@ -17,7 +17,7 @@ local function fixed_window(key, cost, allowed, now, limit, window, _, count_rej
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     count = count + cost
     call('SETRANGE', key, '0', pack('<dd', start, count))
-    if kept ~= start then live_for(key, start + window - now) end
+    if kept ~= start then call('PEXPIRE', key, ttl(start + window - now)) end
   end
 
   if count == 0 then return fits, limit, -1, 0, 0 end

@@ -37,10 +37,10 @@ local function muldiv(a, b, c)
   return quotient + digits, carry
 end
 
--- Lets a key live for so many microseconds and a little longer, for rounding; with a client's clock a minute, for it may
--- run slower than the server's.
-local function live_for(key, time)
+-- The TTL, in milliseconds, of what is to live for so many microseconds: a little longer, for rounding; with a client's
+-- clock a minute, for it may run slower than the server's.
+local function ttl(time)
   local slack = ARGV[1] == '' and 1000 or 60000
   -- `..` and tostring print 14 digits.
-  call('PEXPIRE', key, string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack))
+  return string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)
 end

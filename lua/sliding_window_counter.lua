@@ -30,7 +30,7 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     current = current + cost
     call('SETRANGE', key, '0', pack('<ddd', start, previous, current))
-    if kept ~= start then live_for(key, finish + window - now) end
+    if kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
   end
 
   local function wait(wanted)

@@ -4,40 +4,47 @@
 -- and only if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target is the
 -- one that has to leave: its stamp is the exact Retry-After.
 --
--- Kept in a hash. Field "h" has a header and the newest records, up to a GROUP: it is read and written with every
--- charge, so it is short. Older records are in chunks, whole groups in fields that are named by number, where each takes
--- least. Records are 11 bytes: 48 bits of time and 40 of cumulative cost, enough to tell them from the newest, which the
--- header has in full. The header also has the cumulative cost that has settled, which is F(now - window), and the
--- oldest live record. Nothing walks the log: a search gallops from a good guess and then halves.
+-- Kept in a string, read and written in small pieces, for what is shorter than 64 bytes costs Redis no allocation:
+--   0 to 32   up to 3 pending records, older than the newest and not yet a block;
+--   33 to 53  what changes with every charge: the newest record, and how many there were;
+--   54 to 91  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
+--             F(now - window); the oldest live record and its number; the ring's size in blocks, and the number of the
+--             block with which it came to that size;
+--   100 on    a ring of blocks of 4 records.
+-- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to tell them from the newest, which is in full.
+--
+-- The ring doubles when live records fill it. A block's place is its number modulo the size, so half of the blocks have
+-- to move: one of the old blocks with every new one, which never comes to a place that is still taken. Nothing walks the
+-- log: a search gallops from a good guess and then halves.
 --
 -- A record settles when it leaves the window or, with `count_rejected`, when it lies more than one limit below C.
--- Settling is written down only with a charge, and settled chunks go a few at a time.
+-- Settling is written down only with a charge.
 --
--- Calls: evaluate 1 (HGET), and 1 more for each chunk that is looked at when the oldest live record has left;
--- commit 1 (HSET) when charged, 1 (HGET) for a group that joins a chunk, 1 (HDEL) for each chunk that has settled,
--- 1 (PEXPIRE) once a window. A denial of a larger cost looks at a chunk or two for its Retry-After.
-
--- Records in "h" at most, and in a chunk; a full chunk just fits a size class of the allocator (320 bytes).
-local GROUP, CHUNK = 7, 28
+-- Calls: evaluate 1 (GETRANGE), and when the oldest live record has left 1 or a few more (GETRANGE); commit 1 (SETRANGE,
+-- or SET where nothing lives) when charged, 1 more when records have settled, every fourth time 1 for a block and 2 while
+-- the ring grows, and 1 (PEXPIRE) once a window. A denial of a larger cost searches the log for its Retry-After.
 
 -- The first record from `low` to `high` that is later than `at` and has reached `target`; `high`, the newest one, is
 -- known to be. Returns its number, stamp and cumulative cost, and the cumulative cost `before` it.
-local function seek(log, packed, newest, total, low, high, guess, at, target, before)
-  local first_packed = high - high % GROUP
+local function seek(key, packed, newest, total, size, grown, low, high, guess, at, target, before)
   local found_at, found, step = newest, total, 1
-  local chunk, records
+  local blocks = (high - high % 4) / 4
+  local block, records
   while low < high do
-    local index, from, guess_at, reached = guess % CHUNK, packed, nil, nil
-    if guess >= first_packed then
-      index = 63 + 1 + (guess - first_packed) * 11
-    else
-      if chunk ~= guess - index then
-        chunk = guess - index
-        records = call('HGET', log, string.format('%d', chunk / CHUNK))
+    local index = guess % 4
+    local wanted = (guess - index) / 4
+    if wanted ~= block then
+      block = wanted
+      if block == blocks then
+        records = string.sub(packed, 1, 33)
+      else
+        -- What has not moved yet is where it was.
+        local slot = block % ((block >= grown or block < blocks - size / 2) and size or size / 2)
+        local from = 100 + slot * 44
+        records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
       end
-      from, index = records, 1 + index * 11
     end
-    guess_at, reached = unpack('<I6I5', from, index)
+    local guess_at, reached = unpack('<I6I5', records, 1 + index * 11)
     guess_at, reached = newest - (newest - guess_at) % 2^48, total - (total - reached) % 2^40
     if guess_at <= at or reached < target then
       low, before = guess + 1, reached
@@ -55,14 +62,13 @@ local function seek(log, packed, newest, total, low, high, guess, at, target, be
 end
 
 local function sliding_window_log(key, cost, allowed, now, limit, window, resolution, count_rejected)
-  local packed = call('HGET', key, 'h')
-
-  -- The newest record, what has settled, the oldest live record, the end of the TTL, the number of the oldest live
-  -- record, how many there were, the oldest chunk that is there.
-  local newest, total, settled, live_at, live, expires, head, count, oldest = 0, 0, 0, 0, 0, 0, 0, 0, 0
-  if packed then
-    newest, total, settled, live_at, live, expires, head, count, oldest = unpack('<ddddddI5I5I5', packed)
+  local newest, total, count, settled, live_at, live, head, size, grown = 0, 0, 0, 0, 0, 0, 0, 1, 0
+  local packed = call('GETRANGE', key, '0', '91')
+  if packed ~= '' then
+    newest, total, count, settled, live_at, live, head, size, grown = unpack('<ddI5dddI5I4I5', packed, 34)
   end
+  -- Whether the first part changes.
+  local changed = false
 
   -- Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
   local at = newest - resolution < now and now or newest - resolution + 1
@@ -71,7 +77,9 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     -- All of it has left, so the count may begin anew.
     newest, total, settled, live, head = 0, 0, 0, 0, count
   elseif live_at <= horizon then
-    head, live_at, live, settled = seek(key, packed, newest, total, head + 1, count - 1, head + 1, horizon, 0, live)
+    head, live_at, live, settled =
+      seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, horizon, 0, live)
+    changed = true
   end
   local spent = total - settled
   local fits = cost == 0 or spent + cost <= limit
@@ -80,70 +88,76 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
 
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     local stamp = resolution == 1 and at or math.max(newest, math.ceil(at / resolution) * resolution)
-    local records, full, full_records = '', nil, nil
+    -- The TTL is two windows, so it suffices to set it again in each.
+    local refresh = newest < stamp - stamp % window
+    spent = spent + cost
     if head == count then
-      if count > GROUP then
-        call('UNLINK', key)
-        expires = 0
-      end
-      head, count, oldest = 0, 0, 0
-    elseif newest == stamp then
-      -- The same instant: one record with the larger cost.
-      records = string.sub(packed, 64, -12)
-      count = count - 1
+      newest, total, head, count, live_at, live = stamp, cost, 0, 1, stamp, cost
+      packed = pack('<ddddBddI5dddI5I4I5', 0, 0, 0, 0, 0, stamp, cost, 1, 0, stamp, cost, 0, 1, 0)
+      call('SET', key, packed, 'PX', ttl(2 * window + resolution))
     else
-      records = string.sub(packed, 64)
-      if count % GROUP == 0 then
-        local index = (count - GROUP) % CHUNK
-        full, full_records, records = string.format('%d', (count - GROUP - index) / CHUNK), records, ''
-        if index > 0 then full_records = call('HGET', key, full) .. full_records end
-        call('HSET', key, full, full_records)
+      if newest == stamp then
+        -- The same instant: one record with the larger cost.
+        total = total + cost
+        call('SETRANGE', key, '41', pack('<d', total))
+        if head == count - 1 then live, changed = total, true end
+      else
+        local at, reached, pending = newest % 2^48, total % 2^40, (count - 1) % 4
+        newest, total, count = stamp, total + cost, count + 1
+        if pending == 0 then
+          call('SETRANGE', key, '0', pack('<I6I5ddI6ddI5', at, reached, 0, 0, 0, newest, total, count))
+        elseif pending == 1 then
+          call('SETRANGE', key, '11', pack('<I6I5dI3ddI5', at, reached, 0, 0, newest, total, count))
+        elseif pending == 2 then
+          call('SETRANGE', key, '22', pack('<I6I5ddI5', at, reached, newest, total, count))
+        else
+          call('SETRANGE', key, '33', pack('<ddI5', newest, total, count))
+          local block = (count - 5) / 4
+          if block - (head - head % 4) / 4 >= size then size, grown, changed = size * 2, block, true end
+          local old = block - size / 2
+          if old < grown and old >= 0 and old % size >= size / 2 then
+            local from, to = 100 + old % (size / 2) * 44, 100 + old % size * 44
+            local records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
+            call('SETRANGE', key, string.format('%d', to), records)
+          end
+          local records = pack('<c0I6I5', string.sub(packed, 1, 33), at, reached)
+          call('SETRANGE', key, string.format('%d', 100 + block % size * 44), records)
+        end
+      end
+      if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
+    end
+    if spent > limit then
+      -- What is searched has to be what has been written.
+      packed = call('GETRANGE', key, '0', '91')
+      if count_rejected and live <= total - limit then
+        head, live_at, live, settled =
+          seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
+        spent, changed = total - settled, true
       end
     end
-    newest, total, spent = stamp, total + cost, spent + cost
-    if head == count then live_at, live = newest, total end
-    count = count + 1
-
-    if count_rejected and live <= total - limit then
-      -- What is read has to be what is about to be written; the newest record is known.
-      packed = string.rep(' ', 63) .. records
-      head, live_at, live, settled =
-        seek(key, packed, newest, total, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
-      spent = total - settled
-    end
-
-    local refresh = expires < newest + window
-    if refresh then expires = now + 2 * window + resolution end
-    local gone = oldest
-    if head >= oldest + CHUNK then oldest = math.min(head - head % CHUNK, gone + 4 * CHUNK) end
-    packed = pack('<ddddddI5I5I5c0I6I5', newest, total, settled, live_at, live, expires, head, count, oldest, records,
-      newest % 2^48, total % 2^40)
-    call('HSET', key, 'h', packed)
-    while gone < oldest do
-      call('HDEL', key, string.format('%d', gone / CHUNK))
-      gone = gone + CHUNK
-    end
-    if refresh then live_for(key, expires - now) end
+    if changed then call('SETRANGE', key, '54', pack('<dddI5I4I5', settled, live_at, live, head, size, grown)) end
   end
 
   if spent == 0 then return fits, limit, -1, 0, 0 end
 
-  local available = spent < limit and limit - spent or 0
-  local last = count - 1
   -- Most often the oldest live record is the next to leave.
+  local available = spent < limit and limit - spent or 0
   local retry, next_unit = -1, live_at + window - now
   if not fits and cost <= limit then
     local target = total + cost - limit
     retry = next_unit
     if target > live then
-      local guess = math.min(last, head + math.floor((target - live) / (total - live) * (last - head)))
-      local _, leaves = seek(key, packed, newest, total, head, last, guess, -1, target, settled)
+      local guess = head + math.floor((target - live) / (total - live) * (count - 1 - head))
+      local _, leaves =
+        seek(key, packed, newest, total, size, grown, head, count - 1, math.min(guess, count - 2), -1, target, settled)
       retry = leaves + window - now
     end
   end
   local target = total + available + 1 - limit
-  if target <= settled then next_unit = 0 elseif target > live then
-    local _, leaves = seek(key, packed, newest, total, head, last, head, -1, target, settled)
+  if target <= settled then
+    next_unit = 0
+  elseif target > live then
+    local _, leaves = seek(key, packed, newest, total, size, grown, head, count - 1, head, -1, target, settled)
     next_unit = leaves + window - now
   end
   return fits, available, retry, next_unit, newest + window - now

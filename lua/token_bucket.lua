@@ -35,7 +35,7 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
     local refresh = expires <= arrival
     if refresh then expires = arrival + 1 + depth end
     call('SETRANGE', key, '0', pack('<ddd', arrival, fraction, expires))
-    if refresh then live_for(key, expires - now) end
+    if refresh then call('PEXPIRE', key, ttl(expires - now)) end
   end
 
   local whole, rest = muldiv(limit, arrival - now, window)

@@ -17,7 +17,7 @@ const SCRIPT: &str = concat!(
 type Report = (u8, u32, f64, f64, f64);
 
 /// Charges of these costs on a log of 5 a second, check by check. Returns the time and the packed reports.
-fn eval(connection: &mut redis::Connection, now: &str, keys: &[&str], checks: &[&[u32]]) -> (i64, Vec<u8>) {
+fn eval(connection: &mut redis::Connection, now: &str, keys: &[&str], checks: &[&[u32]]) -> (f64, Vec<u8>) {
     let mut policy = vec![1, 0, 5, 0, 0, 0];
     policy.extend(1e6_f64.to_le_bytes());
     policy.extend(1_f64.to_le_bytes());
@@ -30,7 +30,9 @@ fn eval(connection: &mut redis::Connection, now: &str, keys: &[&str], checks: &[
     }
     let mut command = redis::cmd("EVAL");
     command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(now).arg(policy).arg(charges);
-    command.query(connection).unwrap()
+    let reply: Vec<u8> = command.query(connection).unwrap();
+    let (time, packed) = reply.split_first_chunk().unwrap();
+    (f64::from_le_bytes(*time), packed.to_vec())
 }
 
 fn reports(packed: &[u8]) -> Vec<Report> {
@@ -46,12 +48,12 @@ fn reports(packed: &[u8]) -> Vec<Report> {
 fn many_checks_in_one_call_are_judged_in_order_each_whole_or_not_at_all() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let now = 1_767_225_600_000_000;
+    let now = 1_767_225_600_000_000_i64;
     // a: 4 of 5; then a and b together: b fits, a does not; then a: 1 of 5; then b: untouched.
     let checks: [&[u32]; 4] = [&[4], &[2, 2], &[1], &[1]];
     let (time, packed) = eval(&mut connection, &now.to_string(), &["a", "a", "b", "a", "b"], &checks);
     let wait = 1e6;
-    assert_eq!(time, now);
+    assert_eq!(time, now as f64);
     let expected = [(1, 1, -1.0, wait, wait), (0, 1, wait, wait, wait), (1, 5, -1.0, 0.0, 0.0), (1, 0, -1.0, wait, wait)];
     assert_eq!(reports(&packed)[..4], expected);
     assert_eq!(reports(&packed)[4..], [(1, 4, -1.0, wait, wait)]);
@@ -82,7 +84,7 @@ fn the_servers_time_is_taken_once_for_all_checks_and_comes_back() {
     let (): () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut connection).unwrap();
     let (now, _) = eval(&mut connection, "", &["a", "b", "c"], &[&[1], &[1], &[1]]);
     let time: (i64, i64) = redis::cmd("TIME").query(&mut connection).unwrap();
-    let age = time.0 * 1_000_000 + time.1 - now;
-    assert!((0..60_000_000).contains(&age), "{age}");
+    let age = (time.0 * 1_000_000 + time.1) as f64 - now;
+    assert!((0.0..60e6).contains(&age), "{age}");
     assert!(server.command("INFO commandstats").contains("cmdstat_time:calls=2,"));
 }

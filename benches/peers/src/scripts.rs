@@ -58,12 +58,10 @@ pub fn ours_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, algorith
 
 /// What our script replied: whether each check of one charge was allowed.
 pub fn ours_verdicts(reply: &Value) -> Vec<bool> {
+    const TIME: usize = 8;
     const REPORT: usize = 29;
     match reply {
-        Value::Array(items) => match items.last() {
-            Some(Value::BulkString(packed)) => packed.chunks(REPORT).map(|report| report[0] == 1).collect(),
-            _ => vec![],
-        },
+        Value::BulkString(packed) => packed[TIME..].chunks(REPORT).map(|report| report[0] == 1).collect(),
         _ => vec![],
     }
 }

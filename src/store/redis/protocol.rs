@@ -88,10 +88,9 @@ pub(super) struct Reply {
 
 /// Reads the reply.
 pub(super) fn read<'a>(reply: &Value, checks: impl Iterator<Item = &'a Check>) -> Result<Reply, Error> {
-    let Value::Array(items) = reply else { return Err(unexpected()) };
-    let [Value::Int(time_us), Value::BulkString(packed)] = &items[..] else { return Err(unexpected()) };
-    let time_us = u64::try_from(*time_us).map_err(|_| unexpected())?;
+    let Value::BulkString(packed) = reply else { return Err(unexpected()) };
     let mut packed = Packed(packed);
+    let time_us = packed.microseconds()?.ok_or_else(unexpected)?;
     let mut reply = Reply { verdicts: Vec::with_capacity(checks.size_hint().0), broken: false };
     for check in checks {
         let verdict = match packed.failure()? {
@@ -111,7 +110,7 @@ pub(super) fn read<'a>(reply: &Value, checks: impl Iterator<Item = &'a Check>) -
     Ok(reply)
 }
 
-/// The packed part of a reply that is still to be read.
+/// What is still to be read of a reply.
 struct Packed<'a>(&'a [u8]);
 
 impl<'a> Packed<'a> {
