@@ -9,6 +9,20 @@ local function left_for(count, room, window)
   return math.min(window, rest > 0 and quotient or quotient - 1)
 end
 
+-- Microseconds until `wanted` units fit, of which the estimate leaves no room now.
+local function until_room(wanted, previous, current, finish, now, limit, window)
+  local room = limit - wanted
+  -- In this window, while the older bucket fades.
+  if current <= room then
+    local left = left_for(previous, room - current, window)
+    if left > 0 then return finish - left - now end
+    -- With the next one, where nothing is left of it.
+    return finish - now
+  end
+  -- In the next one, where the current bucket is the older one.
+  return finish + window - left_for(current, room, window) - now
+end
+
 local function sliding_window_counter(key, cost, allowed, now, limit, window, _, count_rejected)
   local kept, previous, current = 0, 0, 0
   local value = call('GET', key)
@@ -33,21 +47,12 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
     if kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
   end
 
-  local function wait(wanted)
-    if carried + current + wanted <= limit then return 0 end
-    local room = limit - wanted
-    -- In this window, while the older bucket fades.
-    if current <= room then
-      local left = left_for(previous, room - current, window)
-      if left > 0 then return finish - left - now end
-    end
-    -- In the next one, where the current bucket is the older one.
-    if current <= room then return finish - now end
-    return finish + window - left_for(current, room, window) - now
-  end
-
   local spent = carried + current
   if spent == 0 then return fits, limit, -1, 0, 0 end
   local available = spent < limit and limit - spent or 0
-  return fits, available, (fits or cost > limit) and -1 or wait(cost), wait(available + 1), wait(limit)
+  local retry = -1
+  if not fits and cost <= limit then retry = until_room(cost, previous, current, finish, now, limit, window) end
+  local next_unit = until_room(available + 1, previous, current, finish, now, limit, window)
+  local reset = until_room(limit, previous, current, finish, now, limit, window)
+  return fits, available, retry, next_unit, reset
 end

@@ -10,7 +10,7 @@
 --   54 to 91  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
 --             F(now - window); the oldest live record and its number; the ring's size in blocks, and the number of the
 --             block with which it came to that size;
---   100 on    a ring of blocks of 4 records.
+--   128 on    a ring of blocks of 4 records (where it begins makes 1 024 of them just fit an allocation of 12 KiB).
 -- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to tell them from the newest, which is in full.
 --
 -- The ring doubles when live records fill it. A block's place is its number modulo the size, so half of the blocks have
@@ -40,7 +40,7 @@ local function seek(key, packed, newest, total, size, grown, low, high, guess, a
       else
         -- What has not moved yet is where it was.
         local slot = block % ((block >= grown or block < blocks - size / 2) and size or size / 2)
-        local from = 100 + slot * 44
+        local from = 128 + slot * 44
         records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
       end
     end
@@ -116,12 +116,12 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
           if block - (head - head % 4) / 4 >= size then size, grown, changed = size * 2, block, true end
           local old = block - size / 2
           if old < grown and old >= 0 and old % size >= size / 2 then
-            local from, to = 100 + old % (size / 2) * 44, 100 + old % size * 44
+            local from, to = 128 + old % (size / 2) * 44, 128 + old % size * 44
             local records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
             call('SETRANGE', key, string.format('%d', to), records)
           end
           local records = pack('<c0I6I5', string.sub(packed, 1, 33), at, reached)
-          call('SETRANGE', key, string.format('%d', 100 + block % size * 44), records)
+          call('SETRANGE', key, string.format('%d', 128 + block % size * 44), records)
         end
       end
       if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end

@@ -2,7 +2,15 @@
 -- microseconds, which need not be whole, so the time is kept as whole microseconds and a fraction in 1/limit
 -- microseconds. Kept in a string: both, and the end of the TTL, packed.
 --
--- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once for every full bucket.
+-- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
+
+-- Microseconds until `wanted` units fit; 0 if they do.
+local function until_filled(wanted, arrival, fraction, now, limit, window, burst)
+  -- How far the arrival time may lie ahead for so many more units to fit.
+  local ahead, rest = muldiv(burst - wanted, window, limit)
+  local wait = arrival + (fraction > rest and 1 or 0) - ahead - now
+  return wait > 0 and wait or 0
+end
 
 local function token_bucket(key, cost, allowed, now, limit, window, burst, count_rejected)
   local arrival, fraction, expires = 0, 0, 0
@@ -12,14 +20,8 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
   -- Another limit may have left its fraction.
   if fraction >= limit then fraction = limit - 1 end
 
-  local function wait(wanted)
-    -- How far the arrival time may lie ahead for so many more units to fit.
-    local ahead, rest = muldiv(burst - wanted, window, limit)
-    local wait = arrival + (fraction > rest and 1 or 0) - ahead - now
-    return wait > 0 and wait or 0
-  end
-
-  local fits = cost == 0 or (cost <= burst and wait(cost) == 0)
+  local fits = cost == 0
+    or (cost <= burst and until_filled(cost, arrival, fraction, now, limit, window, burst) == 0)
   if allowed == 'evaluate' then return fits end
   if allowed == nil then allowed = fits end
 
@@ -27,13 +29,15 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
     local whole, rest = muldiv(cost, window, limit)
     arrival, fraction = arrival + whole, fraction + rest
     if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
-    local depth, depth_rest = muldiv(burst, window, limit)
-    -- A counted rejection empties the bucket, and no more than that.
-    if arrival - now > depth or (arrival - now == depth and fraction > depth_rest) then
-      arrival, fraction = now + depth, depth_rest
+    if not fits then
+      -- A counted rejection empties the bucket, and no more than that.
+      local depth, depth_rest = muldiv(burst, window, limit)
+      if arrival - now > depth or (arrival - now == depth and fraction > depth_rest) then
+        arrival, fraction = now + depth, depth_rest
+      end
     end
     local refresh = expires <= arrival
-    if refresh then expires = arrival + 1 + depth end
+    if refresh then expires = arrival + 1 + window end
     call('SETRANGE', key, '0', pack('<ddd', arrival, fraction, expires))
     if refresh then call('PEXPIRE', key, ttl(expires - now)) end
   end
@@ -42,5 +46,8 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
   local taken = whole + math.ceil((rest + fraction) / window)
   if taken == 0 then return fits, burst, -1, 0, 0 end
   local available = taken < burst and burst - taken or 0
-  return fits, available, (fits or cost > burst) and -1 or wait(cost), wait(available + 1), wait(burst)
+  local retry = -1
+  if not fits and cost <= burst then retry = until_filled(cost, arrival, fraction, now, limit, window, burst) end
+  local next_unit = until_filled(available + 1, arrival, fraction, now, limit, window, burst)
+  return fits, available, retry, next_unit, arrival - now + (fraction > 0 and 1 or 0)
 end

@@ -27,7 +27,7 @@ use crate::{
 /// Calls under way at the same time: one is judged while the next one is on its way.
 const IN_FLIGHT: usize = 2;
 /// Charges in one call: about a quarter of a millisecond of Redis' time.
-const MAX_CHARGES: usize = Check::MAX_CHARGES;
+const MAX_CHARGES: usize = 128;
 const LANES: usize = 16;
 /// Checks that wait in one lane: some milliseconds of Redis' time, well within the deadline.
 const LANE_CAPACITY: usize = 1024;
