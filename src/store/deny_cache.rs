@@ -52,7 +52,7 @@ const WAYS: usize = 4;
 
 /// However long the wait, the store is asked again after so long: it may have lost its data, or another process may
 /// have reset the key.
-const MAX_AGE_US: u64 = 1_000_000;
+const MAX_AGE_US: u64 = 10_000_000;
 
 /// A thousandth: twice what clocks out of step with the world are corrected by (500 ppm).
 const DRIFT: u64 = 1_000;

@@ -24,12 +24,12 @@ async fn a_flood_of_denied_checks_costs_redis_nothing() {
     for step in 0..50 {
         let decision = limiter.check("k", &policy, 1).await.unwrap();
         assert_eq!((decision.is_allowed(), decision.source()), (false, Source::DenyCache));
-        assert_eq!(decision.retry_after(), Some(MINUTE - Duration::from_millis(19 * step)));
-        clock.advance(Duration::from_millis(19));
+        assert_eq!(decision.retry_after(), Some(MINUTE - Duration::from_millis(190 * step)));
+        clock.advance(Duration::from_millis(190));
     }
     assert_eq!(calls(&server, "evalsha"), before);
-    // After a second Redis is asked again: it may have lost its data.
-    clock.advance(Duration::from_millis(50));
+    // After ten seconds Redis is asked again: it may have lost its data.
+    clock.advance(Duration::from_millis(500));
     assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), Source::Store);
     assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), Source::DenyCache);
     clock.advance(MINUTE);
@@ -37,7 +37,7 @@ async fn a_flood_of_denied_checks_costs_redis_nothing() {
 }
 
 #[tokio::test]
-async fn a_reset_is_seen_at_once_here_and_after_a_second_elsewhere() {
+async fn a_reset_is_seen_at_once_here_and_after_ten_seconds_elsewhere() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (here, elsewhere) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
     let plain = with_clock(&server, &clock, false);
@@ -51,7 +51,7 @@ async fn a_reset_is_seen_at_once_here_and_after_a_second_elsewhere() {
     assert!(plain.peek("k", &policy).await.unwrap().available() == Some(1));
     assert!(here.clone().check("k", &policy, 1).await.unwrap().is_allowed());
     here.reset("k", &policy).await.unwrap();
-    clock.advance(Duration::from_secs(1));
+    clock.advance(Duration::from_secs(10));
     assert!(elsewhere.check("k", &policy, 1).await.unwrap().is_allowed());
 }
 
@@ -84,8 +84,8 @@ async fn it_holds_on_the_servers_clock_too() {
         let decision = limiter.check("k", &policy, 1).await.unwrap();
         assert!(decision.retry_after().unwrap() > Duration::from_secs(50));
     }
-    // Redis is asked once a second.
-    assert!(calls(&server, "evalsha") - before <= start.elapsed().as_secs() + 1);
+    // Redis is asked once in ten seconds.
+    assert!(calls(&server, "evalsha") - before <= start.elapsed().as_secs() / 10);
 }
 
 #[tokio::test]

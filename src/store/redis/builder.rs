@@ -82,7 +82,7 @@ impl RedisStoreBuilder {
     /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
     /// [count rejected requests](crate::Policy::count_rejected) are always asked for. Exceptions are a
     /// [reset](crate::Limiter::reset) and a Redis that loses its data or goes away: a reset made through a clone of this
-    /// store is seen at once, and so is a connection that is lost; anything else after a second at most. Switch this
+    /// store is seen at once, and so is a connection that is lost; anything else after ten seconds at most. Switch this
     /// off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }

@@ -19,9 +19,10 @@ pub(super) fn write<'a>(
     now_us: Option<u64>,
     checks: impl Iterator<Item = &'a Check> + Clone,
 ) {
+    let count = checks.clone().map(|check| check.charges().len()).sum::<usize>();
     let mut policies = Policies::default();
-    let mut charges = Vec::new();
-    command.arg(checks.clone().map(|check| check.charges().len()).sum::<usize>());
+    let mut charges = Vec::with_capacity(CHARGE_SIZE * count);
+    command.arg(count);
     let mut encoded = Vec::new();
     for check in checks {
         for (index, Charge { key, policy, cost }) in check.charges().iter().enumerate() {
@@ -40,6 +41,8 @@ pub(super) fn write<'a>(
     };
     command.arg(policies.packed).arg(charges);
 }
+
+const CHARGE_SIZE: usize = 7;
 
 /// The policies of a call, each sent once.
 #[derive(Default)]
