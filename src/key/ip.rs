@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use http::{Extensions, request::Parts};
@@ -39,17 +39,37 @@ impl PeerIp {
     }
 
     fn key(self, address: IpAddr) -> Key {
-        let mut text = SmallVec::<[u8; 48]>::new();
-        // Writing to a vector cannot fail.
-        let _ = match address.to_canonical() {
-            IpAddr::V6(address) if self.prefix < 128 => {
-                let network = address.to_bits() & (u128::MAX << (128 - self.prefix));
-                write!(text, "{}/{}", Ipv6Addr::from_bits(network), self.prefix)
+        match address.to_canonical() {
+            IpAddr::V4(address) => ipv4(address),
+            IpAddr::V6(address) => {
+                let mut text = SmallVec::<[u8; 48]>::new();
+                let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - self.prefix)));
+                // Writing to a vector cannot fail.
+                let _ = match self.prefix {
+                    128 => write!(text, "{network}"),
+                    prefix => write!(text, "{network}/{prefix}"),
+                };
+                Key::new(text)
             }
-            address => write!(text, "{address}"),
-        };
-        Key::new(text)
+        }
     }
+}
+
+/// By hand, for formatting would take longer than all else that is done with the key.
+fn ipv4(address: Ipv4Addr) -> Key {
+    let mut text = [b'.'; 15];
+    let mut length = 0;
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        // The dots are there already.
+        length += usize::from(index > 0);
+        for (least, unit) in [(100, 100), (10, 10), (0, 1)] {
+            if octet >= least {
+                text[length] = b'0' + octet / unit % 10;
+                length += 1;
+            }
+        }
+    }
+    Key::plain(&text[..length])
 }
 
 impl Default for PeerIp {
@@ -93,6 +113,8 @@ mod tests {
         for (address, key) in [
             ("203.0.113.7", "203.0.113.7"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("255.100.99.10", "255.100.99.10"),
+            ("0.9.101.200", "0.9.101.200"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
             ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
         ] {
