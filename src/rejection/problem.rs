@@ -6,6 +6,7 @@ use http::{
     header::{CONTENT_LENGTH, CONTENT_TYPE},
     request::Parts,
 };
+use smallvec::SmallVec;
 
 use super::{Denial, Reason, Rejection};
 use crate::key::KeyError;
@@ -35,7 +36,7 @@ const QUOTA_EXCEEDED: (&str, &str) = (
 
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let (mut status, mut violated, mut detail) = (denial.status(), Vec::new(), None);
+        let (mut status, mut violated, mut detail) = (denial.status(), SmallVec::<[&str; 2]>::new(), None);
         match denial.reason() {
             Reason::QuotaExceeded(decision) => {
                 status = self.quota_status.unwrap_or(status);
@@ -60,7 +61,7 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
         // A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
         let (body, length) = match parts.method {
             Method::HEAD => (Bytes::new(), Some(document.len())),
-            _ => (document.into(), None),
+            _ => (Bytes::copy_from_slice(&document), None),
         };
         let mut response = Response::new(B::from(body));
         *response.status_mut() = status;
@@ -72,38 +73,43 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     }
 }
 
-fn document(type_uri: &str, title: &str, status: StatusCode, detail: Option<&str>, violated: &[&str]) -> String {
-    let mut json = String::with_capacity(224);
+/// Nearly all documents fit, and are then copied to a body of their size.
+type Document = SmallVec<[u8; 320]>;
+
+fn document(type_uri: &str, title: &str, status: StatusCode, detail: Option<&str>, violated: &[&str]) -> Document {
+    let mut json = Document::new();
     for (name, value) in [("{\"type\":", type_uri), (",\"title\":", title)] {
-        json.push_str(name);
+        json.extend_from_slice(name.as_bytes());
         push_string(&mut json, value);
     }
-    json.push_str(",\"status\":");
-    json.push_str(status.as_str());
+    json.extend_from_slice(b",\"status\":");
+    json.extend_from_slice(status.as_str().as_bytes());
     if let Some(detail) = detail {
-        json.push_str(",\"detail\":");
+        json.extend_from_slice(b",\"detail\":");
         push_string(&mut json, detail);
     }
     if !violated.is_empty() {
-        json.push_str(",\"violated-policies\":");
+        json.extend_from_slice(b",\"violated-policies\":");
         for (index, policy) in violated.iter().enumerate() {
-            json.push(if index == 0 { '[' } else { ',' });
+            json.push(if index == 0 { b'[' } else { b',' });
             push_string(&mut json, policy);
         }
-        json.push(']');
+        json.push(b']');
     }
-    json.push('}');
+    json.push(b'}');
     json
 }
 
 /// Our own texts and policy names: printable, so that two signs are to be escaped.
-fn push_string(json: &mut String, text: &str) {
-    json.push('"');
-    for character in text.chars() {
-        if matches!(character, '"' | '\\') {
-            json.push('\\');
-        }
-        json.push(character);
+fn push_string(json: &mut Document, text: &str) {
+    json.push(b'"');
+    // Up to each sign that is to be escaped, and on from there.
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+        json.extend_from_slice(&rest[..at]);
+        json.extend_from_slice(&[b'\\', rest[at]]);
+        rest = &rest[at + 1..];
     }
-    json.push('"');
+    json.extend_from_slice(rest);
+    json.push(b'"');
 }
