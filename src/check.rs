@@ -77,12 +77,17 @@ impl Check {
         Self { charges: SmallVec::new() }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
-        // Nearly always the first.
+        // Nearly always the only one.
         if self.charges.is_empty() {
             self.charges.push(Charge { key, policy, cost });
             return Ok(());
         }
+        self.push_another(key, policy, cost)
+    }
+
+    fn push_another(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
         let same_name = |charge: &&mut Charge| charge.key == key && charge.policy.name() == policy.name();
         let full = self.charges.len() == Self::MAX_CHARGES;
         match self.charges.iter_mut().find(same_name) {

@@ -166,6 +166,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 }
 
+#[inline]
 fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: u32) -> Result<(), Reason> {
     let Some((last, others)) = policies.split_last() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
     for policy in others {
@@ -174,6 +175,7 @@ fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: u32) -> Result<()
     owe_one(check, key, last, cost)
 }
 
+#[inline]
 fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: u32) -> Result<(), Reason> {
     if cost > policy.capacity() {
         let (policy, limit) = (policy.name().to_owned(), policy.capacity());

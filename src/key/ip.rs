@@ -57,20 +57,35 @@ impl PeerIp {
 
 /// By hand, for formatting would take longer than all else that is done with the key.
 fn ipv4(address: Ipv4Addr) -> Key {
-    let mut text = [b'.'; 15];
+    let mut text = [0; 16];
     let mut length = 0;
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        // The dots are there already.
-        length += usize::from(index > 0);
-        for (least, unit) in [(100, 100), (10, 10), (0, 1)] {
-            if octet >= least {
-                text[length] = b'0' + octet / unit % 10;
-                length += 1;
-            }
-        }
+    for octet in address.octets() {
+        let (digits, count) = &OCTETS[usize::from(octet)];
+        text[length..length + 4].copy_from_slice(digits);
+        length += count + 1;
     }
-    Key::plain(&text[..length])
+    // Without the last dot.
+    Key::plain(&text[..length - 1])
 }
+
+/// The digits of a number and a dot, and how many digits there are.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let mut octets = [([b'.'; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let (digits, count) = &mut octets[octet];
+        let mut unit = 100;
+        while unit > 0 {
+            if octet >= unit || unit == 1 {
+                digits[*count] = b'0' + (octet / unit % 10) as u8;
+                *count += 1;
+            }
+            unit /= 10;
+        }
+        octet += 1;
+    }
+    octets
+};
 
 impl Default for PeerIp {
     fn default() -> Self {

@@ -29,10 +29,9 @@ impl ProblemJson {
     }
 }
 
-const QUOTA_EXCEEDED: (&str, &str) = (
-    "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    "Request cannot be satisfied as assigned quota has been exceeded",
-);
+/// How the document of a spent quota begins.
+const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+    \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\"";
 
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
@@ -53,11 +52,15 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
             Reason::Misconfigured(error) => detail = Some(error.to_string()),
             Reason::Key(_) | Reason::StoreUnavailable => {}
         }
-        let (type_uri, title) = match denial.reason() {
-            Reason::QuotaExceeded(_) => QUOTA_EXCEEDED,
-            _ => ("about:blank", status.canonical_reason().unwrap_or("Error")),
-        };
-        let document = document(type_uri, title, status, detail.as_deref(), &violated);
+        let mut document = Document::new();
+        match denial.reason() {
+            Reason::QuotaExceeded(_) => document.extend_from_slice(QUOTA_EXCEEDED),
+            _ => {
+                document.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":");
+                push_string(&mut document, status.canonical_reason().unwrap_or("Error"));
+            }
+        }
+        finish(&mut document, status, detail.as_deref(), &violated);
         // A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
         let (body, length) = match parts.method {
             Method::HEAD => (Bytes::new(), Some(document.len())),
@@ -76,28 +79,23 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
 /// Nearly all documents fit, and are then copied to a body of their size.
 type Document = SmallVec<[u8; 320]>;
 
-fn document(type_uri: &str, title: &str, status: StatusCode, detail: Option<&str>, violated: &[&str]) -> Document {
-    let mut json = Document::new();
-    for (name, value) in [("{\"type\":", type_uri), (",\"title\":", title)] {
-        json.extend_from_slice(name.as_bytes());
-        push_string(&mut json, value);
-    }
+/// Writes what follows the title.
+fn finish(json: &mut Document, status: StatusCode, detail: Option<&str>, violated: &[&str]) {
     json.extend_from_slice(b",\"status\":");
     json.extend_from_slice(status.as_str().as_bytes());
     if let Some(detail) = detail {
         json.extend_from_slice(b",\"detail\":");
-        push_string(&mut json, detail);
+        push_string(json, detail);
     }
     if !violated.is_empty() {
         json.extend_from_slice(b",\"violated-policies\":");
         for (index, policy) in violated.iter().enumerate() {
             json.push(if index == 0 { b'[' } else { b',' });
-            push_string(&mut json, policy);
+            push_string(json, policy);
         }
         json.push(b']');
     }
     json.push(b'}');
-    json
 }
 
 /// Our own texts and policy names: printable, so that two signs are to be escaped.
