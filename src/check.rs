@@ -1,6 +1,6 @@
 //! What one request owes.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::{error::ConfigError, key::Key, policy::Policy};
 
@@ -44,7 +44,7 @@ impl Check {
 
     /// Creates a check with one charge.
     pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
-        Self { charges: smallvec![Charge { key: key.into(), policy: policy.clone(), cost }] }
+        Self { charges: SmallVec::from([Charge { key: key.into(), policy: policy.clone(), cost }]) }
     }
 
     /// Adds a charge. A second one for the same key and policy adds to the first one's cost.
@@ -63,15 +63,31 @@ impl Check {
         &self.charges
     }
 
-    pub(crate) fn into_charges(self) -> impl Iterator<Item = Charge> {
-        self.charges.into_iter()
+    /// Takes the charge out, if there is one alone.
+    pub(crate) fn take_single(&mut self) -> Option<Charge> {
+        if self.charges.len() == 1 { self.charges.pop() } else { None }
+    }
+
+    /// Takes the charges out.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Charge> {
+        self.charges.drain(..)
     }
 
     pub(crate) fn empty() -> Self {
         Self { charges: SmallVec::new() }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
+        // Nearly always the only one.
+        if self.charges.is_empty() {
+            self.charges.push(Charge { key, policy, cost });
+            return Ok(());
+        }
+        self.push_another(key, policy, cost)
+    }
+
+    fn push_another(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
         let same_name = |charge: &&mut Charge| charge.key == key && charge.policy.name() == policy.name();
         let full = self.charges.len() == Self::MAX_CHARGES;
         match self.charges.iter_mut().find(same_name) {

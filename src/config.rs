@@ -9,11 +9,11 @@ use crate::{
     cost::Cost,
     error::ConfigError,
     failure::FailurePolicy,
-    headers::{Fields, Writer},
-    key::{Key, KeyExtractor},
+    headers::{self, Writer},
+    key::{Key, KeyError, KeyExtractor},
     layer::MissingKey,
     limiter::Limiter,
-    policies::{Policies, PolicySource},
+    policies::PolicySource,
     policy::Policy,
     rejection::{Denial, ProblemJson, Reason, Rejection},
     route::{Routes, Settings},
@@ -42,8 +42,8 @@ pub(crate) struct Subject<K: ?Sized> {
 pub(crate) enum Step {
     /// Nothing limits it.
     Pass,
-    /// It owes this; the policy is for the case that the store cannot answer.
-    Check(Check, FailurePolicy),
+    /// It owes something; the policy is for the case that the store cannot answer.
+    Check(FailurePolicy),
     /// It cannot be judged.
     Refuse(Reason),
 }
@@ -102,53 +102,62 @@ impl<K, R> Config<K, R> {
         R: Rejection<B>,
     {
         let mut response = self.rejection.reject(parts, &denial);
-        let fields = match denial.decision() {
+        match denial.decision() {
             Some(decision) => {
                 response.extensions_mut().insert(decision.clone());
-                self.writer.write(decision)
+                self.writer.apply(decision, response.headers_mut());
             }
-            None => Fields::refusal(denial.retry_after()),
-        };
-        fields.apply(response.headers_mut());
+            None => headers::refuse(response.headers_mut(), denial.retry_after()),
+        }
         response.extensions_mut().insert(denial);
         response
     }
 }
 
 impl<K: KeyExtractor, R> Config<K, R> {
-    /// Reads all that the check needs from the request's head; the borrow ends here.
-    pub(crate) fn begin(&self, parts: &Parts) -> Step {
-        self.check(parts).unwrap_or_else(Step::Refuse)
+    /// Reads all that `check` needs from the request's head; the borrow ends here.
+    pub(crate) fn begin(&self, parts: &Parts, check: &mut Check) -> Step {
+        self.fill(parts, check).unwrap_or_else(Step::Refuse)
     }
 
-    fn check(&self, parts: &Parts) -> Result<Step, Reason> {
+    fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {
         let route = self.routes.resolve(parts);
         if route.is_some_and(|route| route.exempt) {
             return Ok(Step::Pass);
         }
         let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost).of(parts);
-        let mut check = Check::empty();
-        if let Some(key) = self.key(&*self.subject.extractor, parts)? {
-            let policies = match route.and_then(|route| route.policies.as_deref()) {
-                Some(policies) => policies.into(),
-                None => self.subject.policies.policies(parts, &key),
-            };
-            owe(&mut check, key, policies, cost)?;
-        }
+        let policies = route.and_then(|route| route.policies.as_deref());
+        self.charge(&self.subject, policies, parts, check, cost)?;
         for subject in &self.others {
-            if let Some(key) = self.key(&*subject.extractor, parts)? {
-                let policies = subject.policies.policies(parts, &key);
-                owe(&mut check, key, policies, cost)?;
-            }
+            self.charge(subject, None, parts, check, cost)?;
         }
         if check.charges().is_empty() {
             return Ok(Step::Pass);
         }
-        Ok(Step::Check(check, route.and_then(|route| route.failure).unwrap_or(self.failure)))
+        Ok(Step::Check(route.and_then(|route| route.failure).unwrap_or(self.failure)))
     }
 
-    fn key(&self, extractor: &dyn KeyExtractor, parts: &Parts) -> Result<Option<Key>, Reason> {
-        match (extractor.extract(parts), self.missing) {
+    /// Charges one subject, under the route's policies if it has some.
+    fn charge<E: KeyExtractor + ?Sized>(
+        &self,
+        subject: &Subject<E>,
+        policies: Option<&[Policy]>,
+        parts: &Parts,
+        check: &mut Check,
+        cost: u32,
+    ) -> Result<(), Reason> {
+        let Some(key) = self.key(subject.extractor.extract(parts))? else { return Ok(()) };
+        match policies.or_else(|| subject.policies.fixed()) {
+            Some(policies) => owe(check, key, policies, cost),
+            None => {
+                let policies = subject.policies.policies(parts, &key);
+                owe(check, key, &policies.0, cost)
+            }
+        }
+    }
+
+    fn key(&self, extracted: Result<Option<Key>, KeyError>) -> Result<Option<Key>, Reason> {
+        match (extracted, self.missing) {
             (Ok(key), _) => Ok(key),
             (Err(error), MissingKey::Exempt) if error.is_missing() => Ok(None),
             (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Ok(Some(Key::reserved(Key::MISSING))),
@@ -157,21 +166,22 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 }
 
-fn owe(check: &mut Check, key: Key, policies: Policies, cost: u32) -> Result<(), Reason> {
-    let mut policies = policies.0;
-    let Some(last) = policies.pop() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
-    for policy in policies {
+#[inline]
+fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: u32) -> Result<(), Reason> {
+    let Some((last, others)) = policies.split_last() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
+    for policy in others {
         owe_one(check, key.clone(), policy, cost)?;
     }
     owe_one(check, key, last, cost)
 }
 
-fn owe_one(check: &mut Check, key: Key, policy: Policy, cost: u32) -> Result<(), Reason> {
+#[inline]
+fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: u32) -> Result<(), Reason> {
     if cost > policy.capacity() {
         let (policy, limit) = (policy.name().to_owned(), policy.capacity());
         return Err(Reason::CostAboveLimit { policy, cost, limit });
     }
-    check.push(key, policy, cost).map_err(Reason::Misconfigured)
+    check.push(key, policy.clone(), cost).map_err(Reason::Misconfigured)
 }
 
 impl<K, R> Clone for Config<K, R> {

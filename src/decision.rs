@@ -1,24 +1,32 @@
 //! The outcome of a check.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, slice, sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
-
-use crate::{check::Check, policy::Policy, store::Verdict};
+use crate::{
+    check::{Charge, Check},
+    policy::Policy,
+    store::{Outcome, Verdict},
+};
 
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
 /// The middleware puts it into the extensions of the request, where handlers read it, and of the response, where outer
 /// layers do.
 #[derive(Clone)]
-pub struct Decision(Arc<Inner>);
-
-/// Shared, for the request, the response and the layer's future have it each.
-struct Inner {
+pub struct Decision {
     allowed: bool,
     source: Source,
     time_us: u64,
-    policies: SmallVec<[PolicyDecision; 1]>,
+    policies: Policies,
+}
+
+/// One in place, so that a decision is made without an allocation; several are shared, for the request, the response
+/// and the layer's future have them each.
+#[derive(Clone)]
+enum Policies {
+    None,
+    One(PolicyDecision),
+    Several(Arc<[PolicyDecision]>),
 }
 
 /// Where a [`Decision`] comes from.
@@ -57,6 +65,20 @@ pub struct PolicyDecision {
 }
 
 impl PolicyDecision {
+    fn new(charge: Charge, outcome: Outcome) -> Self {
+        let Charge { policy, cost, .. } = charge;
+        let Outcome { fits, available, retry_after_us, next_us, reset_us } = outcome;
+        Self {
+            policy,
+            cost,
+            violated: !fits,
+            available,
+            retry_after: retry_after_us.map(Duration::from_micros),
+            next: Duration::from_micros(next_us),
+            reset: Duration::from_micros(reset_us),
+        }
+    }
+
     /// Whether the cost is above what can ever pass at once.
     pub fn never_fits(&self) -> bool {
         self.cost > self.policy.capacity()
@@ -64,47 +86,51 @@ impl PolicyDecision {
 }
 
 impl Decision {
-    pub(crate) fn new(check: Check, verdict: Verdict) -> Self {
+    /// Takes the charges out of `check`, which is a big thing to move about.
+    pub(crate) fn new(check: &mut Check, verdict: Verdict) -> Self {
         let Verdict { allowed, source, time_us, outcomes } = verdict;
-        let policies = check.into_charges().zip(outcomes).map(|(charge, outcome)| PolicyDecision {
-            policy: charge.policy,
-            cost: charge.cost,
-            violated: !outcome.fits,
-            available: outcome.available,
-            retry_after: outcome.retry_after_us.map(Duration::from_micros),
-            next: Duration::from_micros(outcome.next_us),
-            reset: Duration::from_micros(outcome.reset_us),
-        });
-        Self(Arc::new(Inner { allowed, source, time_us, policies: policies.collect() }))
+        let policies = if let &[outcome] = &outcomes[..]
+            && let Some(charge) = check.take_single()
+        {
+            Policies::One(PolicyDecision::new(charge, outcome))
+        } else {
+            let both = check.take().zip(outcomes);
+            Policies::Several(both.map(|(charge, outcome)| PolicyDecision::new(charge, outcome)).collect())
+        };
+        Self { allowed, source, time_us, policies }
     }
 
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
-        Self(Arc::new(Inner { allowed, source, time_us: 0, policies: SmallVec::new() }))
+        Self { allowed, source, time_us: 0, policies: Policies::None }
     }
 
     /// Whether the request may go on.
     pub fn is_allowed(&self) -> bool {
-        self.0.allowed
+        self.allowed
     }
 
     /// Where the decision comes from.
     pub fn source(&self) -> Source {
-        self.0.source
+        self.source
     }
 
     /// Every policy of the check, in order. Empty if the store did not judge.
     pub fn policies(&self) -> &[PolicyDecision] {
-        &self.0.policies
+        match &self.policies {
+            Policies::None => &[],
+            Policies::One(policy) => slice::from_ref(policy),
+            Policies::Several(policies) => policies,
+        }
     }
 
     /// The policies because of which the check was denied.
     pub fn violated(&self) -> impl Iterator<Item = &PolicyDecision> {
-        self.0.policies.iter().filter(|policy| policy.violated)
+        self.policies().iter().filter(|policy| policy.violated)
     }
 
     /// The largest cost that would pass now under all policies; `None` if the store did not judge.
     pub fn available(&self) -> Option<u32> {
-        self.0.policies.iter().map(|policy| policy.available).min()
+        self.policies().iter().map(|policy| policy.available).min()
     }
 
     /// When the same request passes if nobody else spends: exact for the sliding window log.
@@ -119,18 +145,18 @@ impl Decision {
 
     /// The store's time of the decision, in microseconds since the Unix epoch; `None` if the store did not judge.
     pub fn time_us(&self) -> Option<u64> {
-        matches!(self.0.source, Source::Store | Source::DenyCache).then_some(self.0.time_us)
+        matches!(self.source, Source::Store | Source::DenyCache).then_some(self.time_us)
     }
 }
 
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { allowed, source, time_us, policies } = &*self.0;
+        let Self { allowed, source, time_us, policies: _ } = self;
         f.debug_struct("Decision")
             .field("allowed", allowed)
             .field("source", source)
             .field("time_us", time_us)
-            .field("policies", policies)
+            .field("policies", &self.policies())
             .finish()
     }
 }

@@ -113,7 +113,7 @@ where
                 StateProj::Calling { response, toll } => {
                     let mut response = ready!(response.poll(cx))?;
                     if let Some((decision, writer)) = toll.take() {
-                        writer.write(&decision).apply(response.headers_mut());
+                        writer.apply(&decision, response.headers_mut());
                         response.extensions_mut().insert(decision);
                     }
                     return Poll::Ready(Ok(response));

@@ -79,7 +79,7 @@ impl Limiter {
     ///
     /// As [`Limiter::check`].
     pub fn decide(&self, check: Check) -> CheckFuture {
-        CheckFuture { state: State::Unsent { limiter: self.clone(), check: Some(check) } }
+        CheckFuture { state: State::Unsent { limiter: self.clone(), check } }
     }
 
     /// Tells where `key` stands under `policy`. Charges nothing.
@@ -115,14 +115,13 @@ impl Limiter {
     }
 
     /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
-    pub(crate) fn send(&self, check: Check) -> Sent {
-        match self.store.check(&check) {
+    /// Takes the charges out of it.
+    pub(crate) fn send(&self, check: &mut Check) -> Sent {
+        match self.store.check(check) {
             Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
             Answer::Pending(verdict) => {
-                let limiter = self.clone();
-                Sent::Waiting(CheckFuture {
-                    state: State::Sent { limiter, check: Some(check), verdict, deadline: None },
-                })
+                let check = std::mem::replace(check, Check::empty());
+                Sent::Waiting(CheckFuture { state: State::sent(self.clone(), check, verdict) })
             }
         }
     }
@@ -147,41 +146,45 @@ pub struct CheckFuture {
 }
 
 enum State {
-    Unsent {
-        limiter: Limiter,
-        check: Option<Check>,
-    },
-    Sent {
-        limiter: Limiter,
-        check: Option<Check>,
-        verdict: Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>,
-        deadline: Option<Pin<Box<Sleep>>>,
-    },
+    Unsent { limiter: Limiter, check: Check },
+    Sent { limiter: Limiter, check: Check, verdict: PendingVerdict, deadline: Option<Pin<Box<Sleep>>> },
+    Done,
 }
 
-const POLLED_AGAIN: &str = "a future is not polled after it is ready";
+impl State {
+    fn sent(limiter: Limiter, check: Check, verdict: PendingVerdict) -> Self {
+        Self::Sent { limiter, check, verdict, deadline: None }
+    }
+}
+
+type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
 
 impl Future for CheckFuture {
     type Output = Result<Decision, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            match &mut self.state {
-                State::Unsent { limiter, check } => match limiter.send(check.take().expect(POLLED_AGAIN)) {
-                    Sent::Decided(result) => return Poll::Ready(result),
-                    Sent::Waiting(sent) => *self = sent,
-                },
-                State::Sent { limiter, check, verdict, deadline } => {
-                    if let Poll::Ready(result) = verdict.as_mut().poll(cx) {
-                        let check = check.take().expect(POLLED_AGAIN);
-                        return Poll::Ready(result.map(|verdict| Decision::new(check, verdict)));
+            let result = match &mut self.state {
+                State::Unsent { limiter, check } => match limiter.send(check) {
+                    Sent::Decided(result) => result,
+                    Sent::Waiting(sent) => {
+                        *self = sent;
+                        continue;
                     }
-                    // Counts from the first poll, for nothing is sent before it.
-                    let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
-                    ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
-                    return Poll::Ready(Err(late(&*limiter.store)));
-                }
-            }
+                },
+                State::Sent { limiter, check, verdict, deadline } => match verdict.as_mut().poll(cx) {
+                    Poll::Ready(result) => result.map(|verdict| Decision::new(check, verdict)),
+                    Poll::Pending => {
+                        // Counts from the first poll, for nothing is sent before it.
+                        let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
+                        ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
+                        Err(late(&*limiter.store))
+                    }
+                },
+                State::Done => panic!("a future is not polled after it is ready"),
+            };
+            self.state = State::Done;
+            return Poll::Ready(result);
         }
     }
 }

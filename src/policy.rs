@@ -272,6 +272,13 @@ impl Policy {
         self.0.definition.form()
     }
 
+    /// Whether both count in one place: the same name and form.
+    pub(crate) fn counts_with(&self, other: &Self) -> bool {
+        // Nearly always it is the very same policy.
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.form() == other.form())
+    }
+
     /// The same for policies of the same name and form.
     pub(crate) fn name_hash(&self) -> u64 {
         self.0.name_hash

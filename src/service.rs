@@ -10,6 +10,7 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use crate::{
+    check::Check,
     config::{Config, Step},
     future::ResponseFuture,
     key::KeyExtractor,
@@ -61,26 +62,26 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
-        let (check, failure) = match self.config.begin(&parts) {
+        let (mut parts, body) = request.into_parts();
+        let mut check = Check::empty();
+        let failure = match self.config.begin(&parts, &mut check) {
             Step::Pass => return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body))),
             Step::Refuse(reason) => {
                 self.release();
                 return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason)));
             }
-            Step::Check(check, failure) => (check, failure),
+            Step::Check(failure) => failure,
         };
-        let mut request = Request::from_parts(parts, body);
-        match self.config.limiter.send(check) {
+        match self.config.limiter.send(&mut check) {
             // Known at once: no clone is needed.
             Sent::Decided(result) => {
                 let decision = failure.resolve(result);
                 if decision.is_allowed() {
-                    request.extensions_mut().insert(decision.clone());
-                    ResponseFuture::call(self.inner.call(request), decision, self.config.writer)
+                    parts.extensions.insert(decision.clone());
+                    let response = self.inner.call(Request::from_parts(parts, body));
+                    ResponseFuture::call(response, decision, self.config.writer)
                 } else {
                     self.release();
-                    let (parts, _) = request.into_parts();
                     ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))
                 }
             }
@@ -89,6 +90,7 @@ where
                 // `poll_ready` made belongs to the instance (tower-rs/tower, `filter`; tower-rs/tower-http#561).
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
+                let request = Request::from_parts(parts, body);
                 ResponseFuture::check(check, failure, ready, request, Arc::clone(&self.config))
             }
         }

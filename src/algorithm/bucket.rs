@@ -15,14 +15,6 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    fn rolled(&self, policy: &Policy, now: u64) -> Self {
-        if self.arrival < now {
-            return Self { arrival: now, fraction: 0 };
-        }
-        // Another limit may have left its fraction.
-        Self { arrival: self.arrival, fraction: self.fraction.min(u64::from(policy.limit()) - 1) }
-    }
-
     fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
         let (ahead, fraction) = refill(policy, policy.capacity() - cost);
         (self.arrival + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
@@ -35,24 +27,33 @@ fn refill(policy: &Policy, units: u32) -> (u64, u64) {
 }
 
 impl Count for Bucket {
-    fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        cost <= policy.capacity() && self.rolled(policy, now).wait(policy, now, cost) == 0
+    type Rolled = Self;
+
+    fn rolled(&self, policy: &Policy, now: u64) -> Self {
+        if self.arrival < now {
+            return Self { arrival: now, fraction: 0 };
+        }
+        // Another limit may have left its fraction.
+        Self { arrival: self.arrival, fraction: self.fraction.min(u64::from(policy.limit()) - 1) }
     }
 
-    fn charge(&mut self, policy: &Policy, now: u64, cost: u32) {
+    fn fits(&self, rolled: &Self, policy: &Policy, now: u64, cost: u32) -> bool {
+        cost <= policy.capacity() && rolled.wait(policy, now, cost) == 0
+    }
+
+    fn charge(&mut self, rolled: Self, policy: &Policy, now: u64, cost: u32) -> Self {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
-        let rolled = self.rolled(policy, now);
         let carry = u64::from(rolled.fraction + rest >= limit);
         let charged =
             Self { arrival: rolled.arrival + whole + carry, fraction: rolled.fraction + rest - carry * limit };
         // A counted rejection empties the bucket, and no more than that.
         let (depth, fraction) = refill(policy, policy.capacity());
         *self = charged.min(Self { arrival: now + depth, fraction });
+        self.rolled(policy, now)
     }
 
-    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
-        let rolled = self.rolled(policy, now);
+    fn report(&self, rolled: &Self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
         let (whole, rest) = muldiv(policy.limit().into(), rolled.arrival - now, policy.window_us());
         let taken = whole.saturating_add((rest + rolled.fraction).div_ceil(policy.window_us()));
         let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));

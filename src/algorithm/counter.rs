@@ -10,20 +10,15 @@ pub(crate) struct Counter {
     current: u64,
 }
 
-impl Counter {
-    /// The two buckets as they are at `now`, and the time left in the current one.
-    fn rolled(&self, policy: &Policy, now: u64) -> (Self, u64) {
-        let window = policy.window_us();
-        let at = now.max(self.start);
-        let start = at - at % window;
-        let (previous, current) = match start - self.start {
-            0 => (self.previous, self.current),
-            past if past == window => (self.current, 0),
-            _ => (0, 0),
-        };
-        (Self { start, previous, current }, start + window - at)
-    }
+/// The two buckets as they are now, and what is made of them.
+pub(crate) struct Rolled {
+    count: Counter,
+    /// The time left in the current bucket.
+    left: u64,
+    estimate: u64,
+}
 
+impl Counter {
     /// How long `cost` has to wait when the estimate is `spent`.
     fn wait(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
         if spent + u64::from(cost) <= policy.limit().into() {
@@ -45,8 +40,9 @@ impl Counter {
         end + window - left_for(self.current, room, window) - now
     }
 
-    fn estimate(&self, policy: &Policy, left: u64) -> u64 {
-        muldiv(self.previous, left, policy.window_us()).0 + self.current
+    fn with_estimate(self, policy: &Policy, left: u64) -> Rolled {
+        let faded = if self.previous == 0 { 0 } else { muldiv(self.previous, left, policy.window_us()).0 };
+        Rolled { count: self, left, estimate: faded + self.current }
     }
 }
 
@@ -58,21 +54,34 @@ fn left_for(count: u64, room: u64, window: u64) -> u64 {
 }
 
 impl Count for Counter {
-    fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        let (rolled, left) = self.rolled(policy, now);
-        rolled.estimate(policy, left) + u64::from(cost) <= policy.limit().into()
+    type Rolled = Rolled;
+
+    fn rolled(&self, policy: &Policy, now: u64) -> Rolled {
+        let window = policy.window_us();
+        let at = now.max(self.start);
+        let start = at - at % window;
+        let (previous, current) = match start - self.start {
+            0 => (self.previous, self.current),
+            past if past == window => (self.current, 0),
+            _ => (0, 0),
+        };
+        Self { start, previous, current }.with_estimate(policy, start + window - at)
     }
 
-    fn charge(&mut self, policy: &Policy, now: u64, cost: u32) {
-        *self = self.rolled(policy, now).0;
+    fn fits(&self, rolled: &Rolled, policy: &Policy, _: u64, cost: u32) -> bool {
+        rolled.estimate + u64::from(cost) <= policy.limit().into()
+    }
+
+    fn charge(&mut self, rolled: Rolled, policy: &Policy, _: u64, cost: u32) -> Rolled {
+        *self = rolled.count;
         self.current += u64::from(cost);
+        self.with_estimate(policy, rolled.left)
     }
 
-    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
-        let (rolled, left) = self.rolled(policy, now);
-        let spent = rolled.estimate(policy, left);
+    fn report(&self, rolled: &Rolled, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
+        let spent = rolled.estimate;
         let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
-        Report::of(policy, available, refused, |cost| rolled.wait(policy, now, spent, cost))
+        Report::of(policy, available, refused, |cost| rolled.count.wait(policy, now, spent, cost))
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

@@ -14,33 +14,23 @@ use crate::policy::Policy;
 pub(crate) struct Log {
     /// What came before the first record.
     settled: u64,
+    /// When the first record was made, and …
+    oldest: u64,
+    /// … the last one, once more: so that most checks need not fetch the records from where they are.
+    newest: Record,
     records: VecDeque<Record>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Record {
     at: u64,
     total: u64,
 }
 
 impl Log {
-    fn newest(&self) -> Record {
-        self.records.back().copied().unwrap_or(Record { at: 0, total: self.settled })
-    }
-
     /// Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
     fn guarded(&self, policy: &Policy, now: u64) -> u64 {
-        now.max((self.newest().at + 1).saturating_sub(policy.resolution_us()))
-    }
-
-    /// How many records have left the window.
-    fn expired(&self, policy: &Policy, now: u64) -> usize {
-        let at = self.guarded(policy, now);
-        // Most often none has.
-        if self.records.front().is_none_or(|first| first.at + policy.window_us() > at) {
-            return 0;
-        }
-        self.records.partition_point(|record| record.at + policy.window_us() <= at)
+        now.max((self.newest.at + 1).saturating_sub(policy.resolution_us()))
     }
 
     /// The cumulative cost up to and with the first `count` records.
@@ -48,50 +38,107 @@ impl Log {
         count.checked_sub(1).map_or(self.settled, |last| self.records[last].total)
     }
 
-    /// F(now - window).
-    fn base(&self, policy: &Policy, now: u64) -> u64 {
-        self.reached(self.expired(policy, now))
+    /// Drops the first `count` records.
+    fn settle(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.settled = self.reached(count);
+        match count {
+            _ if count == self.records.len() => self.records.clear(),
+            1..=FEW => {
+                for _ in 0..count {
+                    self.records.pop_front();
+                }
+            }
+            _ => drop(self.records.drain(..count)),
+        }
+        self.oldest = self.records.front().map_or(0, |record| record.at);
     }
 }
 
+/// Of a key in steady use, no more than so many records have left the window since the last check.
+const FEW: usize = 8;
+
 impl Count for Log {
-    fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        self.newest().total - self.base(policy, now) + u64::from(cost) <= policy.limit().into()
+    /// How many records have left the window.
+    type Rolled = usize;
+
+    fn rolled(&self, policy: &Policy, now: u64) -> usize {
+        let at = self.guarded(policy, now);
+        let expired = |record: &Record| record.at + policy.window_us() <= at;
+        if self.oldest + policy.window_us() > at {
+            return 0;
+        }
+        if expired(&self.newest) {
+            return self.records.len();
+        }
+        // One after the other from the front, and a search across all only where that does not end soon.
+        match self.records.iter().take(FEW).take_while(|record| expired(record)).count() {
+            FEW => self.records.partition_point(expired),
+            few => few,
+        }
     }
 
-    fn charge(&mut self, policy: &Policy, now: u64, cost: u32) {
-        let newest = self.newest();
-        let stamp = self.guarded(policy, now).next_multiple_of(policy.resolution_us()).max(newest.at);
-        let total = newest.total + u64::from(cost);
-        let mut settled = self.expired(policy, now);
-        match self.records.back_mut() {
-            Some(last) if last.at == stamp => last.total = total,
-            _ => self.records.push_back(Record { at: stamp, total }),
+    fn fits(&self, &expired: &usize, policy: &Policy, _: u64, cost: u32) -> bool {
+        self.newest.total - self.reached(expired) + u64::from(cost) <= policy.limit().into()
+    }
+
+    fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) -> usize {
+        let resolution = policy.resolution_us();
+        let mut stamp = self.guarded(policy, now);
+        if resolution > 1 {
+            stamp = stamp.next_multiple_of(resolution);
         }
+        let (stamp, total) = (stamp.max(self.newest.at), self.newest.total + u64::from(cost));
+        self.settle(expired);
+        match self.records.back_mut() {
+            Some(last) if self.newest.at == stamp => last.total = total,
+            Some(_) => self.records.push_back(Record { at: stamp, total }),
+            None => {
+                self.records.push_back(Record { at: stamp, total });
+                self.oldest = stamp;
+            }
+        }
+        self.newest = Record { at: stamp, total };
         if policy.counts_rejected() {
             // What lies more than one limit back decides nothing.
             let limit = u64::from(policy.limit());
-            settled = settled.max(self.records.partition_point(|record| record.total + limit <= total));
+            self.settle(self.records.partition_point(|record| record.total + limit <= total));
         }
-        self.settled = self.reached(settled);
-        self.records.drain(..settled);
+        // All that are left are in the window.
+        0
     }
 
-    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
-        let (total, base) = (self.newest().total, self.base(policy, now));
-        let spent = u32::try_from(total - base).unwrap_or(u32::MAX);
+    fn report(&self, &expired: &usize, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
+        let limit = u64::from(policy.limit());
+        let (total, base) = (self.newest.total, self.reached(expired));
+        let leaves = |at: u64| at + policy.window_us() - now;
         let wait = |cost: u32| {
-            let target = (total + u64::from(cost)).saturating_sub(policy.limit().into());
+            let target = (total + u64::from(cost)).saturating_sub(limit);
             if target <= base {
                 return 0;
             }
-            let leaving = self.records.partition_point(|record| record.total < target);
-            self.records.get(leaving).map_or(0, |record| record.at + policy.window_us() - now)
+            let first = self.records.partition_point(|record| record.total < target);
+            self.records.get(first).map_or(0, |record| leaves(record.at))
         };
-        Report::of(policy, policy.limit().saturating_sub(spent), refused, wait)
+        let spent = total - base;
+        Report {
+            available: u32::try_from(limit.saturating_sub(spent)).unwrap_or(0),
+            retry_after: refused.map(wait),
+            // What comes back next is the oldest record, unless refused requests have been counted beyond the limit …
+            next: match spent {
+                0 => 0,
+                _ if spent > limit => wait(1),
+                _ if expired == 0 => leaves(self.oldest),
+                _ => leaves(self.records[expired].at),
+            },
+            // … and what comes back last is the newest.
+            reset: if spent > 0 { leaves(self.newest.at) } else { 0 },
+        }
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {
-        self.newest().at + policy.window_us()
+        self.newest.at + policy.window_us()
     }
 }

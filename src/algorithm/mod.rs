@@ -23,14 +23,31 @@ pub(crate) enum State {
 
 /// What every algorithm can do.
 trait Count {
+    /// What the passing of time has made of the state: found once, for all that a check asks.
+    type Rolled;
+
+    /// The state as it is at `now`. Nothing changes.
+    fn rolled(&self, policy: &Policy, now: u64) -> Self::Rolled;
     /// Whether `cost` may pass now.
-    fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool;
+    fn fits(&self, rolled: &Self::Rolled, policy: &Policy, now: u64, cost: u32) -> bool;
     /// Spends `cost`, which is at most the capacity.
-    fn charge(&mut self, policy: &Policy, now: u64, cost: u32);
+    fn charge(&mut self, rolled: Self::Rolled, policy: &Policy, now: u64, cost: u32) -> Self::Rolled;
     /// Where the count stands now, and how long a `refused` cost has to wait.
-    fn report(&self, policy: &Policy, now: u64, refused: Option<u32>) -> Report;
+    fn report(&self, rolled: &Self::Rolled, policy: &Policy, now: u64, refused: Option<u32>) -> Report;
     /// The instant from which this state is the same as a fresh one.
     fn idle_at(&self, policy: &Policy) -> u64;
+}
+
+/// Calls what is written once for all algorithms with the one that `$state` is: no table of functions in between.
+macro_rules! each {
+    ($state:expr, $count:ident => $call:expr) => {
+        match $state {
+            State::Bucket($count) => $call,
+            State::Counter($count) => $call,
+            State::Fixed($count) => $call,
+            State::Log($count) => $call,
+        }
+    };
 }
 
 /// What can be said about a count. Waits are microseconds.
@@ -68,47 +85,54 @@ impl State {
         }
     }
 
+    /// Both steps, for a check that owes nothing else.
+    pub(crate) fn judge(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
+        each!(self, count => {
+            let rolled = count.rolled(policy, now);
+            let fits = cost == 0 || count.fits(&rolled, policy, now, cost);
+            commit(count, rolled, policy, now, cost, fits, fits)
+        })
+    }
+
     /// Step one: whether `cost` fits. Nothing changes.
     pub(crate) fn evaluate(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        cost == 0 || self.count().fits(policy, now, cost)
+        cost == 0 || each!(self, count => count.fits(&count.rolled(policy, now), policy, now, cost))
     }
 
     /// Step two: charges, if the whole check was allowed or rejections count, and reports.
     pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u32, fits: bool, allowed: bool) -> Outcome {
-        let capacity = policy.capacity();
-        if cost > 0 && cost <= capacity && (allowed || policy.counts_rejected()) {
-            self.count_mut().charge(policy, now, cost);
-        }
-        let refused = (!fits && cost <= capacity).then_some(cost);
-        let Report { available, retry_after, next, reset } = self.count().report(policy, now, refused);
-        Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset }
+        each!(self, count => commit(count, count.rolled(policy, now), policy, now, cost, fits, allowed))
     }
 
     pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {
-        self.count().idle_at(policy)
+        each!(self, count => count.idle_at(policy))
     }
+}
 
-    fn count(&self) -> &dyn Count {
-        match self {
-            Self::Bucket(state) => state,
-            Self::Counter(state) => state,
-            Self::Fixed(state) => state,
-            Self::Log(state) => state,
-        }
+fn commit<C: Count>(
+    count: &mut C,
+    mut rolled: C::Rolled,
+    policy: &Policy,
+    now: u64,
+    cost: u32,
+    fits: bool,
+    allowed: bool,
+) -> Outcome {
+    let capacity = policy.capacity();
+    if cost > 0 && cost <= capacity && (allowed || policy.counts_rejected()) {
+        rolled = count.charge(rolled, policy, now, cost);
     }
-
-    fn count_mut(&mut self) -> &mut dyn Count {
-        match self {
-            Self::Bucket(state) => state,
-            Self::Counter(state) => state,
-            Self::Fixed(state) => state,
-            Self::Log(state) => state,
-        }
-    }
+    let refused = (!fits && cost <= capacity).then_some(cost);
+    let Report { available, retry_after, next, reset } = count.report(&rolled, policy, now, refused);
+    Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset }
 }
 
 /// The quotient, saturating, and the remainder of `a * b / c`.
 fn muldiv(a: u64, b: u64, c: u64) -> (u64, u64) {
+    // Nearly always: wide division is several times as slow.
+    if let Some(product) = a.checked_mul(b) {
+        return (product / c, product % c);
+    }
     let (product, c) = (u128::from(a) * u128::from(b), u128::from(c));
     let narrow = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
     (narrow(product / c), narrow(product % c))

@@ -32,6 +32,7 @@ impl FailurePolicy {
     /// assert!(FailurePolicy::Open.resolve(Err(down.clone())).is_allowed());
     /// assert!(!FailurePolicy::Closed.resolve(Err(down)).is_allowed());
     /// ```
+    #[inline]
     pub fn resolve(self, result: Result<Decision, Error>) -> Decision {
         result.unwrap_or_else(|_| match self {
             Self::Closed => Decision::without_store(false, Source::Closed),

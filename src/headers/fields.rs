@@ -1,7 +1,5 @@
 //! Merging our fields into a response that may already have some.
 
-use std::time::Duration;
-
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CACHE_CONTROL, RETRY_AFTER},
@@ -28,19 +26,12 @@ impl Fields {
         self.fields.push((name, value));
     }
 
-    /// The fields of a refusal that no quota is behind.
-    pub(crate) fn refusal(retry_after: Option<Duration>) -> Self {
-        let mut fields = Self::new(HeaderStyle::None);
-        fields.refuse(retry_after.map(super::whole_seconds));
-        fields
-    }
-
     /// Marks the response as a refusal: no cache may keep it, and the client may come back after `retry_after` seconds.
     pub(crate) fn refuse(&mut self, retry_after: Option<u64>) {
         if let Some(seconds) = retry_after {
-            self.push(RETRY_AFTER, HeaderValue::from(seconds));
+            self.push(RETRY_AFTER, number(seconds));
         }
-        self.push(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        self.push(CACHE_CONTROL, NO_STORE);
     }
 
     /// Merges the fields into a response's, never loosening what an inner limiter said.
@@ -66,9 +57,7 @@ impl Fields {
         }
         for (name, value) in self.fields {
             if name == RETRY_AFTER {
-                if integer(headers.get(&name)) < integer(Some(&value)) {
-                    headers.insert(name, value);
-                }
+                retry_after(headers, value);
             } else if name == CACHE_CONTROL {
                 headers.entry(name).or_insert(value);
             } else if !(keep_inner && single.contains(&name)) {
@@ -76,6 +65,28 @@ impl Fields {
             }
         }
     }
+}
+
+/// Marks the response as a refusal, as [`Fields::refuse`] does, without a set in between.
+pub(super) fn refuse(headers: &mut HeaderMap, seconds: Option<u64>) {
+    if let Some(seconds) = seconds {
+        retry_after(headers, number(seconds));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+}
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Of two, the longer one stays.
+fn retry_after(headers: &mut HeaderMap, value: HeaderValue) {
+    if integer(headers.get(RETRY_AFTER)) < integer(Some(&value)) {
+        headers.insert(RETRY_AFTER, value);
+    }
+}
+
+/// A number in one allocation of its size; the conversion in `http` makes two.
+pub(super) fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are a header value")
 }
 
 /// The units left, if this is the field that tells them.

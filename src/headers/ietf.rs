@@ -3,13 +3,14 @@
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{Fields, Quota, Report};
+use super::{Fields, Quota, Report, fields::number, line::Line};
 
-pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(super) static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(super) static RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-static RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-static RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+// Not statics: a constant is made in place, a static is cloned through its table of functions.
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// Revision 11, section 3: what the client may do, a List with one member per policy.
 pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
@@ -31,7 +32,7 @@ pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
 }
 
 /// Revision 11, section 4: where it stands.
-pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool, fields: &mut Fields) {
+pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool) -> Option<HeaderValue> {
     let mut limits = List::default();
     for quota in report.quotas.iter().filter(|quota| report.allowed || all_on_denial || quota.violated) {
         limits.member(|out| {
@@ -42,7 +43,21 @@ pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool, fields: 
             }
         });
     }
-    limits.push_to(fields, &RATELIMIT);
+    limits.value()
+}
+
+/// The same of one policy, which has a name without escapes and of a bounded length.
+pub(super) fn draft_11_limit(report: &Report<'_>, quota: &Quota<'_>) -> HeaderValue {
+    let mut line = Line::default();
+    line.push(b"\"");
+    line.push(quota.name.as_bytes());
+    line.push(b"\";r=");
+    line.push_number(quota.remaining);
+    if let Some(window) = report.effective_window(quota) {
+        line.push(b";t=");
+        line.push_number(window);
+    }
+    HeaderValue::from_bytes(line.as_slice()).expect("a policy's name is a Token, which headers can hold")
 }
 
 /// Revision 07: one Dictionary about the policy that is closest to its limit.
@@ -52,7 +67,7 @@ pub(super) fn draft_07(report: &Report<'_>, fields: &mut Fields) {
         limit.member(|out| parameter(out, "limit=", selected.limit));
         limit.member(|out| parameter(out, "remaining=", selected.remaining));
         limit.member(|out| parameter(out, "reset=", reset));
-        limit.push_to(fields, &RATELIMIT);
+        limit.push_to(fields, RATELIMIT);
         quota_policies(report, selected, fields);
     }
 }
@@ -60,9 +75,9 @@ pub(super) fn draft_07(report: &Report<'_>, fields: &mut Fields) {
 /// Revision 06: the same in fields of their own.
 pub(super) fn draft_06(report: &Report<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(report) {
-        fields.push(RATELIMIT_LIMIT.clone(), selected.limit.into());
-        fields.push(RATELIMIT_REMAINING.clone(), selected.remaining.into());
-        fields.push(RATELIMIT_RESET.clone(), reset.into());
+        fields.push(RATELIMIT_LIMIT, number(selected.limit));
+        fields.push(RATELIMIT_REMAINING, number(selected.remaining));
+        fields.push(RATELIMIT_RESET, number(reset));
         quota_policies(report, selected, fields);
     }
 }
@@ -98,7 +113,7 @@ fn quota_policies(report: &Report<'_>, selected: &Quota<'_>, fields: &mut Fields
             }
         });
     }
-    policies.push_to(fields, &RATELIMIT_POLICY);
+    policies.push_to(fields, RATELIMIT_POLICY);
 }
 
 /// `w`, in whole seconds, at least 1.
@@ -124,9 +139,9 @@ impl List {
         (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
     }
 
-    fn push_to(self, fields: &mut Fields, name: &HeaderName) {
+    fn push_to(self, fields: &mut Fields, name: HeaderName) {
         if let Some(value) = self.value() {
-            fields.push(name.clone(), value);
+            fields.push(name, value);
         }
     }
 }
@@ -134,11 +149,16 @@ impl List {
 /// A String: only `"` and `\` are escaped.
 fn string(out: &mut SmallVec<[u8; 96]>, text: &str) {
     out.push(b'"');
-    for byte in text.bytes() {
-        if matches!(byte, b'"' | b'\\') {
-            out.push(b'\\');
+    // A policy's name has neither.
+    if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
+        for byte in text.bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                out.push(b'\\');
+            }
+            out.push(byte);
         }
-        out.push(byte);
+    } else {
+        out.extend_from_slice(text.as_bytes());
     }
     out.push(b'"');
 }

@@ -5,11 +5,12 @@
 
 mod fields;
 mod ietf;
+mod line;
 mod x_rate_limit;
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 pub use self::fields::Fields;
@@ -130,14 +131,28 @@ impl Writer {
         let Some(time_us) = decision.time_us() else { return Fields::new(self.style) };
         let quotas: SmallVec<[Quota<'_>; 1]> = decision.policies().iter().map(Quota::from).collect();
         let policies = || match decision.policies() {
-            // The common case: the same value every time.
-            [only] => Some(only.policy.header(|| {
-                ietf::draft_11_policies(&quotas).expect("a policy's name is a Token, which headers can hold")
-            }))
-            .cloned(),
+            [only] => Some(policy_header(only, &quotas)),
             _ => ietf::draft_11_policies(&quotas),
         };
         self.write_with(policies, &quotas, decision.is_allowed(), time_us)
+    }
+
+    /// Writes the fields for a decision into a response's headers.
+    pub(crate) fn apply(&self, decision: &Decision, headers: &mut HeaderMap) {
+        let (HeaderStyle::Draft11, [only], Some(now_us)) = (self.style, decision.policies(), decision.time_us()) else {
+            return self.write(decision).apply(headers);
+        };
+        // The common case goes without a set of fields in between: lists are appended to, whatever is there.
+        let quota = Quota::from(only);
+        let quotas = slice::from_ref(&quota);
+        headers.append(ietf::RATELIMIT_POLICY, policy_header(only, quotas));
+        let report = self.report(quotas, decision.is_allowed(), now_us);
+        if report.allowed || self.all_on_denial || quota.violated {
+            headers.append(ietf::RATELIMIT, ietf::draft_11_limit(&report, &quota));
+        }
+        if !report.allowed {
+            fields::refuse(headers, report.retry_after());
+        }
     }
 
     /// Writes the fields for quotas that were counted elsewhere, at `now_us` microseconds since the Unix epoch.
@@ -153,15 +168,17 @@ impl Writer {
         now_us: u64,
     ) -> Fields {
         let mut fields = Fields::new(self.style);
-        let report = Report { quotas, allowed, now_us, cap_ratio: !self.ratio_uncapped };
+        let report = self.report(quotas, allowed, now_us);
         match self.style {
             HeaderStyle::Draft06 => ietf::draft_06(&report, &mut fields),
             HeaderStyle::Draft07 => ietf::draft_07(&report, &mut fields),
             HeaderStyle::Draft11 => {
                 if let Some(policies) = draft_11_policies() {
-                    fields.push(ietf::RATELIMIT_POLICY.clone(), policies);
+                    fields.push(ietf::RATELIMIT_POLICY, policies);
                 }
-                ietf::draft_11_limits(&report, self.all_on_denial, &mut fields);
+                if let Some(limits) = ietf::draft_11_limits(&report, self.all_on_denial) {
+                    fields.push(ietf::RATELIMIT, limits);
+                }
             }
             HeaderStyle::None => {}
             HeaderStyle::XRateLimitDelta => x_rate_limit::delta(&report, &mut fields),
@@ -172,6 +189,21 @@ impl Writer {
         }
         fields
     }
+
+    fn report<'a>(&self, quotas: &'a [Quota<'a>], allowed: bool, now_us: u64) -> Report<'a> {
+        Report { quotas, allowed, now_us, cap_ratio: !self.ratio_uncapped }
+    }
+}
+
+/// The fields of a refusal that no quota is behind.
+pub(crate) fn refuse(headers: &mut HeaderMap, retry_after: Option<Duration>) {
+    fields::refuse(headers, retry_after.map(whole_seconds));
+}
+
+/// `RateLimit-Policy` of one policy: the same value every time.
+fn policy_header(decision: &PolicyDecision, quotas: &[Quota<'_>]) -> HeaderValue {
+    let write = || ietf::draft_11_policies(quotas).expect("a policy's name is a Token, which headers can hold");
+    decision.policy.header(write).clone()
 }
 
 /// What a response has to tell, with the arithmetic that all styles share.
@@ -195,9 +227,7 @@ impl Report<'_> {
     fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
         let mut seconds = seconds_up(quota.next?);
         if let Some(window) = quota.window.filter(|_| self.cap_ratio && quota.remaining > 0 && quota.limit > 0) {
-            let paced = u128::from(quota.remaining).saturating_mul(window.as_micros());
-            let paced = paced.div_ceil(u128::from(quota.limit) * 1_000_000);
-            seconds = seconds.max(u64::try_from(paced).unwrap_or(u64::MAX));
+            seconds = seconds.max(paced_seconds(quota.remaining, window, quota.limit));
         }
         match self.retry_after() {
             Some(retry_after) if quota.violated => Some(seconds.max(1).min(retry_after)),
@@ -216,6 +246,17 @@ impl Report<'_> {
             self.quotas.iter().rev().filter(|quota| quota.violated).max_by_key(|quota| wait(quota))
         }
     }
+}
+
+/// How long `units` last at the rate of `limit` per `window`, rounded up.
+fn paced_seconds(units: u64, window: Duration, limit: u64) -> u64 {
+    // Nearly always: wide division is several times as slow.
+    let narrow = u64::try_from(window.as_micros()).ok().and_then(|window| window.checked_mul(units));
+    if let (Some(paced), Some(rate)) = (narrow, limit.checked_mul(1_000_000)) {
+        return paced.div_ceil(rate);
+    }
+    let paced = u128::from(units).saturating_mul(window.as_micros());
+    u64::try_from(paced.div_ceil(u128::from(limit) * 1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Rounded up: a client that waits so long is not early.

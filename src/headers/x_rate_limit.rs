@@ -1,8 +1,8 @@
 //! `X-RateLimit-*`, the de-facto fields: one limit, and a reset that means full restoration.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
 
-use super::{Fields, Report};
+use super::{Fields, Report, fields::number};
 
 static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -39,10 +39,10 @@ fn triple(report: &Report<'_>, fields: &mut Fields, reset: fn(&Report<'_>, u64) 
     if wait.is_none() && (report.allowed || selected.next.is_none()) {
         return;
     }
-    fields.push(REMAINING.clone(), selected.remaining.into());
-    fields.push(LIMIT.clone(), selected.limit.into());
+    fields.push(REMAINING.clone(), number(selected.remaining));
+    fields.push(LIMIT.clone(), number(selected.limit));
     if let Some(wait) = wait {
         let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-        fields.push(RESET.clone(), HeaderValue::from(reset(report, wait_us)));
+        fields.push(RESET.clone(), number(reset(report, wait_us)));
     }
 }

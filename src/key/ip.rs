@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use http::{Extensions, request::Parts};
@@ -39,18 +39,53 @@ impl PeerIp {
     }
 
     fn key(self, address: IpAddr) -> Key {
-        let mut text = SmallVec::<[u8; 48]>::new();
-        // Writing to a vector cannot fail.
-        let _ = match address.to_canonical() {
-            IpAddr::V6(address) if self.prefix < 128 => {
-                let network = address.to_bits() & (u128::MAX << (128 - self.prefix));
-                write!(text, "{}/{}", Ipv6Addr::from_bits(network), self.prefix)
+        match address.to_canonical() {
+            IpAddr::V4(address) => ipv4(address),
+            IpAddr::V6(address) => {
+                let mut text = SmallVec::<[u8; 48]>::new();
+                let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - self.prefix)));
+                // Writing to a vector cannot fail.
+                let _ = match self.prefix {
+                    128 => write!(text, "{network}"),
+                    prefix => write!(text, "{network}/{prefix}"),
+                };
+                Key::new(text)
             }
-            address => write!(text, "{address}"),
-        };
-        Key::new(text)
+        }
     }
 }
+
+/// By hand, for formatting would take longer than all else that is done with the key.
+fn ipv4(address: Ipv4Addr) -> Key {
+    let mut text = [0; 16];
+    let mut length = 0;
+    for octet in address.octets() {
+        let (digits, count) = &OCTETS[usize::from(octet)];
+        text[length..length + 4].copy_from_slice(digits);
+        length += count + 1;
+    }
+    // Without the last dot.
+    Key::plain(&text[..length - 1])
+}
+
+/// The digits of a number and a dot, and how many digits there are.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let mut octets = [([b'.'; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let (digits, count) = &mut octets[octet];
+        let mut unit = 100;
+        while unit > 0 {
+            if octet >= unit || unit == 1 {
+                digits[*count] = b'0' + (octet / unit % 10) as u8;
+                *count += 1;
+            }
+            unit /= 10;
+        }
+        octet += 1;
+    }
+    octets
+};
 
 impl Default for PeerIp {
     fn default() -> Self {
@@ -93,6 +128,8 @@ mod tests {
         for (address, key) in [
             ("203.0.113.7", "203.0.113.7"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("255.100.99.10", "255.100.99.10"),
+            ("0.9.101.200", "0.9.101.200"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
             ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
         ] {

@@ -1,6 +1,7 @@
 //! Who is charged: the [`Key`], and the extractors that find it in a request.
 
 mod combine;
+mod encoded;
 mod extension;
 mod header;
 mod ip;
@@ -12,6 +13,7 @@ use http::{HeaderName, request::Parts};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+use self::encoded::Encoded;
 pub use self::{
     combine::IntoExtraction,
     extension::ExtensionKey,
@@ -35,7 +37,7 @@ pub use self::{
 /// assert_ne!(Key::from("{a}"), Key::from("a"));
 /// ```
 #[derive(Clone, Eq, Hash, PartialEq)]
-pub struct Key(SmallVec<[u8; 40]>);
+pub struct Key(Encoded);
 
 impl Key {
     /// The one key of [`GlobalKey`].
@@ -51,10 +53,11 @@ impl Key {
         if subject.len() > MAX_PLAIN {
             return Self::hashed(subject);
         }
-        if !subject.is_empty() && subject.iter().all(|&byte| is_plain(byte)) {
-            return Self(SmallVec::from_slice(subject));
+        // Without a way out in between, so that the bytes need not wait for each other.
+        if !subject.is_empty() && subject.iter().fold(true, |plain, &byte| plain & is_plain(byte)) {
+            return Self(subject.into());
         }
-        let mut encoded = SmallVec::new();
+        let mut encoded = SmallVec::<[u8; 3 * MAX_PLAIN]>::new();
         for &byte in subject {
             if is_plain(byte) {
                 encoded.push(byte);
@@ -66,44 +69,50 @@ impl Key {
             // No escape ends after its sign, so this stands for the empty subject alone.
             encoded.push(b'%');
         }
-        Self(encoded)
+        Self(encoded.as_slice().into())
     }
 
     /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
     pub fn hashed(secret: impl AsRef<[u8]>) -> Self {
-        let mut encoded = SmallVec::from_slice(b"#");
-        for byte in &Sha256::digest(secret)[..16] {
-            encoded.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        let mut encoded = [b'#'; 33];
+        for (hex, byte) in encoded[1..].chunks_exact_mut(2).zip(Sha256::digest(secret)) {
+            hex.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
-        Self(encoded)
+        Self(encoded.as_slice().into())
     }
 
     /// Joins keys to one: equal only if all parts are, in order.
     pub fn join(parts: impl IntoIterator<Item = Key>) -> Self {
         // No other form begins with a parenthesis, and every one that is opened is closed.
-        let mut joined = SmallVec::from_slice(b"(");
+        let mut joined = SmallVec::<[u8; 3 * MAX_PLAIN]>::from_slice(b"(");
         for part in parts {
-            joined.extend_from_slice(&part.0);
+            joined.extend_from_slice(part.encoded());
             joined.push(b'|');
         }
         joined.push(b')');
         if joined.len() > 3 * MAX_PLAIN {
-            let mut hashed = SmallVec::from_slice(b"()");
-            hashed.extend_from_slice(&Self::hashed(joined).0);
-            return Self(hashed);
+            let mut hashed = SmallVec::<[u8; 35]>::from_slice(b"()");
+            hashed.extend_from_slice(Self::hashed(joined).encoded());
+            return Self(hashed.as_slice().into());
         }
-        Self(joined)
+        Self(joined.as_slice().into())
+    }
+
+    /// A key that needs no encoding.
+    fn plain(subject: &[u8]) -> Self {
+        debug_assert!(!subject.is_empty() && subject.iter().all(|&byte| is_plain(byte)));
+        Self(subject.into())
     }
 
     pub(crate) fn reserved(name: &'static [u8]) -> Self {
-        Self(SmallVec::from_slice(name))
+        Self(name.into())
     }
 
     /// The canonical form, for implementations of [`Store`](crate::Store): printable ASCII without braces.
     ///
     /// It identifies somebody, so keep it out of logs.
     pub fn encoded(&self) -> &[u8] {
-        &self.0
+        self.0.as_slice()
     }
 }
 
@@ -113,8 +122,19 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Everything else is escaped, among it the signs that the forms above are built from: `% # * ( | ) { }`.
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'_' | b'-' | b'/' | b'@' | b'+' | b'=' | b',' | b'~')
+    PLAIN[usize::from(byte)]
 }
+
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        plain[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'.' | b':' | b'_' | b'-' | b'/' | b'@' | b'+' | b'=' | b',' | b'~');
+        byte += 1;
+    }
+    plain
+};
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

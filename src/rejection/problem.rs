@@ -6,6 +6,7 @@ use http::{
     header::{CONTENT_LENGTH, CONTENT_TYPE},
     request::Parts,
 };
+use smallvec::SmallVec;
 
 use super::{Denial, Reason, Rejection};
 use crate::key::KeyError;
@@ -28,14 +29,13 @@ impl ProblemJson {
     }
 }
 
-const QUOTA_EXCEEDED: (&str, &str) = (
-    "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    "Request cannot be satisfied as assigned quota has been exceeded",
-);
+/// How the document of a spent quota begins.
+const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+    \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\"";
 
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let (mut status, mut violated, mut detail) = (denial.status(), Vec::new(), None);
+        let (mut status, mut violated, mut detail) = (denial.status(), SmallVec::<[&str; 2]>::new(), None);
         match denial.reason() {
             Reason::QuotaExceeded(decision) => {
                 status = self.quota_status.unwrap_or(status);
@@ -52,15 +52,19 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
             Reason::Misconfigured(error) => detail = Some(error.to_string()),
             Reason::Key(_) | Reason::StoreUnavailable => {}
         }
-        let (type_uri, title) = match denial.reason() {
-            Reason::QuotaExceeded(_) => QUOTA_EXCEEDED,
-            _ => ("about:blank", status.canonical_reason().unwrap_or("Error")),
-        };
-        let document = document(type_uri, title, status, detail.as_deref(), &violated);
+        let mut document = Document::new();
+        match denial.reason() {
+            Reason::QuotaExceeded(_) => document.extend_from_slice(QUOTA_EXCEEDED),
+            _ => {
+                document.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":");
+                push_string(&mut document, status.canonical_reason().unwrap_or("Error"));
+            }
+        }
+        finish(&mut document, status, detail.as_deref(), &violated);
         // A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
         let (body, length) = match parts.method {
             Method::HEAD => (Bytes::new(), Some(document.len())),
-            _ => (document.into(), None),
+            _ => (Bytes::copy_from_slice(&document), None),
         };
         let mut response = Response::new(B::from(body));
         *response.status_mut() = status;
@@ -72,38 +76,38 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     }
 }
 
-fn document(type_uri: &str, title: &str, status: StatusCode, detail: Option<&str>, violated: &[&str]) -> String {
-    let mut json = String::with_capacity(224);
-    for (name, value) in [("{\"type\":", type_uri), (",\"title\":", title)] {
-        json.push_str(name);
-        push_string(&mut json, value);
-    }
-    json.push_str(",\"status\":");
-    json.push_str(status.as_str());
+/// Nearly all documents fit, and are then copied to a body of their size.
+type Document = SmallVec<[u8; 320]>;
+
+/// Writes what follows the title.
+fn finish(json: &mut Document, status: StatusCode, detail: Option<&str>, violated: &[&str]) {
+    json.extend_from_slice(b",\"status\":");
+    json.extend_from_slice(status.as_str().as_bytes());
     if let Some(detail) = detail {
-        json.push_str(",\"detail\":");
-        push_string(&mut json, detail);
+        json.extend_from_slice(b",\"detail\":");
+        push_string(json, detail);
     }
     if !violated.is_empty() {
-        json.push_str(",\"violated-policies\":");
+        json.extend_from_slice(b",\"violated-policies\":");
         for (index, policy) in violated.iter().enumerate() {
-            json.push(if index == 0 { '[' } else { ',' });
-            push_string(&mut json, policy);
+            json.push(if index == 0 { b'[' } else { b',' });
+            push_string(json, policy);
         }
-        json.push(']');
+        json.push(b']');
     }
-    json.push('}');
-    json
+    json.push(b'}');
 }
 
 /// Our own texts and policy names: printable, so that two signs are to be escaped.
-fn push_string(json: &mut String, text: &str) {
-    json.push('"');
-    for character in text.chars() {
-        if matches!(character, '"' | '\\') {
-            json.push('\\');
-        }
-        json.push(character);
+fn push_string(json: &mut Document, text: &str) {
+    json.push(b'"');
+    // Up to each sign that is to be escaped, and on from there.
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+        json.extend_from_slice(&rest[..at]);
+        json.extend_from_slice(&[b'\\', rest[at]]);
+        rest = &rest[at + 1..];
     }
-    json.push('"');
+    json.extend_from_slice(rest);
+    json.push(b'"');
 }

@@ -12,7 +12,7 @@ use indexmap::{
     IndexMap,
     map::{RawEntryApiV1, raw_entry_v1::RawEntryMut},
 };
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::{Answer, Outcome, Store, Verdict};
 use crate::{
@@ -122,7 +122,10 @@ impl MemoryStore {
     /// A subject's policies share a shard, so that the common check takes one lock.
     fn place(&self, key: &Key, policy: &Policy) -> Place {
         let subject = self.table.hasher.hash_one(key);
-        let shard = usize::try_from((subject >> 32) % self.table.shards.len() as u64).unwrap_or(0);
+        // 32 bits as a fraction of the shards, which needs no division: the middle ones, for a shard's table goes by
+        // the first and the last.
+        let fraction = (subject >> 16) & u64::from(u32::MAX);
+        let shard = usize::try_from((fraction * self.table.shards.len() as u64) >> 32).unwrap_or(0);
         // The subject's hash has a random seed, so nobody can choose keys that collide.
         Place { shard, hash: subject ^ policy.name_hash().rotate_left(32) }
     }
@@ -132,10 +135,9 @@ impl MemoryStore {
         let place = self.place(&charge.key, &charge.policy);
         let mut shard = lock(&self.table.shards[place.shard]);
         let now = self.now_us();
-        let (index, allowed) = shard.evaluate(charge, place.hash, now);
-        let outcome = shard.commit(charge, place.hash, index, now, allowed, allowed);
+        let outcome = shard.judge(charge, place.hash, now);
         shard.make_room(now);
-        Verdict { allowed, source: Source::Store, time_us: now, outcomes: smallvec![outcome] }
+        Verdict { allowed: outcome.fits, source: Source::Store, time_us: now, outcomes: SmallVec::from([outcome]) }
     }
 
     fn judge(&self, charges: &[Charge]) -> Verdict {
@@ -203,7 +205,7 @@ impl Store for MemoryStore {
 }
 
 struct Shard {
-    entries: IndexMap<Slot, Entry>,
+    entries: IndexMap<Slot, State>,
     capacity: usize,
     /// New entries since the last sweep, …
     added: usize,
@@ -218,14 +220,10 @@ struct Slot {
 }
 
 impl Slot {
+    #[inline]
     fn is(&self, key: &Key, policy: &Policy) -> bool {
-        self.key == *key && self.policy.name() == policy.name() && self.policy.form() == policy.form()
+        self.policy.counts_with(policy) && self.key == *key
     }
-}
-
-struct Entry {
-    state: State,
-    idle_at: u64,
 }
 
 impl Shard {
@@ -233,11 +231,25 @@ impl Shard {
         self.entries.raw_entry_v1().index_from_hash(hash, |slot| slot.is(key, policy))
     }
 
+    /// Both steps at once, for a check of one charge.
+    fn judge(&mut self, charge: &Charge, hash: u64, now: u64) -> Outcome {
+        let Charge { key, policy, cost } = charge;
+        match self.find(key, policy, hash) {
+            Some(index) => self.entries[index].judge(policy, now, *cost),
+            None => {
+                let mut state = State::new(policy);
+                let outcome = state.judge(policy, now, *cost);
+                self.keep(charge, hash, state, now);
+                outcome
+            }
+        }
+    }
+
     fn evaluate(&self, charge: &Charge, hash: u64, now: u64) -> (Option<usize>, bool) {
         let Charge { key, policy, cost } = charge;
         let index = self.find(key, policy, hash);
         let fits = match index {
-            Some(index) => self.entries[index].state.evaluate(policy, now, *cost),
+            Some(index) => self.entries[index].evaluate(policy, now, *cost),
             None => State::new(policy).evaluate(policy, now, *cost),
         };
         (index, fits)
@@ -252,26 +264,27 @@ impl Shard {
         fits: bool,
         allowed: bool,
     ) -> Outcome {
-        let Charge { key, policy, cost } = charge;
+        let Charge { policy, cost, .. } = charge;
         if let Some(index) = index {
-            let entry = &mut self.entries[index];
-            let outcome = entry.state.commit(policy, now, *cost, fits, allowed);
-            entry.idle_at = entry.state.idle_at(policy);
-            return outcome;
+            return self.entries[index].commit(policy, now, *cost, fits, allowed);
         }
         let mut state = State::new(policy);
         let outcome = state.commit(policy, now, *cost, fits, allowed);
-        let idle_at = state.idle_at(policy);
-        // A peek or a denial leaves no trace.
-        if idle_at > now
+        self.keep(charge, hash, state, now);
+        outcome
+    }
+
+    /// Keeps the state of a charge that had none, unless a peek or a denial left no trace in it.
+    fn keep(&mut self, charge: &Charge, hash: u64, state: State, now: u64) {
+        let Charge { key, policy, .. } = charge;
+        if state.idle_at(policy) > now
             && let RawEntryMut::Vacant(vacant) =
                 self.entries.raw_entry_mut_v1().from_hash(hash, |slot| slot.is(key, policy))
         {
             let slot = Slot { key: key.clone(), policy: policy.clone() };
-            vacant.insert_hashed_nocheck(hash, slot, Entry { state, idle_at });
+            vacant.insert_hashed_nocheck(hash, slot, state);
             self.added += 1;
         }
-        outcome
     }
 
     /// For every entry that was added, drops idle ones near the hand and, if there are too many still, the one among
@@ -283,7 +296,7 @@ impl Shard {
                 if self.hand >= self.entries.len() {
                     self.hand = 0;
                 }
-                let idle_at = self.entries[self.hand].idle_at;
+                let idle_at = self.entries.get_index(self.hand).map_or(0, |(slot, state)| state.idle_at(&slot.policy));
                 if idle_at <= now {
                     self.entries.swap_remove_index(self.hand);
                     soonest = None;

@@ -2,6 +2,9 @@
 //!
 //! Both count the same quota for the same keys in the same random order. A few dozen requests of each key are in
 //! its window, whatever the number of keys, so every check is allowed and our log has something to keep.
+//!
+//! governor borrows a key that somebody has made, and answers yes or no. Ours is given a text and makes the key, a future
+//! and a decision. What of that is the store's own, on checks that are there already, is measured as well.
 
 use std::{
     hint::black_box,
@@ -11,11 +14,12 @@ use std::{
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use serde_json::json;
-use tollgate::{Algorithm, Key, Limiter, MemoryStore, Policy};
+use tollgate::{Algorithm, Answer, Check, Key, Limiter, MemoryStore, Policy, Store};
 
 use crate::{ROUNDS, Result, args::Args, poll, random::Random, report::Report, stats::median};
 
 const COUNTS: [usize; 3] = [1_000, 10_000, 1_000_000];
+const VARIANTS: usize = 8;
 const LIMIT: u32 = 1_000;
 /// Checks between two looks at the watch.
 const BLOCK: usize = 10_000;
@@ -56,7 +60,7 @@ fn slice(order: &mut Order, time: Duration, mut check: impl FnMut(usize) -> bool
     }
 }
 
-type Check<'a> = Box<dyn FnMut(&mut Order, Duration) -> (f64, f64) + 'a>;
+type Slice<'a> = Box<dyn FnMut(&mut Order, Duration) -> (f64, f64) + 'a>;
 
 pub fn run(args: &Args, report: &mut Report) -> Result<()> {
     for count in COUNTS {
@@ -72,22 +76,31 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     let keys: Vec<Key> = texts.iter().map(Key::from).collect();
     let policy = Policy::new("peers", LIMIT, window)?;
     let (log, bucket) = (policy.clone(), policy.algorithm(Algorithm::TokenBucket));
-    let store = || -> Result<Limiter> { Ok(Limiter::new(MemoryStore::with_capacity(2 * count.max(1_000))?)) };
+    let store = || memory(count).map(Limiter::new);
     let (from_text, from_key, from_number, as_bucket) = (store()?, store()?, store()?, store()?);
+    let (alone, alone_as_bucket) = (memory(count)?, memory(count)?);
+    let checks = |policy: &Policy| keys.iter().map(|key| Check::new(key.clone(), policy, 1)).collect::<Vec<_>>();
+    let (log_checks, bucket_checks) = (checks(&log), checks(&bucket));
     let (by_text, by_number) = (governor::<String>(window)?, governor::<u64>(window)?);
     let ours = |limiter: &Limiter, key: Key, policy: &Policy| {
         poll::once(limiter.check(key, policy, 1)).is_some_and(|decision| decision.is_ok_and(|it| it.is_allowed()))
     };
-    let mut variants: [(&str, Check<'_>); 6] = [
+    let judged = |store: &MemoryStore, check: &Check| match store.check(check) {
+        Answer::Ready(verdict) => verdict.is_ok_and(|verdict| verdict.allowed),
+        Answer::Pending(_) => false,
+    };
+    let mut variants: [(&str, Slice<'_>); VARIANTS] = [
         ("tollgate log, key from text", checker(|key| ours(&from_text, Key::from(&texts[key]), &log))),
         ("tollgate log, key made before", checker(|key| ours(&from_key, keys[key].clone(), &log))),
         ("tollgate log, key from u64", checker(|key| ours(&from_number, Key::from(key as u64), &log))),
         ("tollgate token bucket, key from text", checker(|key| ours(&as_bucket, Key::from(&texts[key]), &bucket))),
         ("governor check_key, String", checker(|key| by_text.check_key(&texts[key]).is_ok())),
         ("governor check_key, u64", checker(|key| by_number.check_key(&(key as u64)).is_ok())),
+        ("tollgate log, the store alone", checker(|key| judged(&alone, &log_checks[key]))),
+        ("tollgate token bucket, the store alone", checker(|key| judged(&alone_as_bucket, &bucket_checks[key]))),
     ];
     let mut order = Order::new(count);
-    let mut figures = [const { Vec::new() }; 6];
+    let mut figures = [const { Vec::new() }; VARIANTS];
     for (_, check) in &mut variants {
         check(&mut order, (time / ROUNDS).max(window.min(time)));
     }
@@ -97,7 +110,7 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
         }
     }
     println!("\n{count} keys");
-    let mut ns = [0.0; 6];
+    let mut ns = [0.0; VARIANTS];
     for (index, (name, _)) in variants.iter().enumerate() {
         ns[index] = median(figures[index].iter().map(|figure| figure.0).collect());
         let allowed = median(figures[index].iter().map(|figure| figure.1).collect());
@@ -113,10 +126,16 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     report.ratio(&format!("memory_{name}_key_made_before_vs_governor"), ns[1] / ns[4]);
     report.ratio(&format!("memory_{name}_u64_vs_governor"), ns[2] / ns[5]);
     report.ratio(&format!("memory_{name}_bucket_vs_governor"), ns[3] / ns[4]);
+    report.ratio(&format!("memory_{name}_store_alone_vs_governor"), ns[6] / ns[4]);
+    report.ratio(&format!("memory_{name}_bucket_store_alone_vs_governor"), ns[7] / ns[4]);
     Ok(())
 }
 
-fn checker<'a>(mut check: impl FnMut(usize) -> bool + 'a) -> Check<'a> {
+fn memory(count: usize) -> Result<MemoryStore> {
+    Ok(MemoryStore::with_capacity(2 * count.max(1_000))?)
+}
+
+fn checker<'a>(mut check: impl FnMut(usize) -> bool + 'a) -> Slice<'a> {
     Box::new(move |order, time| slice(order, time, &mut check))
 }
 
