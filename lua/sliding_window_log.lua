@@ -20,9 +20,9 @@
 -- A record settles when it leaves the window or, with `count_rejected`, when it lies more than one limit below C.
 -- Settling is written down only with a charge.
 --
--- Calls: evaluate 1 (GETRANGE), and when the oldest live record has left 1 or a few more (GETRANGE); commit 1 (SETRANGE,
--- or SET where nothing lives) when charged, 1 more when records have settled, every fourth time 1 for a block and 2 while
--- the ring grows, and 1 (PEXPIRE) once a window. A denial of a larger cost searches the log for its Retry-After.
+-- Calls: evaluate 1 (GETRANGE), and when the oldest live record has left 1 or a few more (GETRANGE); commit 1 (SETRANGE)
+-- when charged, 1 more when records have settled, every fourth time 1 for a block and 2 while the ring grows, and 1
+-- (PEXPIRE) once a window. A denial of a larger cost searches the log for its Retry-After.
 
 -- The first record from `low` to `high` that is later than `at` and has reached `target`; `high`, the newest one, is
 -- known to be. Returns its number, stamp and cumulative cost, and the cumulative cost `before` it.
@@ -92,9 +92,10 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     local refresh = newest < stamp - stamp % window
     spent = spent + cost
     if head == count then
+      -- Gives back the ring, if it is large.
+      if size > 16 then call('UNLINK', key) end
       newest, total, head, count, live_at, live = stamp, cost, 0, 1, stamp, cost
-      packed = pack('<ddddBddI5dddI5I4I5', 0, 0, 0, 0, 0, stamp, cost, 1, 0, stamp, cost, 0, 1, 0)
-      call('SET', key, packed, 'PX', ttl(2 * window + resolution))
+      call('SETRANGE', key, '33', pack('<ddI5dddI5I4I5', newest, total, 1, 0, live_at, live, 0, 1, 0))
     else
       if newest == stamp then
         -- The same instant: one record with the larger cost.
@@ -124,8 +125,8 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
           call('SETRANGE', key, string.format('%d', 128 + block % size * 44), records)
         end
       end
-      if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
     end
+    if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
     if spent > limit then
       -- What is searched has to be what has been written.
       packed = call('GETRANGE', key, '0', '91')

@@ -2,15 +2,23 @@
 
 use redis::{Cmd, Value};
 
-/// Our script, as `src/store/redis/script.rs` assembles it.
-pub const OURS: &str = concat!(
-    include_str!("../../../lua/prelude.lua"),
-    include_str!("../../../lua/sliding_window_log.lua"),
-    include_str!("../../../lua/sliding_window_counter.lua"),
-    include_str!("../../../lua/fixed_window.lua"),
-    include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/check.lua"),
-);
+/// Our script, as `src/store/redis/script.rs` assembles it, around a log.
+macro_rules! ours {
+    ($log:literal) => {
+        concat!(
+            include_str!("../../../lua/prelude.lua"),
+            include_str!($log),
+            include_str!("../../../lua/sliding_window_counter.lua"),
+            include_str!("../../../lua/fixed_window.lua"),
+            include_str!("../../../lua/token_bucket.lua"),
+            include_str!("../../../lua/check.lua"),
+        )
+    };
+}
+
+pub const OURS: &str = ours!("../../../lua/sliding_window_log.lua");
+/// What the log was before it was one string.
+pub const OURS_IN_CHUNKS: &str = ours!("../scripts/chunked_hash_log.lua");
 
 pub const SORTED_SET_STEP_LOG: &str = include_str!("../scripts/sorted_set_step_log.lua");
 pub const SORTED_SET_LOG: &str = include_str!("../scripts/sorted_set_log.lua");

@@ -33,9 +33,10 @@ const SORTED_SET: &str = "sorted set, a member per unit";
 
 pub const LOG: Subject = ours(SINGLE, Algorithm::Log, 1);
 
-const LOGS: [Subject; 4] = [
+const LOGS: [Subject; 5] = [
     LOG,
     ours(BATCHED, Algorithm::Log, BATCH),
+    Subject { code: scripts::OURS_IN_CHUNKS, ..ours("lost: chunks in a hash, 64 a call", Algorithm::Log, BATCH) },
     plain("sorted set, a member per request", scripts::SORTED_SET_STEP_LOG),
     plain(SORTED_SET, scripts::SORTED_SET_LOG),
 ];

@@ -1,6 +1,6 @@
 //! Does a decision cost more where there are more keys, or where the limit is larger?
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use redis::Connection;
 use serde_json::json;
@@ -9,59 +9,77 @@ use tollgate::Algorithm;
 use super::{
     load::{Checker, Load},
     ours::{Ours, Setup},
+    rivals::Multiplexed,
 };
 use crate::{
     ROUNDS, Result,
     lua_bench::{LOG, Situation, Workload},
     report::Report,
-    scripts::Quota,
+    scripts::{self, Quota},
     server::RedisServer,
     stats::{self, CommandStats, median},
 };
 
 const IN_FLIGHT: usize = 256;
 
-/// 1 M keys against 1 k, both with about two requests of each key in its window: the window is as much longer.
+/// 1 M keys against 1 k, ours and a plain script's.
 pub async fn keys(server: &RedisServer, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
+    println!("\ngrowth, keys:");
+    let log = |prefix, quota| async move {
+        Ours::new(server, Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true }, quota)
+    };
+    keys_of("", log, admin, time, report).await?;
+    redis::cmd("FLUSHALL").exec(admin)?;
+    let sorted_set = |prefix, quota| Multiplexed::new(server, prefix, scripts::SORTED_SET_LOG, quota);
+    keys_of("_sorted_set", sorted_set, admin, time, report).await
+}
+
+/// Both with about two requests of each key in its window: the window is as much longer.
+async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
+    suffix: &str,
+    new: impl Fn(&'static str, Quota) -> F,
+    admin: &mut Connection,
+    time: Duration,
+    report: &mut Report,
+) -> Result<()> {
     let mut sides = Vec::new();
     for (prefix, count) in [("1k:", 1_000_usize), ("1m:", 1_000_000)] {
         let keys: &'static [String] = super::keys(count).leak();
-        let setup = Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true };
-        let ours = Ours::new(server, setup, Quota { limit: 1_000, window_us: 10 * count as u64 })?;
-        touch_all(&ours, keys).await?;
+        let checker = new(prefix, Quota { limit: 1_000, window_us: 10 * count as u64 }).await?;
+        touch_all(&checker, keys).await?;
         // One window, until as many leave as come.
-        ours.run(keys, IN_FLIGHT, Duration::from_micros(10 * count as u64)).await?;
-        sides.push((ours, keys, Vec::new(), Vec::new()));
+        checker.run(keys, IN_FLIGHT, Duration::from_micros(10 * count as u64)).await?;
+        sides.push((checker, keys, Vec::new(), Vec::new()));
     }
     for _ in 0..ROUNDS {
-        for (ours, keys, redis_us, client_us) in &mut sides {
+        for (checker, keys, redis_us, client_us) in &mut sides {
             stats::reset_commandstats(admin)?;
-            let slice = ours.run(keys, IN_FLIGHT, time / ROUNDS).await?;
+            let slice = checker.run(keys, IN_FLIGHT, time / ROUNDS).await?;
             redis_us.push(CommandStats::read(admin)?.usec as f64 / slice.decisions as f64);
             client_us.push(1e6 / slice.per_second);
         }
     }
-    println!("\ngrowth, keys:");
     let mut medians = Vec::new();
     for (_, keys, redis_us, client_us) in sides {
-        let (redis_us, client_us) = (median(redis_us), median(client_us));
-        println!("  {:>9} keys   {redis_us:>7.2} us in Redis, {client_us:>7.2} us a decision", keys.len());
-        report.figure(json!({ "growth": "keys", "keys": keys.len(), "redis_us": redis_us, "client_us": client_us }));
+        let (keys, redis_us, client_us) = (keys.len(), median(redis_us), median(client_us));
+        println!("  {keys:>9} keys{suffix:<12} {redis_us:>7.2} us in Redis, {client_us:>7.2} us a decision");
+        let growth = format!("keys{suffix}");
+        report.figure(json!({ "growth": growth, "keys": keys, "redis_us": redis_us, "client_us": client_us }));
         medians.push((redis_us, client_us));
     }
-    report.ratio("growth_keys", medians[1].1 / medians[0].1);
-    report.ratio("growth_keys_redis_cpu", medians[1].0 / medians[0].0);
+    report.ratio(&format!("growth_keys{suffix}"), medians[1].1 / medians[0].1);
+    report.ratio(&format!("growth_keys{suffix}_redis_cpu"), medians[1].0 / medians[0].0);
     Ok(())
 }
 
 /// Every key once.
-async fn touch_all(ours: &Ours, keys: &'static [String]) -> Result<()> {
+async fn touch_all<C: Checker>(checker: &C, keys: &'static [String]) -> Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for part in keys.chunks(keys.len().div_ceil(IN_FLIGHT)) {
-        let mut ours = ours.clone();
+        let mut checker = checker.clone();
         tasks.spawn(async move {
             for key in part {
-                ours.check(key).await?;
+                checker.check(key).await?;
             }
             Result::Ok(())
         });
