@@ -54,7 +54,8 @@ fn many_checks_in_one_call_are_judged_in_order_each_whole_or_not_at_all() {
     let (time, packed) = eval(&mut connection, &now.to_string(), &["a", "a", "b", "a", "b"], &checks);
     let wait = 1e6;
     assert_eq!(time, now as f64);
-    let expected = [(1, 1, -1.0, wait, wait), (0, 1, wait, wait, wait), (1, 5, -1.0, 0.0, 0.0), (1, 0, -1.0, wait, wait)];
+    let expected =
+        [(1, 1, -1.0, wait, wait), (0, 1, wait, wait, wait), (1, 5, -1.0, 0.0, 0.0), (1, 0, -1.0, wait, wait)];
     assert_eq!(reports(&packed)[..4], expected);
     assert_eq!(reports(&packed)[4..], [(1, 4, -1.0, wait, wait)]);
 }

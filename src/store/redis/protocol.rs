@@ -103,7 +103,8 @@ pub(super) fn read<'a>(reply: &Value, checks: impl Iterator<Item = &'a Check>) -
                 Err(error)
             }
             None => {
-                let outcomes: SmallVec<_> = check.charges().iter().map(|_| packed.outcome()).collect::<Result<_, _>>()?;
+                let outcomes: SmallVec<_> =
+                    check.charges().iter().map(|_| packed.outcome()).collect::<Result<_, _>>()?;
                 let allowed = outcomes.iter().all(|outcome: &Outcome| outcome.fits);
                 Ok(Verdict { allowed, source: Source::Store, time_us, outcomes })
             }
