@@ -99,6 +99,11 @@ struct Flight {
 }
 
 impl Flight {
+    /// Whether no other call is under way: nobody has just been answered.
+    fn is_alone(&self) -> bool {
+        self.link.batcher.lock().in_flight == 1
+    }
+
     /// Ends if nobody waits. Under one lock, or a check that comes in between would be left waiting.
     fn end_if_idle(&mut self) -> bool {
         let mut queue = self.link.batcher.lock();
@@ -118,9 +123,12 @@ impl Drop for Flight {
 
 /// Sends batches until nobody waits.
 async fn drive(mut flight: Flight) {
+    let mut alone = flight.is_alone();
     loop {
         // Those who have just got their verdicts, and whoever else is ready, may put in their next checks first.
-        tokio::task::yield_now().await;
+        if !std::mem::take(&mut alone) {
+            tokio::task::yield_now().await;
+        }
         if flight.end_if_idle() {
             return;
         }
