@@ -7,9 +7,9 @@
 -- Kept in a string, read and written in small pieces, for what is shorter than 64 bytes costs Redis no allocation:
 --   0 to 32   up to 3 pending records, older than the newest and not yet a block;
 --   33 to 53  what changes with every charge: the newest record, and how many there were;
---   54 to 91  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
+--   54 to 99  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
 --             F(now - window); the oldest live record and its number; the ring's size in blocks, and the number of the
---             block with which it came to that size;
+--             block with which it came to that size; the offset of the key's own time;
 --   128 on    a ring of blocks of 4 records (where it begins makes 1 024 of them just fit an allocation of 12 KiB).
 -- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to tell them from the newest, which is in full.
 --
@@ -62,17 +62,19 @@ local function seek(key, packed, newest, total, size, grown, low, high, guess, a
 end
 
 local function sliding_window_log(key, cost, allowed, now, limit, window, resolution, count_rejected)
-  local newest, total, count, settled, live_at, live, head, size, grown = 0, 0, 0, 0, 0, 0, 0, 1, 0
-  local packed = call('GETRANGE', key, '0', '91')
+  local newest, total, count, settled, live_at, live, head, size, grown, offset = 0, 0, 0, 0, 0, 0, 0, 1, 0, 0
+  local packed = call('GETRANGE', key, '0', '99')
   if packed ~= '' then
-    newest, total, count, settled, live_at, live, head, size, grown = unpack('<ddI5dddI5I4I5', packed, 34)
+    newest, total, count, settled, live_at, live, head, size, grown, offset = unpack('<ddI5dddI5I4I5d', packed, 34)
   end
-  -- Whether the first part changes.
-  local changed = false
 
-  -- Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+  -- Time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+  local stepped
+  now, offset, stepped = own_time(now, offset, newest - resolution + 1)
   local at = newest - resolution < now and now or newest - resolution + 1
   local horizon = at - window
+  -- Whether the last part changes.
+  local changed = stepped
   if newest <= horizon then
     -- All of it has left, so the count may begin anew.
     newest, total, settled, live, head = 0, 0, 0, 0, count
@@ -95,7 +97,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
       -- Gives back the ring, if it is large.
       if size > 16 then call('UNLINK', key) end
       newest, total, head, count, live_at, live = stamp, cost, 0, 1, stamp, cost
-      call('SETRANGE', key, '33', pack('<ddI5dddI5I4I5', newest, total, 1, 0, live_at, live, 0, 1, 0))
+      call('SETRANGE', key, '33', pack('<ddI5dddI5I4I5d', newest, total, 1, 0, live_at, live, 0, 1, 0, offset))
     else
       if newest == stamp then
         -- The same instant: one record with the larger cost.
@@ -129,14 +131,18 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
     if spent > limit then
       -- What is searched has to be what has been written.
-      packed = call('GETRANGE', key, '0', '91')
+      packed = call('GETRANGE', key, '0', '99')
       if count_rejected and live <= total - limit then
         head, live_at, live, settled =
           seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
         spent, changed = total - settled, true
       end
     end
-    if changed then call('SETRANGE', key, '54', pack('<dddI5I4I5', settled, live_at, live, head, size, grown)) end
+    if changed then
+      call('SETRANGE', key, '54', pack('<dddI5I4I5d', settled, live_at, live, head, size, grown, offset))
+    end
+  elseif stepped then
+    call('SETRANGE', key, '92', pack('<d', offset))
   end
 
   if spent == 0 then return fits, limit, -1, 0, 0 end
