@@ -25,7 +25,7 @@ local function own_time(now, offset, last)
   return last, last - now, true
 end
 
--- Returns the quotient and the remainder of a * b / c, exactly.
+-- Returns the quotient and the remainder of a * b / c, exactly, for whole a, b >= 0 and c > 0.
 local function muldiv(a, b, c)
   local product = a * b
   if product < 2^53 then

@@ -46,7 +46,7 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     current = current + cost
     call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, now, offset))
-    if kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
+    if not value or kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
   elseif stepped then
     call('SETRANGE', key, '32', pack('<d', offset))
   end

@@ -3,6 +3,7 @@
 
 mod batch;
 mod denials;
+mod extremes;
 mod heal;
 mod outage;
 mod script;
