@@ -140,6 +140,7 @@ pub mod headers;
 mod key;
 mod layer;
 mod limiter;
+pub mod observe;
 mod policies;
 mod policy;
 mod rejection;
