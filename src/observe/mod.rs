@@ -1,7 +1,7 @@
 //! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker.
 //!
 //! Set it with [`Limiter::observer`](crate::Limiter::observer). Without one, a check is neither timed nor copied: the
-//! price is one branch. Ready-made observers are `Tracing` (feature `tracing`) and `Metrics` (feature `metrics`);
+//! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
 //! both have to be set, for a feature that another crate of the build has switched on should not begin to log in yours.
 //!
 //! No event holds a key. What tells keys apart is a [`Fingerprint`]: a hash under a secret of this process, so
@@ -35,14 +35,26 @@
 //! # Ok(())
 //! # }
 //! ```
+#![cfg_attr(not(feature = "metrics"), doc = "[`Metrics`]: crate#feature-flags")]
+#![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
 mod event;
 mod fingerprint;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod several;
+#[cfg(feature = "tracing")]
+mod tracing;
+#[cfg(feature = "tracing")]
+mod warning;
 mod watch;
 
 use std::sync::Arc;
 
+#[cfg(feature = "metrics")]
+pub use self::metrics::Metrics;
+#[cfg(feature = "tracing")]
+pub use self::tracing::Tracing;
 pub use self::{
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,

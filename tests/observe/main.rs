@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod events;
+mod log;
+mod metrics;
+mod privacy;
 mod recorder;
 mod redis;
 #[path = "../support/mod.rs"]
