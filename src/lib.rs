@@ -90,6 +90,12 @@
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
 //! Connections are made again by the next check, so limits hold as soon as Redis is back.
 //!
+//! # Seeing it
+//!
+//! [`Limiter::observer`] takes an [`Observer`](observe::Observer), which hears of every decision, failure, batch and
+//! change of the breaker: [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None
+//! of them gets a key, and without one a check pays one branch.
+//!
 //! # Where the layer goes
 //!
 //! Outermost first: panics and tracing, **CORS**, timeouts, *limits by address*, **authentication**, *limits by user*,
@@ -119,11 +125,15 @@
 //!   are told by the plain path and addresses come from a `SocketAddr` or `IpAddr` extension.
 //! * `redis` (default): [`RedisStore`], on a pool of its own or on a bb8-redis pool that you have already. `redis` and
 //!   `bb8_redis` are re-exported.
+//! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
+//! * `tracing`: [`observe::Tracing`], denials, failures of the store and recoveries as `tracing` events.
 //! * `test-util`: [`ManualClock`], for tests that move time instead of sleeping.
 //!
 //! [tower]: https://docs.rs/tower
 // Where the items are not compiled, their links lead to the feature that does.
 #![cfg_attr(not(feature = "redis"), doc = "[`RedisStore`]: #feature-flags")]
+#![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
+#![cfg_attr(not(feature = "tracing"), doc = "[`observe::Tracing`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -140,6 +150,7 @@ pub mod headers;
 mod key;
 mod layer;
 mod limiter;
+pub mod observe;
 mod policies;
 mod policy;
 mod rejection;

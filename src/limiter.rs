@@ -14,7 +14,9 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{Error, ErrorKind},
+    failure::FailurePolicy,
     key::Key,
+    observe::{self, Observer, Watch},
     policy::Policy,
     store::{Answer, Store, Verdict},
 };
@@ -47,12 +49,25 @@ use crate::{
 #[derive(Clone)]
 pub struct Limiter {
     store: Arc<dyn Store>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Limiter {
     /// Creates a limiter over `store`. No I/O happens before the first check.
     pub fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store) }
+        Self { store: Arc::new(store), observer: None }
+    }
+
+    /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`](crate::observe).
+    ///
+    /// Clones made from here on tell it too, those that exist already do not. What only the store knows of, its
+    /// batches, goes to the observers of the limiter that was given one last.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        let observer = observe::both(self.observer.take(), Arc::new(observer));
+        self.store.set_observer(&observer);
+        self.observer = Some(observer);
+        self
     }
 
     /// Charges `cost` units to `key` under `policy`, if they fit.
@@ -79,7 +94,7 @@ impl Limiter {
     ///
     /// As [`Limiter::check`].
     pub fn decide(&self, check: Check) -> CheckFuture {
-        CheckFuture { state: State::Unsent { limiter: self.clone(), check } }
+        CheckFuture::new(State::Unsent { limiter: self.clone(), check })
     }
 
     /// Tells where `key` stands under `policy`. Charges nothing.
@@ -115,15 +130,34 @@ impl Limiter {
     }
 
     /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
-    /// Takes the charges out of it.
-    pub(crate) fn send(&self, check: &mut Check) -> Sent {
+    /// Takes the charges out of it. `failure` is what the caller makes of an error, for the observer.
+    pub(crate) fn send(&self, check: &mut Check, failure: Option<FailurePolicy>) -> Sent {
+        match &self.observer {
+            None => self.send_unobserved(check),
+            Some(observer) => self.send_observed(check, Watch::start(observer, check, failure)),
+        }
+    }
+
+    #[inline]
+    fn send_unobserved(&self, check: &mut Check) -> Sent {
         match self.store.check(check) {
             Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture { state: State::sent(self.clone(), check, verdict) })
+                Sent::Waiting(CheckFuture::new(State::sent(self.clone(), check, verdict)))
             }
         }
+    }
+
+    /// Out of the way of those who have no observer.
+    #[cold]
+    fn send_observed(&self, check: &mut Check, watch: Watch) -> Sent {
+        let mut sent = self.send_unobserved(check);
+        match &mut sent {
+            Sent::Decided(result) => watch.end(result),
+            Sent::Waiting(future) => future.watch = Some(Box::new(watch)),
+        }
+        sent
     }
 }
 
@@ -143,6 +177,13 @@ pub(crate) enum Sent {
 #[must_use = "nothing is charged before it is polled"]
 pub struct CheckFuture {
     state: State,
+    watch: Option<Box<Watch>>,
+}
+
+impl CheckFuture {
+    fn new(state: State) -> Self {
+        Self { state, watch: None }
+    }
 }
 
 enum State {
@@ -165,7 +206,7 @@ impl Future for CheckFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let result = match &mut self.state {
-                State::Unsent { limiter, check } => match limiter.send(check) {
+                State::Unsent { limiter, check } => match limiter.send(check, None) {
                     Sent::Decided(result) => result,
                     Sent::Waiting(sent) => {
                         *self = sent;
@@ -184,6 +225,9 @@ impl Future for CheckFuture {
                 State::Done => panic!("a future is not polled after it is ready"),
             };
             self.state = State::Done;
+            if let Some(watch) = self.watch.take() {
+                watch.end(&result);
+            }
             return Poll::Ready(result);
         }
     }

@@ -1,6 +1,7 @@
 //! A server to try tollgate on: `cargo run --release --example server`, then `curl -i localhost:3000/watch`.
 
 mod options;
+mod seeing;
 
 use std::{net::SocketAddr, process::ExitCode};
 
@@ -39,6 +40,7 @@ async fn run() -> Result<(), Failure> {
         Some(url) => Limiter::new(RedisStore::builder().deadline(options.deadline).connect(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
+    let (limiter, figures) = seeing::observe(limiter)?;
     let per_client = Policy::new("per-client", options.limit, options.window)?.algorithm(options.algorithm);
     let login = Policy::per_minute("login", 5)?.count_rejected(true);
 
@@ -47,7 +49,8 @@ async fn run() -> Result<(), Failure> {
         .route("/search", Route::cost(10).fail_closed())?
         .route("POST /login", Route::policy(login).fail_closed())?
         .route("/healthz", Route::exempt())?
-        .route("/quota", Route::exempt())?;
+        .route("/quota", Route::exempt())?
+        .route("/metrics", Route::exempt())?;
     let app = Router::new()
         .route("/watch", get(|| async { "watching\n" }))
         .route("/search", get(|| async { "found\n" }))
@@ -55,6 +58,7 @@ async fn run() -> Result<(), Failure> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/quota", get(quota))
         .with_state((limiter, per_client))
+        .merge(figures)
         .layer(limit);
 
     let listener = TcpListener::bind(&options.listen).await.map_err(|error| format!("{}: {error}", options.listen))?;

@@ -9,14 +9,14 @@ mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use std::{fmt, future::Future, pin::Pin, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
-use crate::{check::Check, decision::Source, error::Error, key::Key, policy::Policy};
+use crate::{check::Check, decision::Source, error::Error, key::Key, observe::Observer, policy::Policy};
 
 /// Keeps counts and judges checks against them.
 ///
@@ -37,6 +37,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
     fn deadline(&self) -> Duration {
         DEFAULT_DEADLINE
+    }
+
+    /// Takes the observer of a limiter that has one, for what only the store knows: its calls and its breaker.
+    ///
+    /// Decisions and failures are not among it, the limiter reports them. Defaults to doing nothing.
+    fn set_observer(&self, observer: &Arc<dyn Observer>) {
+        let _ = observer;
     }
 }
 

@@ -6,9 +6,12 @@ pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis_server;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tollgate::{Answer, Check, Error, ErrorKind, Key, Policy, Store, Verdict};
+use tollgate::{Answer, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
 
 /// A store that is always down.
 #[derive(Debug)]
@@ -21,6 +24,38 @@ impl Store for Down {
 
     fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
         Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "SECRET-STORE-TEXT")))
+    }
+}
+
+/// A store in memory that fails when it is told to.
+#[derive(Clone, Debug)]
+pub struct Flaky {
+    store: MemoryStore,
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+impl Flaky {
+    pub fn fail(&self, failure: Option<Error>) {
+        *self.failure.lock().unwrap() = failure;
+    }
+}
+
+impl Default for Flaky {
+    fn default() -> Self {
+        Self { store: MemoryStore::new(), failure: Arc::default() }
+    }
+}
+
+impl Store for Flaky {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        match self.failure.lock().unwrap().clone() {
+            None => self.store.check(check),
+            Some(error) => Answer::Ready(Err(error)),
+        }
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+        self.store.reset(key, policy)
     }
 }
 

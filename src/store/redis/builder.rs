@@ -16,6 +16,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::ConfigError,
+    observe::Slot,
     store::{DEFAULT_DEADLINE, deny_cache::DenyCache},
 };
 
@@ -139,6 +140,7 @@ impl RedisStoreBuilder {
             deadline,
             clock,
             latest_us: AtomicU64::new(0),
+            observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })
     }

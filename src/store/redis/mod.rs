@@ -32,6 +32,7 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{ConfigError, Error, ErrorKind},
     key::Key,
+    observe::{Call, Observer, Slot},
     policy::Policy,
 };
 
@@ -92,6 +93,7 @@ struct Shared {
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
     latest_us: AtomicU64,
+    observer: Slot,
 }
 
 /// What lives and dies with a runtime: connections are driven by its tasks, and so are batches.
@@ -163,6 +165,10 @@ impl Store for RedisStore {
     fn deadline(&self) -> Duration {
         self.shared.deadline
     }
+
+    fn set_observer(&self, observer: &Arc<dyn Observer>) {
+        self.shared.observer.set(Arc::clone(observer));
+    }
 }
 
 impl Shared {
@@ -216,11 +222,17 @@ impl Shared {
         let now_us = self.clock.as_ref().map(|clock| clock.now_us());
         protocol::write(&mut call, &self.prefix, now_us, checks.clone());
         let watch = connection.call();
+        let observed = self.observer.get().map(|observer| Call::start(observer, checks.clone()));
         let reply = self.loader.run(&mut connection.inner, &call).await;
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
         }
-        let reply = protocol::read(&reply.map_err(|error| self.failed(&connection, &error))?, checks)?;
+        let reply =
+            reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, checks));
+        if let Some(observed) = observed {
+            observed.end(reply.is_ok());
+        }
+        let reply = reply?;
         if reply.broken {
             connection.mark_broken();
         }

@@ -1,0 +1,112 @@
+//! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker.
+//!
+//! Set it with [`Limiter::observer`](crate::Limiter::observer). Without one, a check is neither timed nor copied: the
+//! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
+//! both have to be set, for a feature that another crate of the build has switched on should not begin to log in yours.
+//!
+//! No event holds a key. What tells keys apart is a [`Fingerprint`]: a hash under a secret of this process, so
+//! that it can neither be turned back nor joined with another process's.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+//! use tollgate::{Limiter, MemoryStore, Policy, observe::{Decided, Observer}};
+//!
+//! #[derive(Default)]
+//! struct Denials(AtomicU64);
+//!
+//! impl Observer for Denials {
+//!     fn on_decision(&self, decided: &Decided<'_>) {
+//!         if !decided.decision.is_allowed() {
+//!             self.0.fetch_add(1, Ordering::Relaxed);
+//!         }
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let denials = Arc::new(Denials::default());
+//! let limiter = Limiter::new(MemoryStore::new()).observer(Arc::clone(&denials));
+//! let policy = Policy::per_minute("p", 1)?;
+//! limiter.check("key", &policy, 1).await?;
+//! limiter.check("key", &policy, 1).await?;
+//! assert_eq!(denials.0.load(Ordering::Relaxed), 1);
+//! # Ok(())
+//! # }
+//! ```
+#![cfg_attr(not(feature = "metrics"), doc = "[`Metrics`]: crate#feature-flags")]
+#![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
+
+mod event;
+mod fingerprint;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod several;
+#[cfg(feature = "tracing")]
+mod tracing;
+#[cfg(feature = "tracing")]
+mod warning;
+mod watch;
+
+use std::sync::Arc;
+
+#[cfg(feature = "metrics")]
+pub use self::metrics::Metrics;
+#[cfg(feature = "tracing")]
+pub use self::tracing::Tracing;
+pub use self::{
+    event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
+    fingerprint::Fingerprint,
+};
+#[cfg(feature = "redis")]
+pub(crate) use self::{several::Slot, watch::Call};
+pub(crate) use self::{several::both, watch::Watch};
+
+/// Is told what the limiter does.
+///
+/// The methods are called in the path of a request, by several threads at once: count, sample or hand over, and do not
+/// wait. A panic in one of them is a panic of the request.
+pub trait Observer: Send + Sync + 'static {
+    /// A check was decided: by the store, by a remembered denial, or by the failure policy.
+    ///
+    /// A [`Limiter`](crate::Limiter) that is called directly leaves the failure policy to its caller, so a check
+    /// without a verdict is then a [failure](Self::on_store_failure) and nothing else. A check that owes nothing, like
+    /// a [peek](crate::Limiter::peek), decides nothing and is not reported here.
+    fn on_decision(&self, decided: &Decided<'_>) {
+        let _ = decided;
+    }
+
+    /// A check got no verdict. In the middleware, the failure policy's decision follows.
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        let _ = failure;
+    }
+
+    /// A call of the store's, with one check or many, has come to its end.
+    fn on_batch(&self, batch: &Batch) {
+        let _ = batch;
+    }
+
+    /// The circuit breaker has changed its state.
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        let _ = change;
+    }
+}
+
+impl<T: Observer + ?Sized> Observer for Arc<T> {
+    fn on_decision(&self, decided: &Decided<'_>) {
+        (**self).on_decision(decided);
+    }
+
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        (**self).on_store_failure(failure);
+    }
+
+    fn on_batch(&self, batch: &Batch) {
+        (**self).on_batch(batch);
+    }
+
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        (**self).on_breaker_change(change);
+    }
+}

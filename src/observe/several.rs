@@ -1,0 +1,56 @@
+//! Observers side by side, and one that comes later.
+
+use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::sync::{PoisonError, RwLock};
+
+use super::{Batch, BreakerChange, Decided, Observer, StoreFailure};
+
+/// An observer beside those that are there already.
+pub(crate) fn both(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
+    match first {
+        None => second,
+        Some(first) => Arc::new(Both(first, second)),
+    }
+}
+
+struct Both(Arc<dyn Observer>, Arc<dyn Observer>);
+
+impl Observer for Both {
+    fn on_decision(&self, decided: &Decided<'_>) {
+        self.0.on_decision(decided);
+        self.1.on_decision(decided);
+    }
+
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        self.0.on_store_failure(failure);
+        self.1.on_store_failure(failure);
+    }
+
+    fn on_batch(&self, batch: &Batch) {
+        self.0.on_batch(batch);
+        self.1.on_batch(batch);
+    }
+
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        self.0.on_breaker_change(change);
+        self.1.on_breaker_change(change);
+    }
+}
+
+/// Where a store keeps the observer that it gets after it was made. Looked at once a call, not once a check.
+#[cfg(feature = "redis")]
+#[derive(Default)]
+pub(crate) struct Slot(RwLock<Option<Arc<dyn Observer>>>);
+
+#[cfg(feature = "redis")]
+impl Slot {
+    pub(crate) fn set(&self, observer: Arc<dyn Observer>) {
+        // One assignment, so a poisoned lock is as good as any.
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(observer);
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<dyn Observer>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,155 @@
+//! Decisions, failures and recoveries as `tracing` events.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::{Level, debug, enabled, event, info, trace, warn};
+
+use super::{
+    Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, StoreFailure,
+    warning::{Cause, Outage},
+};
+use crate::{
+    clock::{Clock, SystemClock},
+    decision::Source,
+    error::ErrorKind,
+};
+
+/// Writes `tracing` events.
+///
+/// | target | level | event |
+/// | --- | --- | --- |
+/// | `tollgate::store` | warn | checks got no verdict: at most once a second and `cause`, `left_out` says how many came in between |
+/// | `tollgate::store` | info | the store answers again: for how long it did not, how many checks failed |
+/// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
+/// | `tollgate::decision` | debug | a check was denied, or decided by the failure policy; one event per policy concerned |
+/// | `tollgate::decision` | trace | a check was allowed; one event per policy |
+/// | `tollgate::batch` | trace | a call of the store's ended |
+///
+/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. Denials are not warnings:
+/// refusing is what a limiter is for, and whoever floods a service should not flood its log as well.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, observe::Tracing};
+///
+/// let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new());
+/// ```
+#[derive(Debug)]
+pub struct Tracing {
+    clock: Arc<dyn Clock>,
+    causes: [Cause; 5],
+    outage: Outage,
+}
+
+impl Tracing {
+    /// Creates an observer.
+    pub fn new() -> Self {
+        Self { clock: Arc::new(SystemClock), causes: Default::default(), outage: Outage::default() }
+    }
+
+    /// Sets the clock by which warnings are spaced, for tests. Defaults to [`SystemClock`].
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    fn cause(&self, kind: ErrorKind) -> (&Cause, &'static str) {
+        let (index, name) = match kind {
+            ErrorKind::BadKey => (0, "bad_key"),
+            ErrorKind::Config => (1, "config"),
+            ErrorKind::Deadline => (2, "deadline"),
+            ErrorKind::Misconfigured => (3, "misconfigured"),
+            ErrorKind::Unavailable => (4, "unavailable"),
+        };
+        (&self.causes[index], name)
+    }
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for Tracing {
+    fn on_decision(&self, decided: &Decided<'_>) {
+        if decided.decision.source() == Source::Store
+            && let Some((since_us, failed)) = self.outage.end()
+        {
+            let outage_ms = self.clock.now_us().saturating_sub(since_us) / 1_000;
+            info!(target: "tollgate::store", outage_ms, failed, "the store answers again");
+        }
+        match decided.outcome() {
+            "allowed" if !enabled!(target: "tollgate::decision", Level::TRACE) => {}
+            "allowed" => decided.charges().for_each(|charge| {
+                event!(
+                    target: "tollgate::decision", Level::TRACE,
+                    policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                    elapsed_us = micros(decided.elapsed), "allowed"
+                );
+            }),
+            _ if !enabled!(target: "tollgate::decision", Level::DEBUG) => {}
+            "denied" => {
+                let retry_after_ms = decided.decision.retry_after().map(millis_up);
+                for charge in decided.charges().filter(|charge| charge.violated) {
+                    debug!(
+                        target: "tollgate::decision",
+                        policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                        remembered = decided.decision.source() == Source::DenyCache, retry_after_ms,
+                        elapsed_us = micros(decided.elapsed), "denied"
+                    );
+                }
+            }
+            outcome => decided.charges().for_each(|charge| {
+                debug!(
+                    target: "tollgate::decision",
+                    policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost, outcome,
+                    elapsed_us = micros(decided.elapsed), "decided without the store"
+                );
+            }),
+        }
+    }
+
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        let kind = failure.error.kind();
+        let (cause, name) = self.cause(kind);
+        let now_us = self.clock.now_us();
+        let warning = cause.claim(now_us);
+        // What is wrong with one check alone says nothing of the store.
+        let concerns_all = !matches!(kind, ErrorKind::BadKey | ErrorKind::Config);
+        if concerns_all {
+            self.outage.failed(now_us, warning.is_some());
+        }
+        let Some(left_out) = warning else { return };
+        let key = if concerns_all { None } else { failure.charges().next() };
+        let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
+        let (error, elapsed_us) = (failure.error, micros(failure.elapsed));
+        warn!(target: "tollgate::store", cause = name, %error, key, left_out, elapsed_us, "no verdict");
+    }
+
+    fn on_batch(&self, batch: &Batch) {
+        let Batch { checks, charges, elapsed, answered } = *batch;
+        trace!(target: "tollgate::batch", checks, charges, answered, elapsed_us = micros(elapsed), "batch");
+    }
+
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        let BreakerChange { from, to } = *change;
+        match (from, to) {
+            (_, BreakerState::Closed) => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
+            // Every probe that fails is one more opening, and no news.
+            (BreakerState::Probing, _) | (_, BreakerState::Probing) => {
+                debug!(target: "tollgate::breaker", %from, %to, "probing");
+            }
+            (_, BreakerState::Open) => warn!(target: "tollgate::breaker", %from, %to, "open: the store is not asked"),
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn millis_up(duration: Duration) -> u64 {
+    micros(duration).div_ceil(1_000)
+}

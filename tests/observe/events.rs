@@ -1,0 +1,119 @@
+//! With the store in memory, and with one that cannot answer.
+
+use axum::{Router, routing::get};
+use tollgate::{
+    Check, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer, Source,
+    observe::{BreakerChange, BreakerState, Fingerprint, Observer},
+};
+
+use crate::{
+    per_minute, recorded,
+    recorder::Recorder,
+    support::{Down, Later, Silent, http::get as fetch},
+};
+
+#[tokio::test]
+async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
+    let (limiter, recorder) = recorded();
+    let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 100));
+    let check = || Check::new("a", &narrow, 2).and("b", &wide, 3).unwrap();
+    limiter.decide(check()).await.unwrap();
+    limiter.decide(check()).await.unwrap();
+    let seen = recorder.take();
+    let [allowed, denied] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
+    let charges = |violated| vec![("narrow".to_owned(), 2, violated), ("wide".to_owned(), 3, false)];
+    assert_eq!((allowed.outcome, allowed.source), ("allowed", Source::Store));
+    assert_eq!(allowed.charges, charges(false));
+    assert_eq!((denied.outcome, denied.source), ("denied", Source::Store));
+    assert_eq!(denied.charges, charges(true));
+    assert!(!allowed.fallback_admit && !denied.fallback_admit);
+    let who = ["a", "b"].map(|key| Fingerprint::of(&Key::from(key)));
+    assert_eq!((&allowed.fingerprints[..], &denied.fingerprints[..]), (&who[..], &who[..]));
+    assert!(seen.failures.is_empty() && seen.batches.is_empty());
+}
+
+#[tokio::test]
+async fn a_store_that_answers_later_is_observed_alike() {
+    let recorder = Recorder::default();
+    let store = Later(MemoryStore::new().with_clock(ManualClock::default()));
+    let limiter = Limiter::new(store).observer(recorder.clone());
+    for outcome in ["allowed", "denied"] {
+        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+        assert_eq!(recorder.outcomes(), [(outcome, Source::Store)]);
+    }
+}
+
+#[tokio::test]
+async fn a_peek_and_a_future_that_was_not_polled_decide_nothing() {
+    let (limiter, recorder) = recorded();
+    limiter.peek("k", &per_minute("p", 1)).await.unwrap();
+    drop(limiter.check("k", &per_minute("p", 1), 1));
+    assert_eq!(recorder.outcomes(), []);
+}
+
+fn app(limiter: Limiter, failure: FailurePolicy) -> Router {
+    let layer = RateLimitLayer::new(limiter, [per_minute("p", 1), per_minute("q", 9)], GlobalKey);
+    let layer = if failure == FailurePolicy::Open { layer.fail_open() } else { layer.fail_closed() };
+    Router::new().route("/", get(|| async {})).layer(layer)
+}
+
+#[tokio::test]
+async fn the_middleware_tells_what_the_store_decided() {
+    let (limiter, recorder) = recorded();
+    let app = app(limiter, FailurePolicy::Open);
+    for (status, outcome) in [(200, "allowed"), (429, "denied")] {
+        assert_eq!(fetch(&app, "/").await.status, status);
+        assert_eq!(recorder.outcomes(), [(outcome, Source::Store)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_it() {
+    for (failure, status, outcome, source) in
+        [(FailurePolicy::Open, 200, "open", Source::Open), (FailurePolicy::Closed, 503, "closed", Source::Closed)]
+    {
+        let recorder = Recorder::default();
+        // One fails at once, the other one by its deadline.
+        let down = Limiter::new(Down).observer(recorder.clone());
+        let silent = Limiter::new(Silent).observer(recorder.clone());
+        for (limiter, kind) in [(down, ErrorKind::Unavailable), (silent, ErrorKind::Deadline)] {
+            assert_eq!(fetch(&app(limiter, failure), "/").await.status, status);
+            let seen = recorder.take();
+            assert_eq!(seen.failures, [(kind, vec!["p".to_owned(), "q".to_owned()])]);
+            let [decision] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
+            assert_eq!((decision.outcome, decision.source), (outcome, source));
+            assert_eq!(decision.charges, [("p".to_owned(), 1, false), ("q".to_owned(), 1, false)]);
+            assert_eq!(decision.fallback_admit, outcome == "open");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_middleware_a_failure_is_the_callers_to_decide() {
+    let recorder = Recorder::default();
+    let limiter = Limiter::new(Down).observer(recorder.clone());
+    limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
+    let seen = recorder.take();
+    assert_eq!(seen.failures, [(ErrorKind::Unavailable, vec!["p".to_owned()])]);
+    assert!(seen.decisions.is_empty());
+}
+
+#[tokio::test]
+async fn observers_stand_side_by_side_and_clones_made_before_stay_silent() {
+    let (before, first) = recorded();
+    let second = Recorder::default();
+    let limiter = before.clone().observer(second.clone());
+    limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+    assert_eq!((first.outcomes().len(), second.outcomes().len()), (1, 1));
+    before.check("k", &per_minute("p", 9), 1).await.unwrap();
+    assert_eq!((first.outcomes().len(), second.outcomes().len()), (1, 0));
+}
+
+#[test]
+fn changes_of_the_breaker_reach_an_observer() {
+    let recorder = Recorder::default();
+    let change = BreakerChange::new(BreakerState::Closed, BreakerState::Open);
+    recorder.on_breaker_change(&change);
+    assert_eq!(recorder.take().changes, [change]);
+    assert_eq!(BreakerState::ALL.map(BreakerState::as_str), ["closed", "open", "probing"]);
+}

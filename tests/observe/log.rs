@@ -1,0 +1,187 @@
+//! What stands in the log.
+
+use std::{
+    io::{self, Write},
+    mem,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::Router;
+use tollgate::{
+    Check, Error, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer,
+    observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing},
+};
+use tracing::{Level, subscriber::DefaultGuard};
+
+use crate::{
+    per_minute,
+    support::{Down, Flaky, http::get as fetch},
+};
+
+/// All that is written while it lives, by this thread.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn start(level: Level) -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .without_time()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The lines since the last look.
+    pub(crate) fn take(&self) -> Vec<String> {
+        let bytes = mem::take(&mut *self.0.lock().unwrap());
+        String::from_utf8(bytes).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn denials_are_debug_events_with_a_fingerprint() {
+    let (log, _guard) = Log::start(Level::DEBUG);
+    let store = MemoryStore::new().with_clock(ManualClock::default());
+    let limiter = Limiter::new(store).observer(Tracing::new());
+    let (narrow, wide) = (per_minute("narrow", 1), per_minute("wide", 9));
+    for _ in 0..2 {
+        limiter.decide(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
+    }
+    let lines = log.take();
+    let [denied] = &lines[..] else { panic!("{lines:?}") };
+    let key = Fingerprint::of(&Key::from("alice"));
+    let expected = format!(
+        "DEBUG tollgate::decision: denied policy=\"narrow\" key={key} cost=1 remembered=false retry_after_ms=60000"
+    );
+    assert!(denied.starts_with(&expected), "{denied}");
+}
+
+#[tokio::test]
+async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(Down).observer(Tracing::new().with_clock(clock.clone()));
+    let fail = async |times| {
+        for _ in 0..times {
+            limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
+        }
+    };
+    let warning = |line: &str, left_out: u32| {
+        line.starts_with("WARN tollgate::store: no verdict cause=\"unavailable\"")
+            && line.contains(&format!(" left_out={left_out} "))
+    };
+    fail(100).await;
+    let lines = log.take();
+    assert!(lines.len() == 1 && warning(&lines[0], 0), "{lines:?}");
+    clock.advance(Duration::from_micros(999_999));
+    fail(1).await;
+    assert!(log.take().is_empty());
+    clock.advance(Duration::from_micros(1));
+    fail(5).await;
+    let lines = log.take();
+    assert!(lines.len() == 1 && warning(&lines[0], 100), "{lines:?}");
+    // A clock that was put back by an hour does not silence an hour.
+    clock.set_us(1_000_000);
+    fail(1).await;
+    assert_eq!(log.take().len(), 1);
+}
+
+#[tokio::test]
+async fn causes_are_warned_of_apart_and_only_a_bad_key_is_told_by_its_fingerprint() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let clock = ManualClock::default();
+    let flaky = Flaky::default();
+    let limiter = Limiter::new(flaky.clone()).observer(Tracing::new().with_clock(clock));
+    for kind in [ErrorKind::BadKey, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Unavailable] {
+        flaky.fail(Some(Error::new(kind, "a reason")));
+        for _ in 0..10 {
+            limiter.check("alice", &per_minute("p", 1), 1).await.unwrap_err();
+        }
+        let lines = log.take();
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let key = format!(" key={}", Fingerprint::of(&Key::from("alice")));
+        assert_eq!(line.contains(&key), kind == ErrorKind::BadKey, "{line}");
+        assert!(line.contains("a reason"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn recovery_is_told_once_with_the_length_of_the_outage() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let clock = ManualClock::default();
+    let flaky = Flaky::default();
+    let limiter = Limiter::new(flaky.clone()).observer(Tracing::new().with_clock(clock.clone()));
+    let policy = per_minute("p", 100);
+    let check = || limiter.check("k", &policy, 1);
+    check().await.unwrap();
+    assert!(log.take().is_empty());
+    flaky.fail(Some(Error::new(ErrorKind::Unavailable, "gone")));
+    for _ in 0..30 {
+        check().await.unwrap_err();
+        clock.advance(Duration::from_millis(100));
+    }
+    assert_eq!(log.take().len(), 3);
+    flaky.fail(None);
+    for _ in 0..3 {
+        check().await.unwrap();
+    }
+    assert_eq!(log.take(), ["INFO tollgate::store: the store answers again outage_ms=3000 failed=30"]);
+    // A failure now and then does not write more recoveries than warnings.
+    for _ in 0..1_000 {
+        flaky.fail(Some(Error::new(ErrorKind::Deadline, "late")));
+        check().await.unwrap_err();
+        flaky.fail(None);
+        let _ = check().await;
+        clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(log.take().len(), 2);
+}
+
+#[tokio::test]
+async fn what_the_failure_policy_decides_is_a_debug_event_beside_the_warning() {
+    for (failure, outcome) in [(FailurePolicy::Open, "open"), (FailurePolicy::Closed, "closed")] {
+        let (log, _guard) = Log::start(Level::DEBUG);
+        let limiter = Limiter::new(Down).observer(Tracing::new());
+        let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
+        let layer = if failure == FailurePolicy::Open { layer.fail_open() } else { layer.fail_closed() };
+        fetch(&Router::new().fallback(|| async {}).layer(layer), "/").await;
+        let lines = log.take();
+        assert!(lines[0].starts_with("WARN tollgate::store"), "{lines:?}");
+        assert!(lines[1].starts_with("DEBUG tollgate::decision: decided without the store policy=\"p\""), "{lines:?}");
+        assert!(lines[1].contains(&format!("outcome=\"{outcome}\"")), "{lines:?}");
+    }
+}
+
+#[test]
+fn an_open_breaker_is_a_warning_a_closed_one_is_information_and_probes_are_neither() {
+    use BreakerState::{Closed, Open, Probing};
+    let (log, _guard) = Log::start(Level::INFO);
+    let tracing = Tracing::new();
+    for (from, to) in [(Closed, Open), (Open, Probing), (Probing, Open), (Open, Probing), (Probing, Closed)] {
+        tracing.on_breaker_change(&BreakerChange::new(from, to));
+    }
+    let lines = log.take();
+    assert_eq!(
+        lines,
+        [
+            "WARN tollgate::breaker: open: the store is not asked from=closed to=open",
+            "INFO tollgate::breaker: closed: the store is asked from=probing to=closed",
+        ]
+    );
+}

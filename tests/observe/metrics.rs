@@ -1,0 +1,147 @@
+//! What a scrape shows.
+
+use axum::{Router, routing::get};
+use metrics::set_default_local_recorder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use tollgate::{
+    Check, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore,
+    observe::{BreakerChange, BreakerState, Metrics, Observer},
+};
+
+use crate::{
+    per_minute,
+    support::{
+        Down,
+        http::{Connection, get as fetch, serve},
+        redis_server::RedisServer,
+    },
+};
+
+pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
+    let durations = Matcher::Suffix("_duration_seconds".to_owned());
+    let batches = Matcher::Full("tollgate_batch_checks".to_owned());
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(durations, &Metrics::DURATION_BUCKETS)
+        .and_then(|builder| builder.set_buckets_for_metric(batches, &Metrics::BATCH_BUCKETS))
+        .unwrap()
+        .build_recorder();
+    let handle = recorder.handle();
+    (recorder, handle)
+}
+
+#[track_caller]
+fn assert_shows(handle: &PrometheusHandle, lines: &[&str]) {
+    let scrape = handle.render();
+    for line in lines {
+        assert!(scrape.lines().any(|shown| shown == *line), "{line}\nis not in\n{scrape}");
+    }
+}
+
+#[tokio::test]
+async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let store = MemoryStore::new().with_clock(ManualClock::default());
+    let limiter = Limiter::new(store).observer(Metrics::new());
+    let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 9));
+    for _ in 0..5 {
+        limiter.decide(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
+    }
+    assert_shows(
+        &handle,
+        &[
+            "# HELP tollgate_decisions_total Decisions, by policy and outcome.",
+            "# TYPE tollgate_decisions_total counter",
+            r#"tollgate_decisions_total{policy="narrow",outcome="allowed"} 2"#,
+            r#"tollgate_decisions_total{policy="wide",outcome="allowed"} 2"#,
+            r#"tollgate_decisions_total{policy="narrow",outcome="denied"} 3"#,
+            "# TYPE tollgate_check_duration_seconds histogram",
+            r#"tollgate_check_duration_seconds_count{outcome="allowed"} 2"#,
+            r#"tollgate_check_duration_seconds_count{outcome="denied"} 3"#,
+            r#"tollgate_breaker_state{state="closed"} 1"#,
+            r#"tollgate_breaker_state{state="open"} 0"#,
+        ],
+    );
+    assert!(!handle.render().contains(r#"policy="wide",outcome="denied""#));
+}
+
+#[tokio::test]
+async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let limiter = Limiter::new(Down).observer(Metrics::new());
+    let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
+    for (failure, times) in [(FailurePolicy::Open, 3), (FailurePolicy::Closed, 2)] {
+        let layer = layer.clone();
+        let layer = if failure == FailurePolicy::Open { layer.fail_open() } else { layer.fail_closed() };
+        let app = Router::new().route("/", get(|| async {})).layer(layer);
+        for _ in 0..times {
+            fetch(&app, "/").await;
+        }
+    }
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_store_errors_total{kind="unavailable"} 5"#,
+            r#"tollgate_decisions_total{policy="p",outcome="open"} 3"#,
+            r#"tollgate_decisions_total{policy="p",outcome="closed"} 2"#,
+            r#"tollgate_fallback_admits_total{policy="p",outcome="open"} 3"#,
+            r#"tollgate_check_duration_seconds_count{outcome="error"} 5"#,
+        ],
+    );
+    assert!(!handle.render().contains("SECRET-STORE-TEXT"));
+}
+
+#[tokio::test]
+async fn batches_and_the_deny_cache_are_counted() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap()).observer(Metrics::new());
+    for _ in 0..10 {
+        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+    }
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_decisions_total{policy="p",outcome="denied"} 9"#,
+            r#"tollgate_deny_cache_hits_total{policy="p"} 8"#,
+            r#"tollgate_batch_checks_bucket{le="1"} 2"#,
+            "tollgate_batch_checks_sum 2",
+            "tollgate_batch_duration_seconds_count 2",
+        ],
+    );
+}
+
+#[test]
+fn the_breakers_state_is_the_one_that_is_1() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    Metrics::new().on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_breaker_state{state="closed"} 0"#,
+            r#"tollgate_breaker_state{state="open"} 1"#,
+            r#"tollgate_breaker_state{state="probing"} 0"#,
+        ],
+    );
+}
+
+#[tokio::test]
+async fn the_readme_shows_what_a_scrape_shows() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let store = MemoryStore::new().with_clock(ManualClock::default());
+    let limiter = Limiter::new(store).observer(Metrics::new());
+    let layer = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60).unwrap(), PeerIp::default());
+    let address = serve(Router::new().route("/watch", get(|| async {})).layer(layer)).await;
+    let mut connection = Connection::open(address).await;
+    for _ in 0..61 {
+        connection.get("/watch").await;
+    }
+    let readme = include_str!("../../README.md");
+    let shown: Vec<&str> = readme.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).collect();
+    assert_eq!(shown.len(), 2);
+    assert_shows(&handle, &shown);
+}

@@ -1,0 +1,82 @@
+//! An observer that writes everything down.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex},
+};
+
+use tollgate::{
+    ErrorKind, Source,
+    observe::{Batch, BreakerChange, Decided, Fingerprint, Observer, StoreFailure},
+};
+
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) failures: Vec<(ErrorKind, Vec<String>)>,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) changes: Vec<BreakerChange>,
+    /// All events as `Debug` shows them.
+    pub(crate) debug: String,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) outcome: &'static str,
+    pub(crate) source: Source,
+    /// Name, cost, violated.
+    pub(crate) charges: Vec<(String, u32, bool)>,
+    pub(crate) fingerprints: Vec<Fingerprint>,
+    pub(crate) fallback_admit: bool,
+}
+
+impl Recorder {
+    /// What came since the last look.
+    pub(crate) fn take(&self) -> Seen {
+        mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// The outcome and the source of each decision since the last look.
+    pub(crate) fn outcomes(&self) -> Vec<(&'static str, Source)> {
+        self.take().decisions.iter().map(|decision| (decision.outcome, decision.source)).collect()
+    }
+}
+
+impl Observer for Recorder {
+    fn on_decision(&self, decided: &Decided<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{decided:?}\n");
+        seen.decisions.push(Decision {
+            outcome: decided.outcome(),
+            source: decided.decision.source(),
+            charges: decided
+                .charges()
+                .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
+                .collect(),
+            fingerprints: decided.charges().map(|charge| charge.fingerprint()).collect(),
+            fallback_admit: decided.is_fallback_admit(),
+        });
+    }
+
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{failure:?}\n");
+        let policies = failure.charges().map(|charge| charge.policy.name().to_owned()).collect();
+        seen.failures.push((failure.error.kind(), policies));
+    }
+
+    fn on_batch(&self, batch: &Batch) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{batch:?}\n");
+        seen.batches.push(*batch);
+    }
+
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{change:?}\n");
+        seen.changes.push(*change);
+    }
+}
