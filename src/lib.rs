@@ -53,7 +53,7 @@
 //! RateLimitLayer ─▶ RateLimit::call
 //!                      │  its head: route settings, key, cost, policies
 //!                      ▼
-//!                   Limiter::check ── deadline ── Store: memory, or deny cache ─▶ batch ─▶ one EVALSHA on Redis
+//!                   Limiter::check ── deadline ── Store: memory, or deny cache ─▶ breaker ─▶ batch ─▶ one EVALSHA
 //!                      │                             └─ no verdict ─▶ failure policy: open or closed
 //!                      ▼
 //!                   Decision
@@ -88,7 +88,8 @@
 //! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
 //! with Retry-After. Choose closed where an unlimited request does more harm than a refused one: logins, anything that
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
-//! Connections are made again by the next check, so limits hold as soon as Redis is back.
+//! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
+//! through, which makes the connections again, so limits hold within a second after Redis is back.
 //!
 //! # Where the layer goes
 //!
@@ -157,7 +158,7 @@ pub use self::{
     cost::{Cost, IntoCost},
     decision::{Decision, PolicyDecision, Source},
     error::{ConfigError, Error, ErrorKind},
-    failure::FailurePolicy,
+    failure::{Breaker, FailurePolicy},
     future::ResponseFuture,
     headers::HeaderStyle,
     key::{

@@ -14,6 +14,7 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{Error, ErrorKind},
+    failure::{Circuit, Permit, Signal},
     key::Key,
     policy::Policy,
     store::{Answer, Store, Verdict},
@@ -47,12 +48,20 @@ use crate::{
 #[derive(Clone)]
 pub struct Limiter {
     store: Arc<dyn Store>,
+    circuit: Option<Arc<Circuit>>,
 }
 
 impl Limiter {
-    /// Creates a limiter over `store`. No I/O happens before the first check.
+    /// Creates a limiter over `store`, with the [`Breaker`](crate::Breaker) that the store asks for. No I/O happens
+    /// before the first check.
     pub fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store) }
+        let circuit = store.breaker().map(|breaker| Arc::new(Circuit::new(breaker, store.deadline())));
+        Self { store: Arc::new(store), circuit }
+    }
+
+    /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now.
+    pub fn is_breaker_open(&self) -> bool {
+        self.circuit.as_ref().is_some_and(|circuit| circuit.is_open())
     }
 
     /// Charges `cost` units to `key` under `policy`, if they fit.
@@ -108,8 +117,12 @@ impl Limiter {
         match self.store.reset(&key.into(), policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
+                let permit = self.admit()?;
                 let deadline = self.store.deadline();
-                tokio::time::timeout(deadline, future).await.map_err(|_| late(&*self.store))?
+                let result = tokio::time::timeout(deadline, future).await;
+                let result = result.unwrap_or_else(|_| Err(late(&*self.store)));
+                self.settle(permit, &result);
+                result
             }
         }
     }
@@ -121,15 +134,26 @@ impl Limiter {
             Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture { state: State::sent(self.clone(), check, verdict) })
+                Sent::Waiting(CheckFuture { state: State::Ready { limiter: self.clone(), check, verdict } })
             }
+        }
+    }
+
+    /// Asks the breaker. Answers that are there at once are not its business.
+    fn admit(&self) -> Result<Option<Permit>, Error> {
+        self.circuit.as_ref().map(Circuit::admit).transpose()
+    }
+
+    fn settle<T>(&self, permit: Option<Permit>, result: &Result<T, Error>) {
+        if let (Some(circuit), Some(permit)) = (&self.circuit, permit) {
+            circuit.settle(permit, Signal::of(result));
         }
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter").field("store", &self.store).finish()
+        f.debug_struct("Limiter").field("store", &self.store).field("circuit", &self.circuit).finish()
     }
 }
 
@@ -146,15 +170,24 @@ pub struct CheckFuture {
 }
 
 enum State {
-    Unsent { limiter: Limiter, check: Check },
-    Sent { limiter: Limiter, check: Check, verdict: PendingVerdict, deadline: Option<Pin<Box<Sleep>>> },
+    Unsent {
+        limiter: Limiter,
+        check: Check,
+    },
+    /// The store does not have the answer at hand, and has not been asked for it.
+    Ready {
+        limiter: Limiter,
+        check: Check,
+        verdict: PendingVerdict,
+    },
+    Sent {
+        limiter: Limiter,
+        check: Check,
+        permit: Option<Permit>,
+        verdict: PendingVerdict,
+        deadline: Option<Pin<Box<Sleep>>>,
+    },
     Done,
-}
-
-impl State {
-    fn sent(limiter: Limiter, check: Check, verdict: PendingVerdict) -> Self {
-        Self::Sent { limiter, check, verdict, deadline: None }
-    }
 }
 
 type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
@@ -167,27 +200,50 @@ impl Future for CheckFuture {
             let result = match &mut self.state {
                 State::Unsent { limiter, check } => match limiter.send(check) {
                     Sent::Decided(result) => result,
-                    Sent::Waiting(sent) => {
-                        *self = sent;
+                    Sent::Waiting(waiting) => {
+                        *self = waiting;
                         continue;
                     }
                 },
-                State::Sent { limiter, check, verdict, deadline } => match verdict.as_mut().poll(cx) {
-                    Poll::Ready(result) => result.map(|verdict| Decision::new(check, verdict)),
-                    Poll::Pending => {
-                        // Counts from the first poll, for nothing is sent before it.
-                        let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
-                        ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
-                        Err(late(&*limiter.store))
+                // Not before it is polled: a probe that nobody polls would keep the others from asking.
+                State::Ready { limiter, .. } => match limiter.admit() {
+                    Ok(permit) => {
+                        self.state = std::mem::replace(&mut self.state, State::Done).sent(permit);
+                        continue;
                     }
+                    Err(error) => Err(error),
                 },
-                State::Done => panic!("a future is not polled after it is ready"),
+                State::Sent { limiter, check, permit, verdict, deadline } => {
+                    let result = match verdict.as_mut().poll(cx) {
+                        Poll::Ready(result) => result,
+                        Poll::Pending => {
+                            // Counts from the first poll, for nothing is sent before it.
+                            let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
+                            ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
+                            Err(late(&*limiter.store))
+                        }
+                    };
+                    limiter.settle(permit.take(), &result);
+                    result.map(|verdict| Decision::new(check, verdict))
+                }
+                State::Done => panic!("{POLLED_AGAIN}"),
             };
             self.state = State::Done;
             return Poll::Ready(result);
         }
     }
 }
+
+impl State {
+    fn sent(self, permit: Option<Permit>) -> Self {
+        match self {
+            Self::Ready { limiter, check, verdict } => Self::Sent { limiter, check, permit, verdict, deadline: None },
+            other => other,
+        }
+    }
+}
+
+const POLLED_AGAIN: &str = "a future is not polled after it is ready";
 
 impl fmt::Debug for CheckFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

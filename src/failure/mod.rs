@@ -1,5 +1,14 @@
 //! What a request gets when the store cannot answer.
 
+mod breaker;
+mod circuit;
+mod tally;
+
+pub use self::breaker::Breaker;
+pub(crate) use self::{
+    circuit::{Circuit, Permit},
+    tally::Signal,
+};
 use crate::{
     decision::{Decision, Source},
     error::Error,

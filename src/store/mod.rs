@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
-use crate::{check::Check, decision::Source, error::Error, key::Key, policy::Policy};
+use crate::{check::Check, decision::Source, error::Error, failure::Breaker, key::Key, policy::Policy};
 
 /// Keeps counts and judges checks against them.
 ///
@@ -37,6 +37,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
     fn deadline(&self) -> Duration {
         DEFAULT_DEADLINE
+    }
+
+    /// When the limiter is to stop asking for pending answers for a while.
+    ///
+    /// Defaults to `None`, never: right for stores that cannot be away.
+    fn breaker(&self) -> Option<Breaker> {
+        None
     }
 }
 

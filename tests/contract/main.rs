@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod breaker;
 mod cancellation;
 mod clones;
 mod deadline;

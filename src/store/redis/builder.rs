@@ -16,6 +16,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::ConfigError,
+    failure::Breaker,
     store::{DEFAULT_DEADLINE, deny_cache::DenyCache},
 };
 
@@ -29,6 +30,7 @@ pub struct RedisStoreBuilder {
     clock: Option<Arc<dyn Clock>>,
     batching: bool,
     deny_cache: bool,
+    breaker: Option<Breaker>,
 }
 
 impl Default for RedisStoreBuilder {
@@ -40,6 +42,7 @@ impl Default for RedisStoreBuilder {
             clock: None,
             batching: true,
             deny_cache: true,
+            breaker: Some(Breaker::default()),
         }
     }
 }
@@ -88,6 +91,12 @@ impl RedisStoreBuilder {
         Self { deny_cache, ..self }
     }
 
+    /// Sets when a limiter stops asking a Redis that does not answer, or with `None` that it never does. Defaults to
+    /// [`Breaker::default`], because an outage would cost every request the deadline.
+    pub fn breaker(self, breaker: impl Into<Option<Breaker>>) -> Self {
+        Self { breaker: breaker.into(), ..self }
+    }
+
     /// Finishes with a pool of our own on the Redis at `url`.
     ///
     /// # Errors
@@ -122,7 +131,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache } = self;
+        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
@@ -135,6 +144,7 @@ impl RedisStoreBuilder {
             loader: Loader::default(),
             batching,
             deny_cache: deny_cache.then(DenyCache::new),
+            breaker,
             prefix: prefix.into(),
             deadline,
             clock,

@@ -31,6 +31,7 @@ use crate::{
     check::Check,
     clock::{Clock, SystemClock},
     error::{ConfigError, Error, ErrorKind},
+    failure::Breaker,
     key::Key,
     policy::Policy,
 };
@@ -46,7 +47,8 @@ use crate::{
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does. One whose fate is unknown
-/// (sent, but not answered) is **never sent again**: it may have been charged once, never twice.
+/// (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
+/// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
 ///
 /// # Redis
 ///
@@ -88,6 +90,7 @@ struct Shared {
     loader: Loader,
     batching: bool,
     deny_cache: Option<DenyCache>,
+    breaker: Option<Breaker>,
     prefix: Box<str>,
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
@@ -162,6 +165,10 @@ impl Store for RedisStore {
 
     fn deadline(&self) -> Duration {
         self.shared.deadline
+    }
+
+    fn breaker(&self) -> Option<Breaker> {
+        self.shared.breaker
     }
 }
 
