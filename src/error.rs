@@ -123,6 +123,8 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A local fallback for a service without instances.
+    ZeroInstances,
     /// A pool without a connection.
     ZeroPoolSize,
 }
@@ -188,6 +190,7 @@ impl fmt::Display for ConfigError {
             Self::ZeroLimit { policy } => {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
             }
+            Self::ZeroInstances => f.write_str("a service has at least 1 instance, the one that asks"),
             Self::ZeroPoolSize => f.write_str("a pool needs at least 1 connection"),
         }
     }

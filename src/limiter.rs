@@ -12,12 +12,12 @@ use tokio::time::Sleep;
 
 use crate::{
     check::Check,
-    decision::Decision,
-    error::{Error, ErrorKind},
-    failure::{Circuit, Permit, Signal},
+    decision::{Decision, Source},
+    error::{ConfigError, Error, ErrorKind},
+    failure::{self, Circuit, FailurePolicy, Fallback, Permit, Signal},
     key::Key,
     policy::Policy,
-    store::{Answer, Store, Verdict},
+    store::{Answer, MemoryStore, Store, Verdict},
 };
 
 /// Judges checks against a store, within its deadline.
@@ -49,6 +49,7 @@ use crate::{
 pub struct Limiter {
     store: Arc<dyn Store>,
     circuit: Option<Arc<Circuit>>,
+    fallback: Option<Arc<Fallback>>,
 }
 
 impl Limiter {
@@ -56,7 +57,63 @@ impl Limiter {
     /// before the first check.
     pub fn new(store: impl Store) -> Self {
         let circuit = store.breaker().map(|breaker| Arc::new(Circuit::new(breaker, store.deadline())));
-        Self { store: Arc::new(store), circuit }
+        Self { store: Arc::new(store), circuit, fallback: None }
+    }
+
+    /// Adds a local fallback: when the store cannot answer, checks that [fail local](FailurePolicy::Local) are judged by
+    /// the counts in `memory`, against this instance's share of every limit: `limit / instances`, rounded up, and
+    /// likewise a token bucket's burst.
+    ///
+    /// # What is admitted in all
+    ///
+    /// While the store is well, all that it admits here is also counted in `memory`, so an outage gives nobody a fresh
+    /// budget. Of an exact log with limit `L`, `n` instances with the share `s`, of which instance `i` had `a_i` units
+    /// admitted by the store in the window, and `A` units admitted by the store in all, no window sees more than
+    ///
+    /// ```text
+    /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which is where n - 1 comes from)
+    /// ```
+    ///
+    /// and if load is spread evenly no more than `L + n - 1`, in an outage of any length. What the fallback admits beyond
+    /// `L` is what other instances had used of its share before. A service that has more instances than you say
+    /// admits more, in proportion; one that has fewer admits less than it might.
+    ///
+    /// # When the store is back
+    ///
+    /// What was admitted meanwhile, and has not left its window, is charged to the store at once: merged by key and policy,
+    /// for at most 10 000 of them, by ordinary checks for as much as still fits. So it never makes the store count more
+    /// than the limit; it may deny a little longer, for a debit counts from when it is made. Two things are
+    /// not charged: checks whose fate is unknown, for those are never sent again, and what was admitted for a key whose
+    /// count Redis cannot use.
+    ///
+    /// A cost between the share and the limit is always refused by the fallback.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroInstances`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    /// # #[cfg(feature = "redis")]
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # #[cfg(feature = "redis")]
+    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// # #[cfg(not(feature = "redis"))]
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_local(self, memory: MemoryStore, instances: u32) -> Result<Self, ConfigError> {
+        if instances == 0 {
+            return Err(ConfigError::ZeroInstances);
+        }
+        Ok(Self { fallback: Some(Arc::new(Fallback::new(memory, instances))), ..self })
     }
 
     /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now.
@@ -88,7 +145,7 @@ impl Limiter {
     ///
     /// As [`Limiter::check`].
     pub fn decide(&self, check: Check) -> CheckFuture {
-        CheckFuture { state: State::Unsent { limiter: self.clone(), check } }
+        CheckFuture { purpose: Purpose::Check, state: State::Unsent { limiter: self.clone(), check } }
     }
 
     /// Tells where `key` stands under `policy`. Charges nothing.
@@ -114,7 +171,11 @@ impl Limiter {
     ///
     /// Once polled, the key may be reset although the future was dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<(), Error> {
-        match self.store.reset(&key.into(), policy) {
+        let key = key.into();
+        if let Some(fallback) = &self.fallback {
+            fallback.forget(&key, policy);
+        }
+        match self.store.reset(&key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
                 let permit = self.admit()?;
@@ -129,13 +190,44 @@ impl Limiter {
 
     /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
     /// Takes the charges out of it.
-    pub(crate) fn send(&self, check: &mut Check) -> Sent {
+    #[inline]
+    pub(crate) fn send(&self, check: &mut Check, purpose: Purpose) -> Sent {
         match self.store.check(check) {
-            Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
+            Answer::Ready(result) => Sent::Decided(self.conclude(check, result, purpose)),
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture { state: State::Ready { limiter: self.clone(), check, verdict } })
+                Sent::Waiting(CheckFuture { purpose, state: State::Ready { limiter: self.clone(), check, verdict } })
             }
+        }
+    }
+
+    /// Charges what the fallback has admitted.
+    pub(crate) fn debit(&self, check: Check) -> CheckFuture {
+        CheckFuture { purpose: Purpose::Debit, ..self.decide(check) }
+    }
+
+    /// Makes a decision of what the store has said.
+    #[inline]
+    fn conclude(&self, check: &mut Check, result: Result<Verdict, Error>, purpose: Purpose) -> Result<Decision, Error> {
+        if let Some(fallback) = &self.fallback
+            && purpose != Purpose::Debit
+        {
+            match &result {
+                Ok(verdict) => self.answered(fallback, check, verdict),
+                Err(error) if purpose == Purpose::CheckOrLocal => return fallback.judge(check, error),
+                Err(_) => {}
+            }
+        }
+        result.map(|verdict| Decision::new(check, verdict))
+    }
+
+    /// What the store's answer means for the fallback.
+    fn answered(&self, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
+        if verdict.source == Source::Store {
+            if verdict.allowed {
+                fallback.warm(check);
+            }
+            failure::pay(self, fallback);
         }
     }
 
@@ -153,7 +245,11 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter").field("store", &self.store).field("circuit", &self.circuit).finish()
+        f.debug_struct("Limiter")
+            .field("store", &self.store)
+            .field("circuit", &self.circuit)
+            .field("fallback", &self.fallback)
+            .finish()
     }
 }
 
@@ -166,7 +262,51 @@ pub(crate) enum Sent {
 /// The future of a [`Decision`], returned by [`Limiter::check`].
 #[must_use = "nothing is charged before it is polled"]
 pub struct CheckFuture {
+    purpose: Purpose,
     state: State,
+}
+
+/// What a check is made for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    Check,
+    /// The fallback answers where the store does not.
+    CheckOrLocal,
+    /// To tell the store what the fallback has admitted.
+    Debit,
+}
+
+impl From<FailurePolicy> for Purpose {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Closed | FailurePolicy::Open => Self::Check,
+            FailurePolicy::Local => Self::CheckOrLocal,
+        }
+    }
+}
+
+impl CheckFuture {
+    /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
+    ///
+    /// Without a fallback the error stays; [`FailurePolicy::Local`] then refuses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let quota = Policy::per_day("quota", 9_500)?;
+    /// let decision = limiter.check("key1", &quota, 100).fail_local().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(self) -> Self {
+        Self { purpose: Purpose::CheckOrLocal, ..self }
+    }
 }
 
 enum State {
@@ -197,8 +337,9 @@ impl Future for CheckFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
+            let purpose = self.purpose;
             let result = match &mut self.state {
-                State::Unsent { limiter, check } => match limiter.send(check) {
+                State::Unsent { limiter, check } => match limiter.send(check, purpose) {
                     Sent::Decided(result) => result,
                     Sent::Waiting(waiting) => {
                         *self = waiting;
@@ -206,12 +347,12 @@ impl Future for CheckFuture {
                     }
                 },
                 // Not before it is polled: a probe that nobody polls would keep the others from asking.
-                State::Ready { limiter, .. } => match limiter.admit() {
+                State::Ready { limiter, check, .. } => match limiter.admit() {
                     Ok(permit) => {
                         self.state = std::mem::replace(&mut self.state, State::Done).sent(permit);
                         continue;
                     }
-                    Err(error) => Err(error),
+                    Err(error) => limiter.conclude(check, Err(error), purpose),
                 },
                 State::Sent { limiter, check, permit, verdict, deadline } => {
                     let result = match verdict.as_mut().poll(cx) {
@@ -224,7 +365,7 @@ impl Future for CheckFuture {
                         }
                     };
                     limiter.settle(permit.take(), &result);
-                    result.map(|verdict| Decision::new(check, verdict))
+                    limiter.conclude(check, result, purpose)
                 }
                 State::Done => panic!("{POLLED_AGAIN}"),
             };

@@ -1,86 +1,20 @@
 //! The circuit breaker: one test for each arrow, on a paused clock.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_test::{assert_pending, task};
-use tollgate::{
-    Answer, Breaker, Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Store, Verdict,
-};
+use tollgate::{Breaker, ErrorKind, Limiter, Policy, RateLimitLayer};
 use tower::ServiceBuilder;
 
-use crate::fixture::{Witness, layer, soon, status};
+use crate::{
+    fixture::{Witness, layer, soon, status},
+    patient::{AWAY, Health, Patient},
+};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 const MS: Duration = Duration::from_millis(1);
-
-/// A store whose health the test sets.
-#[derive(Clone, Debug)]
-struct Patient {
-    health: Arc<Mutex<Health>>,
-    sent: Arc<AtomicUsize>,
-    breaker: Option<Breaker>,
-    memory: MemoryStore,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Health {
-    Answers,
-    Fails(ErrorKind),
-    Silent,
-}
-
-const AWAY: Health = Health::Fails(ErrorKind::Unavailable);
-
-impl Patient {
-    fn new(health: Health) -> Self {
-        Self::with(health, Some(Breaker::default()))
-    }
-
-    fn with(health: Health, breaker: Option<Breaker>) -> Self {
-        let health = Arc::new(Mutex::new(health));
-        Self { health, sent: Arc::default(), breaker, memory: MemoryStore::new() }
-    }
-
-    fn becomes(&self, health: Health) {
-        *self.health.lock().unwrap() = health;
-    }
-
-    fn sent(&self) -> usize {
-        self.sent.load(Ordering::SeqCst)
-    }
-}
-
-impl Store for Patient {
-    fn check(&self, check: &Check) -> Answer<Verdict> {
-        let (this, check) = (self.clone(), check.clone());
-        Answer::pending(async move {
-            this.sent.fetch_add(1, Ordering::SeqCst);
-            tokio::task::yield_now().await;
-            let health = *this.health.lock().unwrap();
-            match (health, this.memory.check(&check)) {
-                (Health::Answers, Answer::Ready(verdict)) => verdict,
-                (Health::Fails(kind), _) => Err(Error::new(kind, "as told")),
-                _ => std::future::pending().await,
-            }
-        })
-    }
-
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
-        Answer::Ready(Ok(()))
-    }
-
-    fn breaker(&self) -> Option<Breaker> {
-        self.breaker
-    }
-}
 
 fn policy() -> Policy {
     Policy::per_hour("p", 1_000_000).unwrap()
