@@ -14,7 +14,7 @@ use crate::{
     check::Check,
     decision::{Decision, Source},
     error::{ConfigError, Error, ErrorKind},
-    failure::{self, Circuit, FailurePolicy, Fallback, Permit, Signal},
+    failure::{self, Circuit, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
     policy::Policy,
     store::{Answer, MemoryStore, Store, Verdict},
@@ -113,7 +113,26 @@ impl Limiter {
         if instances == 0 {
             return Err(ConfigError::ZeroInstances);
         }
-        Ok(Self { fallback: Some(Arc::new(Fallback::new(memory, instances))), ..self })
+        Ok(self.with_fallback(memory, Instances::Given(instances)))
+    }
+
+    /// [`with_local`](Self::with_local), with as many instances as the store has seen of late.
+    ///
+    /// On a `RedisStore` every instance touches a sorted set, `{prefix}instances`, every five seconds on the back of its
+    /// traffic (sooner in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. It counts for a minute
+    /// after its last request: longer than that without one, it is not expected to take part in the next outage. An
+    /// outage is met with the number that was known before. Until there is one, checks that fail local are
+    /// refused, as by [`FailurePolicy::Closed`]; so they are on a store that never tells.
+    #[must_use]
+    pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
+        let store = Arc::clone(&self.store);
+        // From here on it is wanted.
+        store.instances();
+        self.with_fallback(memory, Instances::Learnt(store))
+    }
+
+    fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
+        Self { fallback: Some(Arc::new(Fallback::new(memory, instances))), ..self }
     }
 
     /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now.

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ use crate::{
 /// Counts what this instance admits, and judges by its share when nobody else can.
 pub(crate) struct Fallback {
     memory: MemoryStore,
-    instances: u32,
+    instances: Instances,
     /// By [`Policy::name_hash`], for making a policy takes allocations.
     shares: RwLock<HashMap<u64, Share>>,
     pub(super) debts: Debts,
@@ -30,11 +30,29 @@ pub(crate) struct Fallback {
 /// A policy as it holds for one instance. All three count in one place.
 #[derive(Clone)]
 struct Share {
+    instances: u32,
     whole: Policy,
     /// What the fallback judges by.
     part: Policy,
     /// What the store's admissions are counted by: whether they fit was the store's to say, so they always count.
     warm: Policy,
+}
+
+/// How many share a limit.
+#[derive(Debug)]
+pub(crate) enum Instances {
+    Given(u32),
+    /// By the store, while it was well.
+    Learnt(Arc<dyn Store>),
+}
+
+impl Instances {
+    fn number(&self) -> Option<u32> {
+        match self {
+            Self::Given(instances) => Some(*instances),
+            Self::Learnt(store) => store.instances().filter(|&instances| instances > 0),
+        }
+    }
 }
 
 /// Policies made per request would fill the table; beyond that it starts afresh.
@@ -44,7 +62,7 @@ const MOST_SHARES: usize = 1_024;
 const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 
 impl Fallback {
-    pub(crate) fn new(memory: MemoryStore, instances: u32) -> Self {
+    pub(crate) fn new(memory: MemoryStore, instances: Instances) -> Self {
         Self { memory, instances, shares: RwLock::default(), debts: Debts::default() }
     }
 
@@ -58,7 +76,12 @@ impl Fallback {
     }
 
     /// Judges a check for which the store gave `error`, and remembers what it admits as owed to the store.
+    ///
+    /// The error stays if nobody knows how large a share is.
     pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
+        if self.instances.number().is_none() {
+            return Err(error.clone());
+        }
         let mut shares = Check::empty();
         for Charge { key, policy, cost } in check.charges() {
             // Cannot fail: the check has no more charges than a check may have, and no name twice.
@@ -99,12 +122,15 @@ impl Fallback {
     }
 
     fn share(&self, policy: &Policy) -> Share {
+        // Until it is known nothing is judged by it.
+        let instances = self.instances.number().unwrap_or(1);
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = shares.get(&policy.name_hash()).filter(|share| share.whole == *policy) {
+        let fitting = |share: &&Share| share.instances == instances && share.whole == *policy;
+        if let Some(share) = shares.get(&policy.name_hash()).filter(fitting) {
             return share.clone();
         }
         drop(shares);
-        let share = Share::new(policy, self.instances);
+        let share = Share::new(policy, instances);
         let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
         if shares.len() >= MOST_SHARES {
             shares.clear();
@@ -122,7 +148,7 @@ impl Share {
             Algorithm::TokenBucket => &part,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
         };
-        Self { whole: policy.clone(), warm: warm.clone().count_rejected(true), part }
+        Self { instances, whole: policy.clone(), warm: warm.clone().count_rejected(true), part }
     }
 }
 

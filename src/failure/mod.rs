@@ -10,7 +10,7 @@ pub use self::breaker::Breaker;
 pub(crate) use self::{
     circuit::{Circuit, Permit},
     debts::pay,
-    fallback::Fallback,
+    fallback::{Fallback, Instances},
     tally::Signal,
 };
 use crate::{

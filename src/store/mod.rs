@@ -45,6 +45,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn breaker(&self) -> Option<Breaker> {
         None
     }
+
+    /// How many instances share this store, as far as it knows; for
+    /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt), which asks from the beginning on.
+    ///
+    /// Defaults to `None`: it does not know.
+    fn instances(&self) -> Option<u32> {
+        None
+    }
 }
 
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);

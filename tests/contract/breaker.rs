@@ -316,7 +316,7 @@ async fn switched_off_it_asks_always() {
 async fn the_first_enforced_decision_comes_within_a_second_of_recovery() {
     let mut random = Random(7);
     for health in [AWAY, Health::Silent] {
-        for _ in 0..100 {
+        for _ in 0..25 {
             let (limiter, store) = opened(AWAY).await;
             store.becomes(health);
             probes(&limiter, &store, Duration::from_millis(random.below(8_000))).await;

@@ -4,6 +4,7 @@
 mod batch;
 mod denials;
 mod heal;
+mod local;
 mod outage;
 mod script;
 mod setup;

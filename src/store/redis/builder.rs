@@ -10,6 +10,7 @@ use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
 
 use super::{
     RedisStore, Shared,
+    heartbeat::Heartbeat,
     pool::{Manager, Source},
     script::Loader,
 };
@@ -145,6 +146,7 @@ impl RedisStoreBuilder {
             batching,
             deny_cache: deny_cache.then(DenyCache::new),
             breaker,
+            heartbeat: Heartbeat::default(),
             prefix: prefix.into(),
             deadline,
             clock,
