@@ -82,7 +82,9 @@ impl Limiter {
     ///
     /// What was admitted meanwhile, and has not left its window, is charged to the store at once: merged by key and policy,
     /// for at most 10 000 of them, by ordinary checks for as much as still fits. So it never makes the store count more
-    /// than the limit; it may deny a little longer, for a debit counts from when it is made. Two things are
+    /// than the limit; it may deny a little longer, for a debit counts from when it is made. Instances notice within a
+    /// second of each other (the breaker's [probes](crate::Breaker::probes)), so for the first second checks that fail
+    /// local need room in the share as well: nobody spends what others are about to tell. Two things are
     /// not charged: checks whose fate is unknown, for those are never sent again, and what was admitted for a key whose
     /// count Redis cannot use.
     ///
@@ -250,6 +252,16 @@ impl Limiter {
         }
     }
 
+    /// Refuses, right after an outage, what is above the instance's share: the store does not know yet what the other
+    /// instances have admitted.
+    fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
+        let (Some(fallback), Some(circuit)) = (&self.fallback, &self.circuit) else { return Ok(()) };
+        if purpose != Purpose::CheckOrLocal || !circuit.is_recovering() || fallback.has_room(check) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "not asked, for it may not know everything yet").unasked())
+    }
+
     /// Asks the breaker. Answers that are there at once are not its business.
     fn admit(&self) -> Result<Option<Permit>, Error> {
         self.circuit.as_ref().map(Circuit::admit).transpose()
@@ -366,13 +378,15 @@ impl Future for CheckFuture {
                     }
                 },
                 // Not before it is polled: a probe that nobody polls would keep the others from asking.
-                State::Ready { limiter, check, .. } => match limiter.admit() {
-                    Ok(permit) => {
-                        self.state = std::mem::replace(&mut self.state, State::Done).sent(permit);
-                        continue;
+                State::Ready { limiter, check, .. } => {
+                    match limiter.cautiously(check, purpose).and_then(|()| limiter.admit()) {
+                        Ok(permit) => {
+                            self.state = std::mem::replace(&mut self.state, State::Done).sent(permit);
+                            continue;
+                        }
+                        Err(error) => limiter.conclude(check, Err(error), purpose),
                     }
-                    Err(error) => limiter.conclude(check, Err(error), purpose),
-                },
+                }
                 State::Sent { limiter, check, permit, verdict, deadline } => {
                     let result = match verdict.as_mut().poll(cx) {
                         Poll::Ready(result) => result,

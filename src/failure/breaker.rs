@@ -44,7 +44,7 @@ pub struct Breaker {
     pub(super) timeouts: u32,
     pub(super) half_of: u32,
     first: Duration,
-    longest: Duration,
+    pub(super) longest: Duration,
 }
 
 impl Default for Breaker {
@@ -86,9 +86,9 @@ impl Breaker {
     /// 900 ms: a store that is down is left in peace, and one that is back is noticed within a second.
     ///
     /// Up to a fifth is added at random, so that the instances of a service do not probe in step; the most holds with
-    /// it.
+    /// it. Both are taken for an hour if they are longer.
     pub fn probes(self, first: Duration, at_most: Duration) -> Self {
-        Self { first, longest: at_most, ..self }
+        Self { first: first.min(HOUR), longest: at_most.min(HOUR), ..self }
     }
 
     /// How long after opening, or after the last one, the probe of this round goes out.
@@ -98,6 +98,9 @@ impl Breaker {
         base + base / 5 * random_percent() / 100
     }
 }
+
+/// Nobody waits longer for a probe, and sums of times do not overflow.
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// At least 0, below 100. The standard library's keys are random, and every state has others.
 fn random_percent() -> u32 {

@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    breaker::Breaker,
+    breaker::{Breaker, HOUR},
     tally::{Signal, Tally},
 };
 use crate::error::{Error, ErrorKind};
@@ -24,6 +24,10 @@ pub(crate) struct Circuit {
     limits: Breaker,
     /// How long a probe may take before another one takes its place: its future may be kept and not be polled.
     patience: Duration,
+    /// Within so long after the store is back, every instance has noticed.
+    recovery: Duration,
+    /// Whether the circuit has closed, perhaps not long ago.
+    recovering: AtomicBool,
     /// Whether the circuit is not closed.
     broken: AtomicBool,
     /// Whether an answer is worth counting.
@@ -64,10 +68,13 @@ pub(crate) struct Probe {
 
 impl Circuit {
     pub(crate) fn new(limits: Breaker, deadline: Duration) -> Self {
-        let patience = deadline.saturating_add(limits.interval(0));
+        // A deadline may be set so long that it never comes.
+        let deadline = deadline.min(HOUR);
         Self {
             limits,
-            patience,
+            patience: deadline + limits.interval(0),
+            recovery: limits.longest + 2 * deadline,
+            recovering: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             noted: AtomicBool::new(false),
             wave: AtomicU64::new(0),
@@ -112,6 +119,17 @@ impl Circuit {
         self.broken.load(Ordering::Acquire)
     }
 
+    /// Whether the store has come back so short a time ago that other instances may not have noticed.
+    pub(crate) fn is_recovering(&self) -> bool {
+        if !self.recovering.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.lock();
+        let recovering = matches!(&*state, State::Closed(tally) if Instant::now() < tally.closed_at() + self.recovery);
+        self.recovering.store(recovering, Ordering::Release);
+        recovering
+    }
+
     fn note(&self, wave: u64, signal: Signal) {
         let mut state = self.lock();
         // Otherwise it was sent before the circuit opened, and only a probe can close it.
@@ -137,6 +155,7 @@ impl Circuit {
             Signal::Answered => {
                 *state = State::Closed(Tally::new(self.next_wave(), now));
                 self.noted.store(false, Ordering::Release);
+                self.recovering.store(true, Ordering::Release);
                 self.broken.store(false, Ordering::Release);
             }
             _ if number != current => {}

@@ -100,6 +100,14 @@ impl Fallback {
         Ok(Decision::new(&mut shares, verdict))
     }
 
+    /// Whether the instance's share has room for `check`.
+    pub(crate) fn has_room(&self, check: &Check) -> bool {
+        check.charges().iter().all(|Charge { key, policy, cost }| {
+            let peek = self.count(&Check::new(key.clone(), &self.share(policy).part, 0));
+            peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= *cost))
+        })
+    }
+
     /// What `key` has spent at this instance, as far as it still counts.
     pub(super) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
         let warm = self.share(policy).warm;

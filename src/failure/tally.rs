@@ -74,6 +74,11 @@ impl Tally {
             || (reached(checks, limits.half_of) && failed.saturating_mul(2) >= checks)
     }
 
+    /// When it began to count.
+    pub(super) fn closed_at(&self) -> Instant {
+        self.second.began
+    }
+
     /// Whether there is nothing that an answer could change or dilute.
     pub(super) fn is_quiet(&self) -> bool {
         self.failures == 0 && self.timeouts == 0 && self.second.sum().failed == 0

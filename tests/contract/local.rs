@@ -284,3 +284,33 @@ async fn local_answers_at_once_while_the_breaker_is_open() {
     assert_eq!(admitted(&limiter, &per_minute(80)).await, 7);
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
+
+/// Instances notice at different times that the store is back.
+#[tokio::test(start_paused = true)]
+async fn who_is_back_first_does_not_spend_what_the_others_are_about_to_tell() {
+    let clock = ManualClock::default();
+    let (memory, policy) = (MemoryStore::new().with_clock(clock.clone()), per_minute(16));
+    let instance = || {
+        let store = Patient::new(AWAY).counting_in(memory.clone());
+        let local = MemoryStore::new().with_clock(clock.clone());
+        (Limiter::new(store.clone()).with_local(local, 2).unwrap(), store)
+    };
+    let ((first, first_store), (second, second_store)) = (instance(), instance());
+    assert_eq!(admitted(&first, &policy).await, 8);
+    assert_eq!(admitted(&second, &policy).await, 8);
+    tokio::time::sleep(Duration::from_millis(130)).await;
+    first_store.becomes(Health::Answers);
+    spent(&first, &policy).await;
+    for _ in 0..9 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(admitted(&first, &policy).await, 0);
+    }
+    assert_eq!(spent(&first, &policy).await, 8);
+    second_store.becomes(Health::Answers);
+    spent(&second, &policy).await;
+    tokio::time::sleep(Duration::from_millis(101)).await;
+    assert_eq!(spent(&first, &policy).await, 16);
+    // From now on the store alone decides.
+    clock.advance(WINDOW);
+    assert_eq!(admitted(&first, &policy).await, 16);
+}
