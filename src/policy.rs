@@ -277,6 +277,11 @@ impl Policy {
         self.0.definition.form()
     }
 
+    /// One instance's part of it, rounded up to whole units: with more instances than units, each may spend one.
+    pub(crate) fn share(&self, instances: u32) -> Self {
+        self.clone().change(|d| (d.limit, d.burst) = (d.limit.div_ceil(instances), d.burst.div_ceil(instances)))
+    }
+
     /// Whether both count in one place: the same name and form.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         // Nearly always it is the very same policy.

@@ -27,7 +27,6 @@ impl Watch {
         match result {
             Ok(decision) => self.decided(decision),
             Err(error) => {
-                self.failed(error);
                 if let Some(failure) = self.failure {
                     self.decided(&failure.resolve(Err(error.clone())));
                 }
@@ -42,8 +41,8 @@ impl Watch {
         }
     }
 
-    /// Reports that there was no verdict.
-    fn failed(&self, error: &Error) {
+    /// Reports that the store gave no verdict.
+    pub(crate) fn failed(&self, error: &Error) {
         self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.started.elapsed()));
     }
 }

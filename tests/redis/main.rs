@@ -5,6 +5,7 @@ mod batch;
 mod denials;
 mod extremes;
 mod heal;
+mod local;
 mod outage;
 mod script;
 mod setup;
