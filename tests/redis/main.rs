@@ -1,6 +1,7 @@
 //! What only Redis can do to a check: lose the script, go away, hang, hold something else.
 #![allow(clippy::unwrap_used)]
 
+mod address;
 mod batch;
 mod denials;
 mod heal;
@@ -9,6 +10,8 @@ mod script;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 
 use support::redis_server::RedisServer;
 use tollgate::{Limiter, Policy, RedisStore};
