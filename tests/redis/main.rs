@@ -1,6 +1,7 @@
 //! What only Redis can do to a check: lose the script, go away, hang, hold something else.
 #![allow(clippy::unwrap_used)]
 
+mod address;
 mod batch;
 mod denials;
 mod extremes;
@@ -11,6 +12,8 @@ mod script;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 
 use support::redis_server::RedisServer;
 use tollgate::{Limiter, Policy, RedisStore};

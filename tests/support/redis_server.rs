@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -28,7 +29,7 @@ impl RedisServer {
 
     /// Starts a server with further arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
         let mut server = Self { guard: spawn(port, &arguments), port, arguments };
         server.wait();
@@ -109,4 +110,36 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A directory for one test, gone with it.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("tollgate-{}-{}", std::process::id(), free_port()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Writes a file and returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.0.join(name), content).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
