@@ -3,10 +3,14 @@
 
 mod address;
 mod batch;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod denials;
 mod heal;
 mod outage;
 mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
