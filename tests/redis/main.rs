@@ -3,12 +3,16 @@
 
 mod address;
 mod batch;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod denials;
 mod extremes;
 mod heal;
 mod local;
 mod outage;
 mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;

@@ -15,6 +15,7 @@ pub struct RedisServer {
     guard: Child,
     port: u16,
     arguments: Vec<String>,
+    _directory: Option<Directory>,
 }
 
 /// Ends the server as soon as standard input is closed, however the test ends.
@@ -30,8 +31,21 @@ impl RedisServer {
     /// Starts a server with further arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
         let port = free_port();
-        let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
-        let mut server = Self { guard: spawn(port, &arguments), port, arguments };
+        // A replica writes what it gets from its master, and the next server must not start with that.
+        let directory = Directory::new();
+        let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
+        arguments.extend(["--dir".to_owned(), directory.path("")]);
+        let mut server = Self { guard: spawn(port, &arguments), port, arguments, _directory: Some(directory) };
+        server.wait();
+        server
+    }
+
+    /// Starts a sentinel from its configuration, a file that it rewrites.
+    pub fn start_sentinel(configuration: &str, port: u16) -> Self {
+        let port_text = port.to_string();
+        let arguments: Vec<_> =
+            [configuration, "--port", &port_text, "--bind", "127.0.0.1", "--sentinel"].map(str::to_owned).to_vec();
+        let mut server = Self { guard: spawn_plain(&arguments), port, arguments, _directory: None };
         server.wait();
         server
     }
@@ -76,8 +90,16 @@ impl RedisServer {
 
     fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut reply = String::new();
+        if self.arguments.iter().any(|argument| argument == "--sentinel") {
+            // Sentinels do not know QUIT.
+            stream.write_all(format!("{command}\r\n").as_bytes())?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            stream.read_to_string(&mut reply)?;
+            return Ok(reply);
+        }
+        stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
         stream.read_to_string(&mut reply)?;
         Ok(reply.trim_end_matches("+OK\r\n").to_owned())
     }
@@ -101,9 +123,14 @@ impl Drop for RedisServer {
 
 fn spawn(port: u16, arguments: &[String]) -> Child {
     let defaults = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning"];
+    let port = ["--port".to_owned(), port.to_string()];
+    let defaults = defaults.map(str::to_owned);
+    spawn_plain(&[&port, &defaults[..], arguments].concat())
+}
+
+fn spawn_plain(arguments: &[String]) -> Child {
     Command::new("sh")
-        .args(["-c", GUARD, "redis-server", "--port", &port.to_string()])
-        .args(defaults)
+        .args(["-c", GUARD, "redis-server"])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -118,6 +145,7 @@ pub fn free_port() -> u16 {
 }
 
 /// A directory for one test, gone with it.
+#[derive(Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {

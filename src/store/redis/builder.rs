@@ -169,6 +169,42 @@ impl RedisStoreBuilder {
         self.dial(address.map(|sentinels| Address::Sentinels(Box::new(sentinels))))
     }
 
+    /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
+    /// others are found through them. Login and TLS are those of the first URL.
+    ///
+    /// All policies of a key are in one slot, so a check of one key is atomic, as on a single server. Checks of one slot
+    /// that wait at the same time share a call.
+    ///
+    /// A check of **several keys in different slots** cannot be atomic there. All of its charges are looked at first,
+    /// and only if all fit are they paid, slot by slot. If another request is faster in between, a later charge is
+    /// refused after earlier ones were paid: the request is denied and **those stay paid** until they leave their
+    /// windows. So nothing is ever admitted beyond a limit, and what was looked at and denied costs nothing; under
+    /// contention some capacity may go unused. Keys that contend for several scarce limits belong in one key.
+    ///
+    /// A slot that moves is followed to the node that it moves to. A check that was lost with its connection is not sent
+    /// again, neither by this store nor by the client under it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let store = RedisStore::builder().connect_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no node.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    pub fn connect_cluster<'a>(self, nodes: impl IntoIterator<Item = &'a str>) -> Result<RedisStore, ConfigError> {
+        let address = super::cluster::Cluster::new(nodes, &self.security, self.deadline);
+        self.dial(address.map(|cluster| Address::Cluster(Box::new(cluster))))
+    }
+
     fn dial(self, address: Result<Address, RedisError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
             return Err(ConfigError::ZeroPoolSize);

@@ -15,6 +15,8 @@ mod protocol;
 mod script;
 #[cfg(feature = "sentinel")]
 mod sentinel;
+#[cfg(feature = "cluster")]
+mod slots;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -245,6 +247,10 @@ impl Shared {
     }
 
     async fn send(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+        #[cfg(feature = "cluster")]
+        if self.source.is_cluster() {
+            return self.send_by_slots(check).await;
+        }
         if self.batching {
             return batch::submit(self, check).await;
         }

@@ -55,6 +55,11 @@ pub(super) struct OwnPool {
 }
 
 impl Source {
+    #[cfg(feature = "cluster")]
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Dial { address: Address::Cluster(_), .. })
+    }
+
     /// Opens a pool on the current runtime.
     pub(super) fn open(&self) -> Pool {
         match self {
