@@ -1,7 +1,7 @@
 //! A real `redis-server`, started for one test and ended with it.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     thread,
@@ -12,6 +12,8 @@ use std::{
 #[derive(Debug)]
 pub struct RedisServer {
     guard: Child,
+    /// The server's own process.
+    pid: u32,
     port: u16,
     arguments: Vec<String>,
 }
@@ -30,7 +32,8 @@ impl RedisServer {
     pub fn start_with(arguments: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
-        let mut server = Self { guard: spawn(port, &arguments), port, arguments };
+        let (guard, pid) = spawn(port, &arguments);
+        let mut server = Self { guard, pid, port, arguments };
         server.wait();
         server
     }
@@ -49,10 +52,16 @@ impl RedisServer {
         self.guard.wait().unwrap();
     }
 
-    /// Starts it again on the same port, empty.
+    /// Sends the server's process a signal: `STOP`, `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([&format!("-{signal}"), &self.pid.to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Starts it again on the same port: empty, unless its arguments make it write things down.
     pub fn restart(&mut self) {
         self.kill();
-        self.guard = spawn(self.port, &self.arguments);
+        (self.guard, self.pid) = spawn(self.port, &self.arguments);
         self.wait();
     }
 
@@ -98,15 +107,18 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, arguments: &[String]) -> Child {
+fn spawn(port: u16, arguments: &[String]) -> (Child, u32) {
     let defaults = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning"];
-    Command::new("sh")
+    let mut guard = Command::new("sh")
         .args(["-c", GUARD, "redis-server", "--port", &port.to_string()])
         .args(defaults)
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap()
+        .unwrap();
+    let mut pid = String::new();
+    BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    (guard, pid.trim().parse().unwrap())
 }
