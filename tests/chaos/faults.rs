@@ -68,6 +68,27 @@ pub(crate) const FLUSHES: Scenario = Scenario::server("script_flush_storm", &[],
     }
 });
 
+/// Everything after which the counts are what they were.
+pub(crate) const LOSSLESS: [Scenario; 17] = [
+    REFUSED,
+    FROZEN,
+    RESET,
+    BUSY,
+    HALF_CLOSE,
+    LOADING,
+    BLACK_HOLE,
+    READONLY,
+    THROTTLE,
+    MASTERDOWN,
+    LATENCY,
+    KILLED_WITH_DATA,
+    OOM,
+    NOPERM,
+    PASSWORD,
+    MAXCLIENTS,
+    FLUSHES,
+];
+
 #[test]
 fn connections_are_refused() {
     REFUSED.run();
@@ -86,6 +107,15 @@ fn connections_are_half_closed() {
 #[test]
 fn the_network_swallows_everything() {
     BLACK_HOLE.run();
+}
+
+#[test]
+#[ignore = "fails: a dial that began in the black hole is given a second, and meanwhile nothing else is tried"]
+fn the_network_swallows_everything_for_a_moment() {
+    for moment in [180, 240] {
+        let fault = |stage: &mut Stage| stage.network(Fault::BlackHole);
+        Scenario::network("black_hole_moment", fault).lasting(Duration::from_millis(moment)).run();
+    }
 }
 
 #[test]

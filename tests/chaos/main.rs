@@ -1,8 +1,9 @@
 //! When Redis fails: real servers, real faults, load from several processes, and every answer judged afterwards.
 //!
-//! Each scenario prints a line for each failure policy. Waits are what a caller of the layer sees. Where one is longer
-//! than the deadline, the test takes off what a plain sleep of the same length, at the same time and in the same
-//! process, was too long: a machine with two busy cores is late by itself.
+//! Each scenario prints a line for each failure policy. Waits are what a caller of the layer sees. The
+//! longest ones are compared with plain sleeps of the deadline's length in the same process: while one of those is over
+//! and goes on all the same, the process is kept from running, and that time is the machine's and not the limiter's. So
+//! the deadline is asserted on what is left, also on two busy cores.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

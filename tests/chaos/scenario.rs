@@ -28,6 +28,7 @@ pub(crate) struct Scenario {
     pub(crate) proxied: bool,
     /// How often Redis loses its data in it.
     pub(crate) losses: u32,
+    pub(crate) hold: Duration,
     pub(crate) fault: Break,
 }
 
@@ -41,15 +42,19 @@ pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
 
 impl Scenario {
     pub(crate) const fn network(name: &'static str, fault: Break) -> Self {
-        Self { name, server: &[], proxied: true, losses: 0, fault }
+        Self { name, server: &[], proxied: true, losses: 0, hold: HOLD, fault }
     }
 
     pub(crate) const fn server(name: &'static str, server: &'static [&'static str], fault: Break) -> Self {
-        Self { name, server, proxied: false, losses: 0, fault }
+        Self { name, server, proxied: false, losses: 0, hold: HOLD, fault }
     }
 
     pub(crate) const fn losing(self, losses: u32) -> Self {
         Self { losses, ..self }
+    }
+
+    pub(crate) const fn lasting(self, hold: Duration) -> Self {
+        Self { hold, ..self }
     }
 
     pub(crate) fn run(&self) {
@@ -57,8 +62,8 @@ impl Scenario {
     }
 
     fn run_with(&self, policy: &str) {
-        let mut stage = Stage::set(self.server, self.proxied, HOLD);
-        let crew = Crew::start(&stage.url(), policy, Load::STEADY);
+        let mut stage = Stage::set(self.server, self.proxied, self.hold);
+        let crew = Crew::start(&stage.url(), &[policy], Load::STEADY);
         // Some limits get spent before it happens, and some healthy waits are counted.
         thread::sleep(Duration::from_millis(300));
         let recovery = outage(&mut stage, &crew, self.fault);
@@ -67,22 +72,8 @@ impl Scenario {
         let mut tally = crew.stop();
         let failures_later = tally.failures_between(recovery.answers_us + ONE_SECOND_US, u64::MAX);
         tally.settle(u64::MAX, &[(recovery.from_us, recovery.answers_us)]);
-        self.report(policy, &tally, recovery.us);
+        report(self.name, policy, &tally, recovery.us);
         self.judge(policy, &tally, recovery.us, failures_later);
-    }
-
-    fn report(&self, policy: &str, tally: &Tally, recovery_us: u64) {
-        let (name, (found, most)) = (self.name, tally.found());
-        let Tally { worst_wait_us, worst_excess_us, errors_to_client, requests, .. } = tally;
-        let [worst, excess, p999] = [*worst_wait_us, *worst_excess_us, tally.p999_wait_us()].map(milliseconds);
-        let recovery = milliseconds(u32::try_from(recovery_us).unwrap());
-        let Findings { over, false_denials, denials, .. } = found;
-        say(&format!(
-            "chaos {name} policy={policy} worst_wait_ms={worst} p999_wait_ms={p999} recovery_ms={recovery} over={over} \
-             false_denials={false_denials} errors_to_client={errors_to_client}\n\
-             ({requests} requests, {denials} denied; at most {most:.2} of a limit in a window; \
-             worst wait beyond the machine's own delay {excess} ms)"
-        ));
     }
 
     fn judge(&self, policy: &str, tally: &Tally, recovery_us: u64, failures_later: usize) {
@@ -116,6 +107,21 @@ pub(crate) fn outage(stage: &mut Stage, crew: &Crew, fault: Break) -> Recovery {
     let answers_us = stage.answers_us();
     let us = crew.until("it never healed", |tally| tally.recovery_us(answers_us));
     Recovery { from_us, answers_us, us }
+}
+
+/// The line that every scenario ends with, and what it was about.
+pub(crate) fn report(name: &str, policy: &str, tally: &Tally, recovery_us: u64) {
+    let (found, most) = tally.found();
+    let Tally { worst_wait_us, worst_excess_us, errors_to_client, requests, .. } = tally;
+    let [worst, excess, p999] = [*worst_wait_us, *worst_excess_us, tally.p999_wait_us()].map(milliseconds);
+    let recovery = milliseconds(u32::try_from(recovery_us).unwrap());
+    let Findings { over, false_denials, denials, .. } = found;
+    say(&format!(
+        "chaos {name} policy={policy} worst_wait_ms={worst} p999_wait_ms={p999} recovery_ms={recovery} over={over} \
+         false_denials={false_denials} errors_to_client={errors_to_client}\n\
+         ({requests} requests, {denials} denied; at most {most:.2} of a limit in a window; \
+         worst wait beyond the machine's own delay {excess} ms)"
+    ));
 }
 
 fn milliseconds(us: u32) -> String {

@@ -114,19 +114,15 @@ impl Tally {
         }
     }
 
-    /// Takes off the slow waits what the machine was late at their beginning and at their end: as much as a plain sleep
-    /// of the deadline's length, one that ended at that time in the same process, was too long.
+    /// Takes off the slow waits the time during which their process was kept from running.
     fn compare_waits(&mut self, time_us: u64) {
-        const NEAR: u64 = 10_000;
+        for late in &mut self.late {
+            late.make_contiguous().sort_by_key(Record::start_us);
+        }
         for (worker, record) in self.slow.extract_if(.., |(_, record)| record.end_us < time_us) {
-            let late = &self.late[worker];
-            let machine_us = |from: u64, until: u64| {
-                let near = late.iter().filter(|late| (from..until).contains(&late.end_us));
-                near.map(|late| late.wait_us).max().unwrap_or(0)
-            };
-            let half = record.start_us() + u64::from(record.wait_us / 2);
-            let machine_us = machine_us(record.start_us(), half) + machine_us(half, record.end_us + NEAR);
-            self.worst_excess_us = self.worst_excess_us.max(record.wait_us.saturating_sub(machine_us));
+            let machine_us = stopped_us(&self.late[worker], record.start_us(), record.end_us);
+            let excess_us = u64::from(record.wait_us).saturating_sub(machine_us);
+            self.worst_excess_us = self.worst_excess_us.max(u32::try_from(excess_us).unwrap());
         }
         for late in &mut self.late {
             late.retain(|late| late.end_us + 2_000_000 > time_us);
@@ -172,6 +168,23 @@ impl Tally {
     pub(crate) fn keeps_the_deadline(&self) -> bool {
         u128::from(self.worst_excess_us) <= DEADLINE.as_micros() + 5_000
     }
+}
+
+/// For how long of that time sleeps were over that went on all the same: the process did not run. A timer may be late
+/// by a little more than its step of a millisecond.
+fn stopped_us(late: &VecDeque<Record>, from_us: u64, until_us: u64) -> u64 {
+    const ALWAYS: u32 = 2_500;
+    let mut counted_us = from_us;
+    let mut sum = 0;
+    for late in late.iter().filter(|late| late.wait_us > ALWAYS) {
+        let start = late.start_us().max(counted_us);
+        let end = late.end_us.min(until_us);
+        if start < end {
+            sum += end - start;
+            counted_us = end;
+        }
+    }
+    sum
 }
 
 fn thinned(times: &mut Vec<u64>, at: u64) {

@@ -53,6 +53,8 @@ pub struct Judge {
     window_us: u64,
     unsettled: Vec<Answer>,
     unknown: Vec<Unknown>,
+    /// Until when the last of them may count.
+    unknown_until_us: u64,
     /// What was admitted in the window, and its sum.
     admitted: VecDeque<(u64, u64)>,
     spent: u64,
@@ -62,7 +64,8 @@ pub struct Judge {
 impl Judge {
     pub fn new(limit: u64, window_us: u64) -> Self {
         let (unsettled, unknown, admitted) = Default::default();
-        Self { limit, window_us, unsettled, unknown, admitted, spent: 0, found: Findings::default() }
+        let (unknown_until_us, spent, found) = Default::default();
+        Self { limit, window_us, unsettled, unknown, unknown_until_us, admitted, spent, found }
     }
 
     pub fn answer(&mut self, answer: Answer) {
@@ -70,6 +73,7 @@ impl Judge {
     }
 
     pub fn unknown(&mut self, unknown: Unknown) {
+        self.unknown_until_us = self.unknown_until_us.max(unknown.until_us + self.window_us);
         self.unknown.push(unknown);
     }
 
@@ -109,17 +113,26 @@ impl Judge {
         if self.spent > self.limit {
             self.found.over += allowed.len() as u64;
         }
-        let maybe: u64 = self.unknown.iter().filter(|it| self.may_count(it, time)).map(|it| it.cost).sum();
         for answer in denied {
-            self.found.false_denials += u64::from(self.spent + maybe + answer.cost <= self.limit);
-            if maybe == 0 && allowed.is_empty() {
+            let free = self.limit.saturating_sub(self.spent);
+            self.found.false_denials += u64::from(answer.cost + self.maybe_spent(time, free) <= free);
+            if self.unknown_until_us <= time && allowed.is_empty() {
                 self.found.wrong_waits += u64::from(!self.tells_the_truth(answer));
             }
         }
     }
 
-    fn may_count(&self, unknown: &Unknown, time: u64) -> bool {
-        unknown.from_us <= time && unknown.until_us + self.window_us > time
+    /// What unanswered checks may have spent in the window, counted until it is more than `enough`.
+    fn maybe_spent(&self, time: u64, enough: u64) -> u64 {
+        let counts = |it: &&Unknown| it.from_us <= time && it.until_us + self.window_us > time;
+        let mut sum = 0;
+        for unknown in self.unknown.iter().filter(counts) {
+            sum += unknown.cost;
+            if sum > enough {
+                break;
+            }
+        }
+        sum
     }
 
     /// Had nobody else come, the cost would have fit at Retry-After and not a microsecond earlier.
