@@ -55,7 +55,7 @@ impl Crew {
             this.streams.push(stream);
             this.readers.push(thread::spawn(move || read(reader, worker, &tally)));
         }
-        this.until("no decision of the store to begin with", |tally| tally.recovery_us(0));
+        this.until("no decision of the store to begin with", |tally| tally.recovery(0));
         this
     }
 

@@ -31,7 +31,7 @@ fn flat(hold: Duration) {
         let crew = Crew::start(&stage.url(), &["closed"], Load::FULL);
         // What is needed for healthy load has been allocated by then.
         thread::sleep(Duration::from_secs(2));
-        let recovery = outage(&mut stage, &crew, |stage| {
+        let (from_us, recovery) = outage(&mut stage, &crew, |stage| {
             stage.server.signal("STOP");
             stage.hold();
             stage.server.signal("CONT");
@@ -41,10 +41,10 @@ fn flat(hold: Duration) {
         let healed_us = recovery.answers_us + recovery.us;
         for seen in crew.stop().seen {
             let most = |from: u64, until: u64| most(&seen, from, until);
-            let before = most(0, recovery.from_us);
+            let before = most(0, from_us);
             // The code that deals with an outage is read in once it begins.
-            let onset = most(recovery.from_us, recovery.from_us + 2 * ONE_SECOND_US);
-            let during = most(recovery.from_us + 2 * ONE_SECOND_US, recovery.answers_us);
+            let onset = most(from_us, from_us + 2 * ONE_SECOND_US);
+            let during = most(from_us + 2 * ONE_SECOND_US, recovery.answers_us);
             let after = most(healed_us + ONE_SECOND_US / 2, u64::MAX);
             say(&format!(
                 "chaos flat (bytes, tasks) before={before:?} onset={onset:?} during={during:?} after={after:?}"

@@ -42,6 +42,15 @@ pub(crate) struct Seen {
     pub(crate) usage: Vec<(u64, u64, u64)>,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    /// When Redis answered again.
+    pub(crate) answers_us: u64,
+    pub(crate) us: u64,
+    /// The same without the time during which a process was kept from running.
+    pub(crate) excess_us: u64,
+}
+
 impl Tally {
     pub(crate) fn new(workers: usize) -> Self {
         let judge = |key| {
@@ -131,9 +140,17 @@ impl Tally {
 
     /// From `answers_us`, when Redis answered again, until the last of the workers had a decision of the store's.
     /// `None` as long as one has not.
-    pub(crate) fn recovery_us(&self, answers_us: u64) -> Option<u64> {
-        let first = |seen: &Seen| seen.store_us.iter().find(|at| **at >= answers_us).map(|at| at - answers_us);
-        self.seen.iter().map(first).collect::<Option<Vec<u64>>>()?.into_iter().max()
+    pub(crate) fn recovery(&self, answers_us: u64) -> Option<Recovery> {
+        let mut last = Recovery { answers_us, us: 0, excess_us: 0 };
+        for (seen, late) in self.seen.iter().zip(&self.late) {
+            let first_us = *seen.store_us.iter().find(|at| **at >= answers_us)?;
+            let mut late: Vec<&Record> = late.iter().filter(|late| late.end_us > answers_us).collect();
+            late.sort_by_key(|late| late.start_us());
+            let us = first_us - answers_us;
+            last.us = last.us.max(us);
+            last.excess_us = last.excess_us.max(us - stopped_us(late, answers_us, first_us));
+        }
+        Some(last)
     }
 
     /// Whether a worker had no verdict for a request in that time.
@@ -164,20 +181,21 @@ impl Tally {
         (sum, most)
     }
 
-    /// The deadline, and what the issue adds to it.
+    /// The deadline, and five milliseconds for everything else.
     pub(crate) fn keeps_the_deadline(&self) -> bool {
         u128::from(self.worst_excess_us) <= DEADLINE.as_micros() + 5_000
     }
 }
 
-/// For how long of that time sleeps were over that went on all the same: the process did not run. A timer may be late
-/// by a little more than its step of a millisecond.
-fn stopped_us(late: &VecDeque<Record>, from_us: u64, until_us: u64) -> u64 {
-    const ALWAYS: u32 = 2_500;
+/// For how long of that time sleeps were over that went on all the same: the process did not run. `late` is sorted by
+/// its beginnings.
+fn stopped_us<'a>(late: impl IntoIterator<Item = &'a Record>, from_us: u64, until_us: u64) -> u64 {
+    /// A timer is late by a little more than its step of a millisecond in any case.
+    const ALWAYS: u64 = 1_500;
     let mut counted_us = from_us;
     let mut sum = 0;
-    for late in late.iter().filter(|late| late.wait_us > ALWAYS) {
-        let start = late.start_us().max(counted_us);
+    for late in late {
+        let start = (late.start_us() + ALWAYS).max(counted_us);
         let end = late.end_us.min(until_us);
         if start < end {
             sum += end - start;

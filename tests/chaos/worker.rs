@@ -65,13 +65,13 @@ async fn run() {
     let limiter = Limiter::new(RedisStore::connect(&env::var("CHAOS_URL").unwrap()).unwrap());
     let (tasks, pause) = (number("CHAOS_TASKS"), Duration::from_micros(number("CHAOS_PAUSE_US")));
     let mut report = TcpStream::connect(env::var("CHAOS_REPORT").unwrap()).await.unwrap();
-    let log = Rc::new(Log::default());
+    let log = Rc::new(Log::new());
     for task in 0..tasks {
         let seed = number("CHAOS_SEED") * tasks + task + 1;
         tokio::task::spawn_local(ask(limiter.clone(), seed, pause, Rc::clone(&log)));
     }
     // Enough of them that one ends every few milliseconds, so that no stop of the machine goes unseen.
-    for sleeper in 0..20 {
+    for sleeper in 0..40 {
         tokio::task::spawn_local(oversleep(Duration::from_millis(sleeper), Rc::clone(&log)));
     }
     loop {
@@ -81,6 +81,7 @@ async fn run() {
             // The last ones get their answers; what takes longer than this is missed by nobody but the judge.
             sleep(DEADLINE * 2).await;
         }
+        log.clocks.set(clocks());
         log.usage();
         let bytes: Vec<u8> = log.records.take().into_iter().flat_map(Record::to_bytes).collect();
         if report.write_all(&bytes).await.is_err() || log.ended.get() {
@@ -89,13 +90,26 @@ async fn run() {
     }
 }
 
-#[derive(Default)]
 struct Log {
+    /// The same moment by both clocks.
+    clocks: Cell<(Instant, u64)>,
     records: RefCell<Vec<Record>>,
     ended: Cell<bool>,
 }
 
 impl Log {
+    fn new() -> Self {
+        Self { clocks: Cell::new(clocks()), records: RefCell::default(), ended: Cell::default() }
+    }
+
+    fn time_us(&self, at: Instant) -> u64 {
+        let (base, base_us) = self.clocks.get();
+        match at.checked_duration_since(base) {
+            Some(later) => base_us + later.as_micros() as u64,
+            None => base_us - (base - at).as_micros() as u64,
+        }
+    }
+
     fn add(&self, record: Record) {
         self.records.borrow_mut().push(record);
     }
@@ -110,6 +124,16 @@ impl Log {
     }
 }
 
+/// Reads both clocks, again if the process was stopped in between.
+fn clocks() -> (Instant, u64) {
+    loop {
+        let (before, now_us) = (Instant::now(), now_us());
+        if before.elapsed() < Duration::from_micros(100) {
+            return (before, now_us);
+        }
+    }
+}
+
 async fn oversleep(pause: Duration, log: Rc<Log>) {
     loop {
         // Each has its own period, or those that were late together would stay together.
@@ -117,9 +141,9 @@ async fn oversleep(pause: Duration, log: Rc<Log>) {
         let start = Instant::now();
         // What is measured.
         sleep(DEADLINE).await;
-        let late = start.elapsed() - DEADLINE;
-        let wait_us = u32::try_from(late.as_micros()).unwrap();
-        log.add(Record { kind: Kind::Late, key: 0, cost: 0, wait_us, end_us: now_us(), time_us: 0, extra: 0 });
+        let end = Instant::now();
+        let wait_us = u32::try_from((end - start - DEADLINE).as_micros()).unwrap();
+        log.add(Record { kind: Kind::Late, key: 0, cost: 0, wait_us, end_us: log.time_us(end), time_us: 0, extra: 0 });
     }
 }
 
@@ -145,9 +169,10 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
         let service = services[usize::from(key)].ready().await.unwrap();
         let start = Instant::now();
         let response = service.call(request).await.unwrap();
-        let wait_us = u32::try_from(start.elapsed().as_micros()).unwrap();
+        let end = Instant::now();
+        let wait_us = u32::try_from((end - start).as_micros()).unwrap();
         let (kind, time_us, extra) = outcome(&response);
-        log.add(Record { kind, key, cost, wait_us, end_us: now_us(), time_us, extra });
+        log.add(Record { kind, key, cost, wait_us, end_us: log.time_us(end), time_us, extra });
         // Load, and not as much as the machine can do; a client that gets no verdict comes back a little later.
         let pause = if matches!(kind, Kind::Passed | Kind::Refused) { pause.max(PATIENCE) } else { pause };
         if pause.is_zero() {
