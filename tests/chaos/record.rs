@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Passed,
     /// The failure policy refused it.
     Refused,
-    /// Not a request: a plain sleep of the deadline's length was so much too long. The machine's own share of a wait.
+    /// Not a request: a plain sleep was so much too long, which is the machine's own share of a wait.
     Late,
     /// Not a request: the process's memory and tasks.
     Usage,

@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use crate::{
     crew::{Crew, Load},
     faults::LOSSLESS,
-    scenario::{ONE_SECOND_US, alone, outage, report},
+    scenario::{ONE_SECOND_US, alone, outage, report, say},
     stage::Stage,
     worker::POLICIES,
 };
@@ -32,6 +32,7 @@ fn soak(requests: u64, hold: Duration, calm: Duration) {
         let crew = Crew::start(&stage.url(), &POLICIES, Load::BRISK);
         let mut outages = Vec::new();
         let mut slowest_us = 0;
+        let mut millions = 0;
         for scenario in LOSSLESS.iter().cycle() {
             // Between the faults all is well.
             thread::sleep(calm);
@@ -44,6 +45,10 @@ fn soak(requests: u64, hold: Duration, calm: Duration) {
             let told_us = crew.caught_up() - 2 * ONE_SECOND_US;
             let mut tally = crew.tally();
             tally.settle(told_us, &outages);
+            if tally.requests / 1_000_000 > millions {
+                millions = tally.requests / 1_000_000;
+                say(&format!("({millions} million requests, {} faults)", outages.len()));
+            }
             if outages.len() >= LOSSLESS.len() && tally.requests >= requests {
                 break;
             }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     DEADLINE,
+    machine::stopped_us,
     record::{Kind, Record},
     support::judge::{Answer, Findings, Judge, Unknown},
     worker::{KEYS, limit_of},
@@ -153,7 +154,7 @@ impl Tally {
         Some(last)
     }
 
-    /// Whether a worker had no verdict for a request in that time.
+    /// Milliseconds of workers in which one had no verdict for a request.
     pub(crate) fn failures_between(&self, from_us: u64, until_us: u64) -> usize {
         let during = |seen: &Seen| seen.failed_us.iter().filter(|at| (from_us..until_us).contains(at)).count();
         self.seen.iter().map(during).sum()
@@ -185,24 +186,6 @@ impl Tally {
     pub(crate) fn keeps_the_deadline(&self) -> bool {
         u128::from(self.worst_excess_us) <= DEADLINE.as_micros() + 5_000
     }
-}
-
-/// For how long of that time sleeps were over that went on all the same: the process did not run. `late` is sorted by
-/// its beginnings.
-fn stopped_us<'a>(late: impl IntoIterator<Item = &'a Record>, from_us: u64, until_us: u64) -> u64 {
-    /// A timer is late by a little more than its step of a millisecond in any case.
-    const ALWAYS: u64 = 1_500;
-    let mut counted_us = from_us;
-    let mut sum = 0;
-    for late in late {
-        let start = (late.start_us() + ALWAYS).max(counted_us);
-        let end = late.end_us.min(until_us);
-        if start < end {
-            sum += end - start;
-            counted_us = end;
-        }
-    }
-    sum
 }
 
 fn thinned(times: &mut Vec<u64>, at: u64) {

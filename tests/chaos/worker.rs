@@ -1,9 +1,8 @@
 //! One of the processes: sends requests through the layer, and tells what it was told.
 
 use std::{
-    cell::{Cell, RefCell},
     convert::Infallible,
-    env, fs,
+    env,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -20,7 +19,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
     DEADLINE,
-    record::{Kind, Record, now_us},
+    log::{Log, oversleep},
+    record::{Kind, Record},
 };
 
 /// The first keys are left many times during a run, the others remember more than any fault lasts.
@@ -70,10 +70,7 @@ async fn run() {
         let seed = number("CHAOS_SEED") * tasks + task + 1;
         tokio::task::spawn_local(ask(limiter.clone(), seed, pause, Rc::clone(&log)));
     }
-    // Enough of them that one ends every few milliseconds, so that no stop of the machine goes unseen.
-    for sleeper in 0..40 {
-        tokio::task::spawn_local(oversleep(Duration::from_millis(sleeper), Rc::clone(&log)));
-    }
+    tokio::task::spawn_local(oversleep(Rc::clone(&log)));
     loop {
         let more = tokio::time::timeout(Duration::from_millis(20), report.read(&mut [0; 16])).await;
         if matches!(more, Ok(Ok(0) | Err(_))) {
@@ -81,69 +78,11 @@ async fn run() {
             // The last ones get their answers; what takes longer than this is missed by nobody but the judge.
             sleep(DEADLINE * 2).await;
         }
-        log.clocks.set(clocks());
         log.usage();
         let bytes: Vec<u8> = log.records.take().into_iter().flat_map(Record::to_bytes).collect();
         if report.write_all(&bytes).await.is_err() || log.ended.get() {
             return;
         }
-    }
-}
-
-struct Log {
-    /// The same moment by both clocks.
-    clocks: Cell<(Instant, u64)>,
-    records: RefCell<Vec<Record>>,
-    ended: Cell<bool>,
-}
-
-impl Log {
-    fn new() -> Self {
-        Self { clocks: Cell::new(clocks()), records: RefCell::default(), ended: Cell::default() }
-    }
-
-    fn time_us(&self, at: Instant) -> u64 {
-        let (base, base_us) = self.clocks.get();
-        match at.checked_duration_since(base) {
-            Some(later) => base_us + later.as_micros() as u64,
-            None => base_us - (base - at).as_micros() as u64,
-        }
-    }
-
-    fn add(&self, record: Record) {
-        self.records.borrow_mut().push(record);
-    }
-
-    fn usage(&self) {
-        // Resident pages are the second number. Where there is no such file there is nothing to compare.
-        let pages = fs::read_to_string("/proc/self/statm").ok();
-        let pages = pages.and_then(|pages| pages.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
-        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
-        let (kind, end_us, time_us) = (Kind::Usage, now_us(), pages * 4096);
-        self.add(Record { kind, key: 0, cost: 0, wait_us: 0, end_us, time_us, extra: tasks });
-    }
-}
-
-/// Reads both clocks, again if the process was stopped in between.
-fn clocks() -> (Instant, u64) {
-    loop {
-        let (before, now_us) = (Instant::now(), now_us());
-        if before.elapsed() < Duration::from_micros(100) {
-            return (before, now_us);
-        }
-    }
-}
-
-async fn oversleep(pause: Duration, log: Rc<Log>) {
-    loop {
-        // Each has its own period, or those that were late together would stay together.
-        sleep(pause).await;
-        let start = Instant::now();
-        // What is measured.
-        sleep(DEADLINE).await;
-        let end = Instant::now();
-        let wait_us = u32::try_from((end - start - DEADLINE).as_micros()).unwrap();
-        log.add(Record { kind: Kind::Late, key: 0, cost: 0, wait_us, end_us: log.time_us(end), time_us: 0, extra: 0 });
     }
 }
 
