@@ -1,7 +1,7 @@
 //! A real `redis-server`, started for one test and ended with it.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -13,6 +13,8 @@ use std::{
 #[derive(Debug)]
 pub struct RedisServer {
     guard: Child,
+    /// The server's own process.
+    pid: u32,
     port: u16,
     arguments: Vec<String>,
     _directory: Option<Directory>,
@@ -35,7 +37,8 @@ impl RedisServer {
         let directory = Directory::new();
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
         arguments.extend(["--dir".to_owned(), directory.path("")]);
-        let mut server = Self { guard: spawn(port, &arguments), port, arguments, _directory: Some(directory) };
+        let (guard, pid) = spawn(port, &arguments);
+        let mut server = Self { guard, pid, port, arguments, _directory: Some(directory) };
         server.wait();
         server
     }
@@ -45,7 +48,8 @@ impl RedisServer {
         let port_text = port.to_string();
         let arguments: Vec<_> =
             [configuration, "--port", &port_text, "--bind", "127.0.0.1", "--sentinel"].map(str::to_owned).to_vec();
-        let mut server = Self { guard: spawn_plain(&arguments), port, arguments, _directory: None };
+        let (guard, pid) = spawn_plain(&arguments);
+        let mut server = Self { guard, pid, port, arguments, _directory: None };
         server.wait();
         server
     }
@@ -64,10 +68,16 @@ impl RedisServer {
         self.guard.wait().unwrap();
     }
 
-    /// Starts it again on the same port, empty.
+    /// Sends the server's process a signal: `STOP`, `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([&format!("-{signal}"), &self.pid.to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Starts it again on the same port: empty, unless its arguments make it write things down.
     pub fn restart(&mut self) {
         self.kill();
-        self.guard = spawn(self.port, &self.arguments);
+        (self.guard, self.pid) = spawn(self.port, &self.arguments);
         self.wait();
     }
 
@@ -121,22 +131,25 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, arguments: &[String]) -> Child {
+fn spawn(port: u16, arguments: &[String]) -> (Child, u32) {
     let defaults = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning"];
     let port = ["--port".to_owned(), port.to_string()];
     let defaults = defaults.map(str::to_owned);
     spawn_plain(&[&port, &defaults[..], arguments].concat())
 }
 
-fn spawn_plain(arguments: &[String]) -> Child {
-    Command::new("sh")
+fn spawn_plain(arguments: &[String]) -> (Child, u32) {
+    let mut guard = Command::new("sh")
         .args(["-c", GUARD, "redis-server"])
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap()
+        .unwrap();
+    let mut pid = String::new();
+    BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    (guard, pid.trim().parse().unwrap())
 }
 
 /// A port that nobody listens on.
