@@ -88,7 +88,7 @@
 //! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
 //! with Retry-After. Choose closed where an unlimited request does more harm than a refused one: logins, anything that
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
-//! Connections are made again by the next check, so limits hold as soon as Redis is back.
+//! Connections are made again in the background, at most a second apart, so limits hold within a second of Redis' return.
 //!
 //! # Where the layer goes
 //!
@@ -119,6 +119,10 @@
 //!   are told by the plain path and addresses come from a `SocketAddr` or `IpAddr` extension.
 //! * `redis` (default): [`RedisStore`], on a pool of its own or on a bb8-redis pool that you have already. `redis` and
 //!   `bb8_redis` are re-exported.
+//! * `tls`: `rediss://` by rustls, with a cryptography provider; roots and client certificates of your own. See
+//!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
+//! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
+//! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
 //! * `test-util`: [`ManualClock`], for tests that move time instead of sleeping.
 //!
 //! [tower]: https://docs.rs/tower
