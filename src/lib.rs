@@ -90,7 +90,8 @@
 //! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does more harm than a refused one: logins, anything that
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
 //! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
-//! through, which makes the connections again, so limits hold within a second after Redis is back.
+//! through. Connections are made again in the background, at most a second apart, so limits hold within a second after
+//! Redis is back.
 //!
 //! # Seeing it
 //!
@@ -129,6 +130,10 @@
 //!   `bb8_redis` are re-exported.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
 //! * `tracing`: [`observe::Tracing`], denials, failures of the store and recoveries as `tracing` events.
+//! * `tls`: `rediss://` by rustls, with a cryptography provider; roots and client certificates of your own. See
+//!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
+//! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
+//! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
 //! * `test-util`: [`ManualClock`], for tests that move time instead of sleeping.
 //!
 //! [tower]: https://docs.rs/tower

@@ -83,7 +83,7 @@ async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_and_heals_w
     server.command("ACL SETUSER gate resetpass >other");
     server.command("CLIENT KILL USER gate");
     let mut error = limiter.check("k", &policy(), 1).await.unwrap_err();
-    for _ in 0..20 {
+    for _ in 0..300 {
         if error.kind() == ErrorKind::Misconfigured {
             break;
         }

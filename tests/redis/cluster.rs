@@ -114,7 +114,11 @@ async fn keys_of_all_slots_are_counted_and_several_keys_are_never_over() {
     for _ in 0..10 {
         assert!(limiter.decide(both()).await.unwrap().is_allowed());
     }
-    assert!(!limiter.decide(both()).await.unwrap().is_allowed());
+    let denied = limiter.decide(both()).await.unwrap();
+    let alone = limiter.check("bar", &narrow, 1).await.unwrap();
+    assert!(!denied.is_allowed() && !alone.is_allowed());
+    let (denied, alone) = (denied.retry_after().unwrap(), alone.retry_after().unwrap());
+    assert!(denied.abs_diff(alone) < Duration::from_secs(5), "{denied:?}, {alone:?}");
     assert_eq!(limiter.peek("foo", &wide).await.unwrap().available(), Some(90));
 
     // Contended, it may charge without admitting, and never admits more than there is.

@@ -6,6 +6,7 @@ mod batch;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod denials;
+mod errors;
 mod extremes;
 mod heal;
 mod local;

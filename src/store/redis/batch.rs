@@ -7,7 +7,7 @@
 //! take from the lanes in turn, so that a flood on one key fills its own lane and delays hardly anybody else. A full
 //! lane refuses at once.
 //!
-//! On a cluster only checks of one slot may share a call: that takes a queue for each group of slots, and nothing else.
+//! On a cluster only checks of one slot may share a call, so few would: those go out one by one, see `slots`.
 
 use std::{
     collections::VecDeque,

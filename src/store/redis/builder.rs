@@ -172,14 +172,16 @@ impl RedisStoreBuilder {
     /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
     /// others are found through them. Login and TLS are those of the first URL.
     ///
-    /// All policies of a key are in one slot, so a check of one key is atomic, as on a single server. Checks of one slot
-    /// that wait at the same time share a call.
+    /// All policies of a key are in one slot, so a check of one key is atomic, as on a single server. Each check is a call
+    /// of its own, whatever [`batching`](Self::batching) says, for Redis takes only the keys of one slot in a call.
     ///
     /// A check of **several keys in different slots** cannot be atomic there. All of its charges are looked at first,
     /// and only if all fit are they paid, slot by slot. If another request is faster in between, a later charge is
     /// refused after earlier ones were paid: the request is denied and **those stay paid** until they leave their
     /// windows. So nothing is ever admitted beyond a limit, and what was looked at and denied costs nothing; under
-    /// contention some capacity may go unused. Keys that contend for several scarce limits belong in one key.
+    /// contention some capacity may go unused. Retry-After is exact for the first slot that refuses, and never too long.
+    ///
+    /// Keys that contend for several scarce limits belong in one key.
     ///
     /// A slot that moves is followed to the node that it moves to. A check that was lost with its connection is not sent
     /// again, neither by this store nor by the client under it.

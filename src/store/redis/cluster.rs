@@ -63,10 +63,15 @@ const REDIRECTIONS: usize = 4;
 pub(super) async fn query<T: FromRedisValue>(cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<T> {
     let mut result = command.query_async::<Value>(cluster).await;
     for _ in 0..REDIRECTIONS {
-        let Some(redirection) = result.as_ref().err().and_then(Redirection::read) else { break };
+        let Some(redirection) = result.as_ref().err().and_then(Redirection::read) else {
+            return Ok(redis::from_redis_value(result?)?);
+        };
         result = redirection.follow(cluster, command).await;
     }
-    Ok(redis::from_redis_value(result?)?)
+    result.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| match Redirection::read(&error) {
+        Some(_) => RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot is on the move")),
+        None => error,
+    })
 }
 
 struct Redirection {

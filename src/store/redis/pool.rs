@@ -207,8 +207,9 @@ impl ManageConnection for Manager {
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
         if connection.broke_young() {
-            // Say, a server that takes connections and refuses every command: not to be dialled for each check.
+            // Say, a replica that refuses every command: not to be dialled for each check, nor to be waited for.
             self.pace().failed();
+            self.failure.send_replace(Some(Error::new(ErrorKind::Unavailable, "connections break at once")));
         }
         connection.is_broken()
     }

@@ -1,6 +1,9 @@
 //! Checks on a cluster: atomic within a slot, and never over across slots.
 //!
-//! A check of one slot is a call of its own. One whose keys are in several slots is looked at first, without a charge;
+//! A check of one slot is a call of its own: Redis takes only the keys of one slot in a call, so that checks of different
+//! keys could hardly ever share one. The client sends them side by side to their nodes.
+//!
+//! One whose keys are in several slots is looked at first, without a charge;
 //! only if all of it fits is it paid, part by part. A part that is refused then, because another request was faster,
 //! ends the check: what was paid before it stays paid, for the script has no way to give units back. So such a check may
 //! charge without admitting, and never admits without charging.
@@ -16,46 +19,30 @@ use crate::{
 
 /// Where the charges of a part are in the whole check.
 type Places = SmallVec<[usize; 4]>;
+/// The charges of one slot.
+type Part = (u16, Places, Check);
 
 impl Shared {
     pub(super) async fn send_by_slots(&self, check: Check) -> Result<Verdict, Error> {
         let connection = self.connect(&*self.link()?).await?;
-        let parts = self.parts(&check);
+        let mut parts = parts_of(&check);
         if parts.len() < 2 {
             return self.call_one(&connection, &check).await;
         }
         if counts_nothing_when_refused(&check) {
             let looks = self.judge_parts(&connection, &parts, &check, Step::Look).await?;
-            if !looks.allowed {
-                return Ok(looks);
-            }
+            // Those that do not fit go first. They are refused again, with their figures and before anything is paid; or
+            // they fit by now, and the check goes on.
+            let fits = |(_, places, _): &Part| places.iter().all(|&place| looks.outcomes[place].fits);
+            parts.sort_by_key(fits);
         }
         self.judge_parts(&connection, &parts, &check, Step::Pay).await
-    }
-
-    /// The check, cut by slot. The order is that of the slots, so two checks of the same keys pay in the same order and
-    /// the slower one is refused before it has paid anything.
-    fn parts(&self, check: &Check) -> Vec<(u16, Places, Check)> {
-        let mut parts: Vec<(u16, Places, Check)> = Vec::new();
-        for (place, charge) in check.charges().iter().enumerate() {
-            let slot = slot_of(charge);
-            let index = parts.iter().position(|(known, ..)| *known == slot).unwrap_or_else(|| {
-                parts.push((slot, Places::new(), Check::empty()));
-                parts.len() - 1
-            });
-            let (_, places, part) = &mut parts[index];
-            places.push(place);
-            let pushed = part.push(charge.key.clone(), charge.policy.clone(), charge.cost);
-            pushed.expect("charges that were valid together are valid in a part");
-        }
-        parts.sort_by_key(|(slot, ..)| *slot);
-        parts
     }
 
     async fn judge_parts(
         &self,
         connection: &Connection,
-        parts: &[(u16, Places, Check)],
+        parts: &[Part],
         check: &Check,
         step: Step,
     ) -> Result<Verdict, Error> {
@@ -104,6 +91,25 @@ impl Shared {
     async fn call_one(&self, connection: &Connection, check: &Check) -> Result<Verdict, Error> {
         self.call(connection.clone(), std::iter::once(check)).await?.swap_remove(0)
     }
+}
+
+/// The check, cut by slot. The order is that of the slots, so two checks of the same keys pay in the same order and the
+/// slower one is refused before it has paid anything.
+fn parts_of(check: &Check) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for (place, charge) in check.charges().iter().enumerate() {
+        let slot = slot_of(charge);
+        let index = parts.iter().position(|(known, ..)| *known == slot).unwrap_or_else(|| {
+            parts.push((slot, Places::new(), Check::empty()));
+            parts.len() - 1
+        });
+        let (_, places, part) = &mut parts[index];
+        places.push(place);
+        let pushed = part.push(charge.key.clone(), charge.policy.clone(), charge.cost);
+        pushed.expect("charges that were valid together are valid in a part");
+    }
+    parts.sort_by_key(|(slot, ..)| *slot);
+    parts
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
