@@ -41,7 +41,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts the processes; the failure policies go round.
+    /// Starts the processes. They have these failure policies in turn.
     pub(crate) fn start(url: &str, policies: &[&str], load: Load) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let report = listener.local_addr().unwrap().to_string();
