@@ -27,9 +27,9 @@ pub(crate) struct Load {
 impl Load {
     /// Some thousand requests a second in all, so that waits are Redis' doing and not the machine's.
     pub(crate) const STEADY: Self = Self { tasks: 8, pause: Duration::from_millis(6) };
-    /// As much as the machine can do without making its own requests queue for a core.
+    /// Without a pause, and not so much that requests wait for each other within the worker: waits are judged.
     pub(crate) const BRISK: Self = Self { tasks: 16, pause: Duration::ZERO };
-    /// More than the machine can do.
+    /// As much as the machine can do.
     pub(crate) const FULL: Self = Self { tasks: 64, pause: Duration::ZERO };
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts the processes; the failure policies go round.
+    /// Starts the processes. They have these failure policies in turn.
     pub(crate) fn start(url: &str, policies: &[&str], load: Load) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let report = listener.local_addr().unwrap().to_string();

@@ -65,8 +65,8 @@ fn clocks() -> (Instant, u64) {
 /// so that one that ends soon is there at any time, also right after a stop.
 pub(crate) async fn oversleep(log: Rc<Log>) {
     const NAP: Duration = Duration::from_millis(1);
+    let mut start = Instant::now();
     loop {
-        let start = Instant::now();
         // What is measured.
         sleep(NAP).await;
         let end = Instant::now();
@@ -75,5 +75,7 @@ pub(crate) async fn oversleep(log: Rc<Log>) {
             let end_us = log.time_us(end);
             log.add(Record { kind: Kind::Late, key: 0, cost: 0, wait_us, end_us, time_us: 0, extra: 0 });
         }
+        // And not when the next one begins, or a stop in between would go unseen.
+        start = end;
     }
 }

@@ -66,7 +66,7 @@ impl Scenario {
     }
 
     pub(crate) fn run(&self) {
-        alone(|| POLICIES.map(|policy| self.run_with(policy)));
+        alone(|| POLICIES.iter().for_each(|(policy, _)| self.run_with(policy)));
     }
 
     fn run_with(&self, policy: &str) {
@@ -124,7 +124,8 @@ pub(crate) fn report(name: &str, policy: &str, tally: &Tally, recovery_us: u64) 
         "chaos {name} policy={policy} worst_wait_ms={worst} p999_wait_ms={p999} recovery_ms={recovery} over={over} \
          false_denials={false_denials} errors_to_client={errors_to_client}\n\
          ({requests} requests, {denials} denied; at most {most:.2} of a limit in a window; \
-         worst wait beyond the machine's own delay {excess} ms)"
+         worst wait beyond the machine's own delay {excess} ms; p99 without a verdict {} us)",
+        tally.p99_without_verdict_us()
     ));
 }
 

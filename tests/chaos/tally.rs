@@ -13,6 +13,8 @@ use crate::{
 /// Waits up to a second, in steps of 100 µs.
 const STEP_US: u32 = 100;
 const STEPS: usize = 10_000;
+/// Those without a verdict in finer steps, up to a tenth of a second.
+const FINE_US: u32 = 10;
 
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -20,6 +22,7 @@ pub(crate) struct Tally {
     /// Requests without a verdict that have not been given to a judge yet.
     unjudged: Vec<Record>,
     waits: Vec<u64>,
+    waits_in_vain: Vec<u64>,
     pub(crate) requests: u64,
     pub(crate) errors_to_client: u64,
     pub(crate) worst_wait_us: u32,
@@ -62,6 +65,7 @@ impl Tally {
             judges: (0..KEYS).map(judge).collect(),
             unjudged: Vec::new(),
             waits: vec![0; STEPS + 1],
+            waits_in_vain: vec![0; STEPS + 1],
             requests: 0,
             errors_to_client: 0,
             worst_wait_us: 0,
@@ -94,7 +98,10 @@ impl Tally {
         if record.is_request() {
             self.requests += 1;
             self.errors_to_client += u64::from(record.kind == Kind::Refused);
-            self.waits[(record.wait_us / STEP_US).min(STEPS as u32) as usize] += 1;
+            count(&mut self.waits, record.wait_us / STEP_US);
+            if matches!(record.kind, Kind::Passed | Kind::Refused) {
+                count(&mut self.waits_in_vain, record.wait_us / FINE_US);
+            }
             self.worst_wait_us = self.worst_wait_us.max(record.wait_us);
             if record.wait_us > self.worst_excess_us {
                 self.slow.push((worker, record));
@@ -161,14 +168,12 @@ impl Tally {
     }
 
     pub(crate) fn p999_wait_us(&self) -> u32 {
-        let mut above = self.requests / 1000;
-        for (step, count) in self.waits.iter().enumerate().rev() {
-            if *count > above {
-                return (step as u32 + 1) * STEP_US;
-            }
-            above -= count;
-        }
-        0
+        STEP_US * quantile(&self.waits, 1_000)
+    }
+
+    /// Of the requests that got no verdict: what an outage adds to nearly every one.
+    pub(crate) fn p99_without_verdict_us(&self) -> u32 {
+        FINE_US * quantile(&self.waits_in_vain, 100)
     }
 
     /// What the judges found; and of the keys with long windows, which multiple of the limit was admitted in one.
@@ -186,6 +191,23 @@ impl Tally {
     pub(crate) fn keeps_the_deadline(&self) -> bool {
         u128::from(self.worst_excess_us) <= DEADLINE.as_micros() + 5_000
     }
+}
+
+fn count(histogram: &mut [u64], step: u32) {
+    let last = histogram.len() - 1;
+    histogram[last.min(step as usize)] += 1;
+}
+
+/// The end of the step that all but one in `share` are within.
+fn quantile(histogram: &[u64], share: u64) -> u32 {
+    let mut above = histogram.iter().sum::<u64>() / share;
+    for (step, count) in histogram.iter().enumerate().rev() {
+        if *count > above {
+            return step as u32 + 1;
+        }
+        above -= count;
+    }
+    0
 }
 
 fn thinned(times: &mut Vec<u64>, at: u64) {

@@ -14,7 +14,7 @@ use tokio::{
     task::LocalSet,
     time::sleep,
 };
-use tollgate::{Decision, Key, Limiter, Policy, RateLimitLayer, RedisStore, Source};
+use tollgate::{Decision, Key, KeyExtractor, Limiter, Policy, RateLimitLayer, RedisStore, Source};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
@@ -37,16 +37,11 @@ struct Ask {
     cost: u16,
 }
 
-/// Every failure policy that there is, by the name that the report has for it.
-pub(crate) const POLICIES: [&str; 2] = ["open", "closed"];
+type Limit = RateLimitLayer<Box<dyn KeyExtractor>>;
+type Setter = fn(Limit) -> Limit;
 
-fn with_failure_policy<K>(layer: RateLimitLayer<K>, name: &str) -> RateLimitLayer<K> {
-    match name {
-        "open" => layer.fail_open(),
-        "closed" => layer.fail_closed(),
-        _ => panic!("no failure policy {name}"),
-    }
-}
+/// Every failure policy that there is, by the name that the report has for it.
+pub(crate) const POLICIES: &[(&str, Setter)] = &[("open", Limit::fail_open), ("closed", Limit::fail_closed)];
 
 /// Runs until the test goes away or says so, by closing the connection.
 pub(crate) fn main() {
@@ -87,16 +82,16 @@ async fn run() {
 }
 
 async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
-    let failure = env::var("CHAOS_POLICY").unwrap();
+    let name = env::var("CHAOS_POLICY").unwrap();
+    let (_, failing) = POLICIES.iter().find(|(policy, _)| *policy == name).unwrap();
     let ask_of = |parts: &Parts| *parts.extensions.get::<Ask>().unwrap();
     let service_of = |key: u8| {
         let (limit, window) = limit_of(key);
         let policy = Policy::new("p", limit, window).unwrap();
-        let layer =
-            RateLimitLayer::new(limiter.clone(), policy, move |parts: &Parts| Key::from(u64::from(ask_of(parts).key)));
-        let layer =
-            with_failure_policy(layer.with_cost(move |parts: &Parts| ask_of(parts).cost.into()).unwrap(), &failure);
-        layer.layer(service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(bytes::Bytes::new())) }))
+        let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(ask_of(parts).key)));
+        let limit = RateLimitLayer::new(limiter.clone(), policy, key);
+        let limit = failing(limit.with_cost(move |parts: &Parts| ask_of(parts).cost.into()).unwrap());
+        limit.layer(service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(bytes::Bytes::new())) }))
     };
     let mut services: Vec<_> = (0..KEYS).map(service_of).collect();
     let mut random = seed;
