@@ -93,8 +93,9 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// As [`Limiter::check`].
+    #[inline]
     pub fn decide(&self, check: Check) -> CheckFuture {
-        CheckFuture::new(State::Unsent { limiter: self.clone(), check })
+        CheckFuture { state: State::Unsent { limiter: self.clone(), check } }
     }
 
     /// Tells where `key` stands under `policy`. Charges nothing.
@@ -131,10 +132,11 @@ impl Limiter {
 
     /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
     /// Takes the charges out of it. `failure` is what the caller makes of an error, for the observer.
+    #[inline]
     pub(crate) fn send(&self, check: &mut Check, failure: Option<FailurePolicy>) -> Sent {
         match &self.observer {
             None => self.send_unobserved(check),
-            Some(observer) => self.send_observed(check, Watch::start(observer, check, failure)),
+            Some(observer) => self.send_observed(check, observer, failure),
         }
     }
 
@@ -142,22 +144,28 @@ impl Limiter {
     fn send_unobserved(&self, check: &mut Check) -> Sent {
         match self.store.check(check) {
             Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
-            Answer::Pending(verdict) => {
-                let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture::new(State::sent(self.clone(), check, verdict)))
-            }
+            Answer::Pending(verdict) => Sent::Waiting(self.waiting(check, verdict, None)),
         }
     }
 
     /// Out of the way of those who have no observer.
     #[cold]
-    fn send_observed(&self, check: &mut Check, watch: Watch) -> Sent {
-        let mut sent = self.send_unobserved(check);
-        match &mut sent {
-            Sent::Decided(result) => watch.end(result),
-            Sent::Waiting(future) => future.watch = Some(Box::new(watch)),
+    #[inline(never)]
+    fn send_observed(&self, check: &mut Check, observer: &Arc<dyn Observer>, failure: Option<FailurePolicy>) -> Sent {
+        let watch = Watch::start(observer, check, failure);
+        match self.store.check(check) {
+            Answer::Ready(verdict) => {
+                let result = verdict.map(|verdict| Decision::new(check, verdict));
+                watch.end(&result);
+                Sent::Decided(result)
+            }
+            Answer::Pending(verdict) => Sent::Waiting(self.waiting(check, verdict, Some(Box::new(watch)))),
         }
-        sent
+    }
+
+    fn waiting(&self, check: &mut Check, verdict: PendingVerdict, watch: Option<Box<Watch>>) -> CheckFuture {
+        let (store, check) = (Arc::clone(&self.store), std::mem::replace(check, Check::empty()));
+        CheckFuture { state: State::Sent(Waiting { store, check, verdict, deadline: None, watch }) }
     }
 }
 
@@ -177,25 +185,20 @@ pub(crate) enum Sent {
 #[must_use = "nothing is charged before it is polled"]
 pub struct CheckFuture {
     state: State,
-    watch: Option<Box<Watch>>,
-}
-
-impl CheckFuture {
-    fn new(state: State) -> Self {
-        Self { state, watch: None }
-    }
 }
 
 enum State {
     Unsent { limiter: Limiter, check: Check },
-    Sent { limiter: Limiter, check: Check, verdict: PendingVerdict, deadline: Option<Pin<Box<Sleep>>> },
+    Sent(Waiting),
     Done,
 }
 
-impl State {
-    fn sent(limiter: Limiter, check: Check, verdict: PendingVerdict) -> Self {
-        Self::Sent { limiter, check, verdict, deadline: None }
-    }
+struct Waiting {
+    store: Arc<dyn Store>,
+    check: Check,
+    verdict: PendingVerdict,
+    deadline: Option<Pin<Box<Sleep>>>,
+    watch: Option<Box<Watch>>,
 }
 
 type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
@@ -213,23 +216,30 @@ impl Future for CheckFuture {
                         continue;
                     }
                 },
-                State::Sent { limiter, check, verdict, deadline } => match verdict.as_mut().poll(cx) {
-                    Poll::Ready(result) => result.map(|verdict| Decision::new(check, verdict)),
-                    Poll::Pending => {
-                        // Counts from the first poll, for nothing is sent before it.
-                        let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
-                        ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
-                        Err(late(&*limiter.store))
-                    }
-                },
+                State::Sent(waiting) => ready!(waiting.poll(cx)),
                 State::Done => panic!("a future is not polled after it is ready"),
             };
             self.state = State::Done;
-            if let Some(watch) = self.watch.take() {
-                watch.end(&result);
-            }
             return Poll::Ready(result);
         }
+    }
+}
+
+impl Waiting {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let result = match self.verdict.as_mut().poll(cx) {
+            Poll::Ready(result) => result.map(|verdict| Decision::new(&mut self.check, verdict)),
+            Poll::Pending => {
+                // Counts from the first poll, for nothing is sent before it.
+                let sleep = || Box::pin(tokio::time::sleep(self.store.deadline()));
+                ready!(self.deadline.get_or_insert_with(sleep).as_mut().poll(cx));
+                Err(late(&*self.store))
+            }
+        };
+        if let Some(watch) = self.watch.take() {
+            watch.end(&result);
+        }
+        Poll::Ready(result)
     }
 }
 

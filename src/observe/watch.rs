@@ -74,6 +74,10 @@ impl Call {
 #[cfg(feature = "redis")]
 impl Drop for Call {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A second panic, the observer's, would end the process.
+            return;
+        }
         let Self { checks, charges, answered, .. } = *self;
         self.observer.on_batch(&Batch { checks, charges, elapsed: self.started.elapsed(), answered });
     }
