@@ -3,10 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::{Batch, BreakerChange, BreakerState, Decided, Observer, StoreFailure};
-use crate::{
-    decision::Source,
-    error::{Error, ErrorKind},
-};
+use crate::decision::Source;
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
 ///
@@ -113,7 +110,7 @@ impl Observer for Metrics {
     }
 
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        counter!(STORE_ERRORS, "kind" => kind(failure.error)).increment(1);
+        counter!(STORE_ERRORS, "kind" => failure.cause()).increment(1);
         histogram!(CHECK_DURATION, "outcome" => "error").record(failure.elapsed);
     }
 
@@ -131,15 +128,5 @@ impl Observer for Metrics {
 fn breaker_is(current: BreakerState) {
     for state in BreakerState::ALL {
         gauge!(BREAKER_STATE, "state" => state.as_str()).set(if state == current { 1.0 } else { 0.0 });
-    }
-}
-
-fn kind(error: &Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::BadKey => "bad_key",
-        ErrorKind::Config => "config",
-        ErrorKind::Deadline => "deadline",
-        ErrorKind::Misconfigured => "misconfigured",
-        ErrorKind::Unavailable => "unavailable",
     }
 }
