@@ -1,12 +1,14 @@
--- Fixed window, aligned to the epoch. Kept in a string: start and count, packed.
+-- Fixed window, aligned to the epoch. Kept in a string, packed: start, count, time of the last charge, offset of the
+-- key's own time.
 --
 -- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
 local function fixed_window(key, cost, allowed, now, limit, window, _, count_rejected)
-  local kept, count = 0, 0
+  local kept, count, last, offset, stepped = 0, 0, 0, 0, nil
   local value = call('GET', key)
-  if value then kept, count = unpack('<dd', value) end
-  -- Clock guard: the key's window does not come again.
+  if value then kept, count, last, offset = unpack('<dddd', value) end
+  now, offset, stepped = own_time(now, offset, last)
+  -- By a client's clock, too, the key's window does not come again.
   local at = now > kept and now or kept
   local start = at - at % window
   if kept ~= start then count = 0 end
@@ -16,8 +18,10 @@ local function fixed_window(key, cost, allowed, now, limit, window, _, count_rej
 
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     count = count + cost
-    call('SETRANGE', key, '0', pack('<dd', start, count))
-    if kept ~= start then call('PEXPIRE', key, ttl(start + window - now)) end
+    call('SETRANGE', key, '0', pack('<dddd', start, count, now, offset))
+    if not value or kept ~= start then call('PEXPIRE', key, ttl(start + window - now)) end
+  elseif stepped then
+    call('SETRANGE', key, '24', pack('<d', offset))
   end
 
   if count == 0 then return fits, limit, -1, 0, 0 end

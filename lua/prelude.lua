@@ -8,12 +8,24 @@
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 
 local now = tonumber(ARGV[1])
-if not now then
+local by_server = not now
+if by_server then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
--- Returns the quotient and the remainder of a * b / c, exactly.
+-- The server's clock may be set back. Then the key's own time goes on from where it was, at the pace of the server's:
+-- nobody is frozen until the clock has caught up. `offset` is what the key's time is ahead, kept with the key; `last` is
+-- a time that has been. Returns the key's time, its offset, and whether that has just changed: it is then written down
+-- even with a denial, or each would begin anew. Clients' clocks differ, so by theirs a key's time just stands.
+local function own_time(now, offset, last)
+  if not by_server then return now, 0, false end
+  local time = now + offset
+  if time >= last then return time, offset, false end
+  return last, last - now, true
+end
+
+-- Returns the quotient and the remainder of a * b / c, exactly, for whole a, b >= 0 and c > 0.
 local function muldiv(a, b, c)
   local product = a * b
   if product < 2^53 then
@@ -40,7 +52,7 @@ end
 -- The TTL, in milliseconds, of what is to live for so many microseconds: a little longer, for rounding; with a client's
 -- clock a minute, for it may run slower than the server's.
 local function ttl(time)
-  local slack = ARGV[1] == '' and 1000 or 60000
+  local slack = by_server and 1000 or 60000
   -- `..` and tostring print 14 digits.
   return string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)
 end

@@ -1,5 +1,6 @@
 -- Sliding window counter: two buckets aligned to the epoch. The estimate is
--- floor(previous * (window - elapsed) / window) + current. Kept in a string: start, previous and current, packed.
+-- floor(previous * (window - elapsed) / window) + current. Kept in a string, packed: start,
+-- previous, current, time of the last charge, offset of the key's own time.
 --
 -- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
@@ -24,10 +25,11 @@ local function until_room(wanted, previous, current, finish, now, limit, window)
 end
 
 local function sliding_window_counter(key, cost, allowed, now, limit, window, _, count_rejected)
-  local kept, previous, current = 0, 0, 0
+  local kept, previous, current, last, offset, stepped = 0, 0, 0, 0, 0, nil
   local value = call('GET', key)
-  if value then kept, previous, current = unpack('<ddd', value) end
-  -- Clock guard: the key's window does not come again.
+  if value then kept, previous, current, last, offset = unpack('<ddddd', value) end
+  now, offset, stepped = own_time(now, offset, last)
+  -- By a client's clock, too, the key's window does not come again.
   local at = now > kept and now or kept
   local start = at - at % window
   local finish = start + window
@@ -43,8 +45,10 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
 
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     current = current + cost
-    call('SETRANGE', key, '0', pack('<ddd', start, previous, current))
-    if kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
+    call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, now, offset))
+    if not value or kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
+  elseif stepped then
+    call('SETRANGE', key, '32', pack('<d', offset))
   end
 
   local spent = carried + current

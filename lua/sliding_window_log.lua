@@ -7,10 +7,10 @@
 -- Kept in a string, read and written in small pieces, for what is shorter than 64 bytes costs Redis no allocation:
 --   0 to 32   up to 3 pending records, older than the newest and not yet a block;
 --   33 to 53  what changes with every charge: the newest record, and how many there were;
---   54 to 91  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
+--   54 to 99  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
 --             F(now - window); the oldest live record and its number; the ring's size in blocks, and the number of the
---             block with which it came to that size;
---   128 on    a ring of blocks of 4 records (where it begins makes 1 024 of them just fit an allocation of 12 KiB).
+--             block with which it came to that size; the offset of the key's own time;
+--   128 on    a ring of blocks of 4 records (from there on, 1 024 records just fit an allocation of 12 KiB).
 -- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to tell them from the newest, which is in full.
 --
 -- The ring doubles when live records fill it. A block's place is its number modulo the size, so half of the blocks have
@@ -20,12 +20,16 @@
 -- A record settles when it leaves the window or, with `count_rejected`, when it lies more than one limit below C.
 -- Settling is written down only with a charge.
 --
+-- A ring keeps its size until all records have left; then a large one is given back (UNLINK).
+--
 -- Calls: evaluate 1 (GETRANGE), and when the oldest live record has left 1 or a few more (GETRANGE); commit 1 (SETRANGE)
 -- when charged, 1 more when records have settled, every fourth time 1 for a block and 2 while the ring grows, and 1
--- (PEXPIRE) once a window. A denial of a larger cost searches the log for its Retry-After.
+-- (PEXPIRE) once a window. Besides, a denial of a larger cost searches the log for its Retry-After, and a charge beyond
+-- the limit (counted rejections, or a limit that was lowered) for what comes back next.
 
--- The first record from `low` to `high` that is later than `at` and has reached `target`; `high`, the newest one, is
--- known to be. Returns its number, stamp and cumulative cost, and the cumulative cost `before` it.
+-- The first record from `low` to `high` that is later than `at` and has reached `target` (of which one is always given);
+-- `high`, the newest one, is known to be. The search begins at `guess`. Returns its number, stamp and cumulative cost,
+-- and the cumulative cost `before` it.
 local function seek(key, packed, newest, total, size, grown, low, high, guess, at, target, before)
   local found_at, found, step = newest, total, 1
   local blocks = (high - high % 4) / 4
@@ -62,17 +66,19 @@ local function seek(key, packed, newest, total, size, grown, low, high, guess, a
 end
 
 local function sliding_window_log(key, cost, allowed, now, limit, window, resolution, count_rejected)
-  local newest, total, count, settled, live_at, live, head, size, grown = 0, 0, 0, 0, 0, 0, 0, 1, 0
-  local packed = call('GETRANGE', key, '0', '91')
+  local newest, total, count, settled, live_at, live, head, size, grown, offset = 0, 0, 0, 0, 0, 0, 0, 1, 0, 0
+  local packed = call('GETRANGE', key, '0', '99')
   if packed ~= '' then
-    newest, total, count, settled, live_at, live, head, size, grown = unpack('<ddI5dddI5I4I5', packed, 34)
+    newest, total, count, settled, live_at, live, head, size, grown, offset = unpack('<ddI5dddI5I4I5d', packed, 34)
   end
-  -- Whether the first part changes.
-  local changed = false
 
-  -- Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+  -- Time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+  local stepped
+  now, offset, stepped = own_time(now, offset, newest - resolution + 1)
   local at = newest - resolution < now and now or newest - resolution + 1
   local horizon = at - window
+  -- Whether the last part changes.
+  local changed = stepped
   if newest <= horizon then
     -- All of it has left, so the count may begin anew.
     newest, total, settled, live, head = 0, 0, 0, 0, count
@@ -89,13 +95,18 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     local stamp = resolution == 1 and at or math.max(newest, math.ceil(at / resolution) * resolution)
     -- The TTL is two windows, so it suffices to set it again in each.
-    local refresh = newest < stamp - stamp % window
+    local refresh = head == count or newest < stamp - stamp % window
     spent = spent + cost
+    if settled > 2^50 then
+      -- Doubles are exact up to 2^53. Of what is subtracted, records keep nothing.
+      local excess = settled - settled % 2^40
+      total, settled, live, changed = total - excess, settled - excess, live - excess, true
+    end
     if head == count then
       -- Gives back the ring, if it is large.
       if size > 16 then call('UNLINK', key) end
       newest, total, head, count, live_at, live = stamp, cost, 0, 1, stamp, cost
-      call('SETRANGE', key, '33', pack('<ddI5dddI5I4I5', newest, total, 1, 0, live_at, live, 0, 1, 0))
+      call('SETRANGE', key, '33', pack('<ddI5dddI5I4I5d', newest, total, 1, 0, live_at, live, 0, 1, 0, offset))
     else
       if newest == stamp then
         -- The same instant: one record with the larger cost.
@@ -103,40 +114,48 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
         call('SETRANGE', key, '41', pack('<d', total))
         if head == count - 1 then live, changed = total, true end
       else
-        local at, reached, pending = newest % 2^48, total % 2^40, (count - 1) % 4
+        -- What was the newest record becomes pending, or completes a block.
+        local before_at, before, pending = newest % 2^48, total % 2^40, (count - 1) % 4
         newest, total, count = stamp, total + cost, count + 1
         if pending == 0 then
-          call('SETRANGE', key, '0', pack('<I6I5ddI6ddI5', at, reached, 0, 0, 0, newest, total, count))
+          call('SETRANGE', key, '0', pack('<I6I5ddI6ddI5', before_at, before, 0, 0, 0, newest, total, count))
         elseif pending == 1 then
-          call('SETRANGE', key, '11', pack('<I6I5dI3ddI5', at, reached, 0, 0, newest, total, count))
+          call('SETRANGE', key, '11', pack('<I6I5dI3ddI5', before_at, before, 0, 0, newest, total, count))
         elseif pending == 2 then
-          call('SETRANGE', key, '22', pack('<I6I5ddI5', at, reached, newest, total, count))
+          call('SETRANGE', key, '22', pack('<I6I5ddI5', before_at, before, newest, total, count))
         else
-          call('SETRANGE', key, '33', pack('<ddI5', newest, total, count))
+          -- The ring first: should Redis not let it grow, nothing has been charged.
           local block = (count - 5) / 4
           if block - (head - head % 4) / 4 >= size then size, grown, changed = size * 2, block, true end
+          -- One old block has its turn with every new one, in order: when `size / 2` new ones have come, and not before,
+          -- the ring can be full again, all have moved.
           local old = block - size / 2
           if old < grown and old >= 0 and old % size >= size / 2 then
             local from, to = 128 + old % (size / 2) * 44, 128 + old % size * 44
             local records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
             call('SETRANGE', key, string.format('%d', to), records)
           end
-          local records = pack('<c0I6I5', string.sub(packed, 1, 33), at, reached)
+          local records = pack('<c0I6I5', string.sub(packed, 1, 33), before_at, before)
           call('SETRANGE', key, string.format('%d', 128 + block % size * 44), records)
+          call('SETRANGE', key, '33', pack('<ddI5', newest, total, count))
         end
       end
     end
     if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
     if spent > limit then
       -- What is searched has to be what has been written.
-      packed = call('GETRANGE', key, '0', '91')
+      packed = call('GETRANGE', key, '0', '99')
       if count_rejected and live <= total - limit then
         head, live_at, live, settled =
           seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
         spent, changed = total - settled, true
       end
     end
-    if changed then call('SETRANGE', key, '54', pack('<dddI5I4I5', settled, live_at, live, head, size, grown)) end
+    if changed then
+      call('SETRANGE', key, '54', pack('<dddI5I4I5d', settled, live_at, live, head, size, grown, offset))
+    end
+  elseif stepped then
+    call('SETRANGE', key, '92', pack('<d', offset))
   end
 
   if spent == 0 then return fits, limit, -1, 0, 0 end

@@ -1,6 +1,7 @@
 -- Token bucket as GCRA: a theoretical arrival time, at which the bucket is full again. A unit costs window / limit
 -- microseconds, which need not be whole, so the time is kept as whole microseconds and a fraction in 1/limit
--- microseconds. Kept in a string: both, and the end of the TTL, packed.
+-- microseconds. Kept in a string, packed: both, the end of the TTL, time of the last charge, offset of the key's own
+-- time.
 --
 -- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
@@ -13,9 +14,10 @@ local function until_filled(wanted, arrival, fraction, now, limit, window, burst
 end
 
 local function token_bucket(key, cost, allowed, now, limit, window, burst, count_rejected)
-  local arrival, fraction, expires = 0, 0, 0
+  local arrival, fraction, expires, last, offset, stepped = 0, 0, 0, 0, 0, nil
   local value = call('GET', key)
-  if value then arrival, fraction, expires = unpack('<ddd', value) end
+  if value then arrival, fraction, expires, last, offset = unpack('<ddddd', value) end
+  now, offset, stepped = own_time(now, offset, last)
   if arrival < now then arrival, fraction = now, 0 end
   -- Another limit may have left its fraction.
   if fraction >= limit then fraction = limit - 1 end
@@ -38,8 +40,10 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
     end
     local refresh = expires <= arrival
     if refresh then expires = arrival + 1 + window end
-    call('SETRANGE', key, '0', pack('<ddd', arrival, fraction, expires))
+    call('SETRANGE', key, '0', pack('<ddddd', arrival, fraction, expires, now, offset))
     if refresh then call('PEXPIRE', key, ttl(expires - now)) end
+  elseif stepped then
+    call('SETRANGE', key, '32', pack('<d', offset))
   end
 
   local whole, rest = muldiv(limit, arrival - now, window)

@@ -38,6 +38,9 @@ pub enum Source {
     /// The process remembered a denial of the store that still holds, see
     /// `RedisStoreBuilder::deny_cache`.
     DenyCache,
+    /// The store could not answer and the process judged by its share of the limit, see
+    /// [`Limiter::with_local`](crate::Limiter::with_local).
+    Local,
     /// The store could not answer and the failure policy lets pass.
     Open,
     /// The store judged.
@@ -48,7 +51,7 @@ pub enum Source {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PolicyDecision {
-    /// The policy.
+    /// The policy; the instance's share of it if the source is [`Source::Local`].
     pub policy: Policy,
     /// What the check owed under it.
     pub cost: u32,
@@ -143,9 +146,10 @@ impl Decision {
         waits.try_fold(first, |longest, wait| wait.map(|wait| longest.max(wait)))
     }
 
-    /// The store's time of the decision, in microseconds since the Unix epoch; `None` if the store did not judge.
+    /// The time of the decision by the clock of the store that judged, in microseconds since the Unix epoch; `None` if
+    /// none did.
     pub fn time_us(&self) -> Option<u64> {
-        matches!(self.source, Source::Store | Source::DenyCache).then_some(self.time_us)
+        matches!(self.source, Source::Store | Source::DenyCache | Source::Local).then_some(self.time_us)
     }
 }
 

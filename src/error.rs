@@ -123,6 +123,8 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A local fallback for a service without instances.
+    ZeroInstances,
     /// A pool without a connection.
     ZeroPoolSize,
 }
@@ -188,6 +190,7 @@ impl fmt::Display for ConfigError {
             Self::ZeroLimit { policy } => {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
             }
+            Self::ZeroInstances => f.write_str("a service has at least 1 instance, the one that asks"),
             Self::ZeroPoolSize => f.write_str("a pool needs at least 1 connection"),
         }
     }
@@ -204,6 +207,7 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     may_have_charged: bool,
+    unasked: bool,
 }
 
 /// The kinds of [`Error`].
@@ -227,7 +231,7 @@ impl Error {
     ///
     /// The message is for operators; it is never sent to a client and must not hold a key.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), may_have_charged: false }
+        Self { kind, message: message.into(), may_have_charged: false, unasked: false }
     }
 
     /// Says that the fate of the check is unknown: it may have been charged.
@@ -235,6 +239,16 @@ impl Error {
     pub fn charge_unknown(mut self) -> Self {
         self.may_have_charged = true;
         self
+    }
+
+    /// Says that the store was not asked, so that this tells nothing about it.
+    pub(crate) fn unasked(mut self) -> Self {
+        self.unasked = true;
+        self
+    }
+
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.unasked
     }
 
     /// What kind of failure this is.

@@ -150,6 +150,13 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.failure = FailurePolicy::Closed)
     }
 
+    /// Judges requests by the instance's share of the limit when the store cannot answer, see
+    /// [`FailurePolicy::Local`]. Needs a limiter [with a local fallback](Limiter::with_local); without one, requests are
+    /// refused with 503.
+    pub fn fail_local(self) -> Self {
+        self.change(|config| config.failure = FailurePolicy::Local)
+    }
+
     /// Sets what a request without a key gets. Defaults to [`MissingKey::Reject`], because a silent exemption would be
     /// a way around the limit.
     pub fn on_missing_key(self, missing: MissingKey) -> Self {

@@ -53,8 +53,8 @@
 //! RateLimitLayer ─▶ RateLimit::call
 //!                      │  its head: route settings, key, cost, policies
 //!                      ▼
-//!                   Limiter::check ── deadline ── Store: memory, or deny cache ─▶ batch ─▶ one EVALSHA on Redis
-//!                      │                             └─ no verdict ─▶ failure policy: open or closed
+//!                   Limiter::check ── deadline ── Store: memory, or deny cache ─▶ breaker ─▶ batch ─▶ one EVALSHA
+//!                      │                             └─ no verdict ─▶ failure policy: open, closed or local
 //!                      ▼
 //!                   Decision
 //!    allowed ─▶ the inner service, Decision in the request's extensions ─▶ its response + RateLimit fields
@@ -86,9 +86,11 @@
 //! A check has a deadline, 50 ms by default, around everything: dialling, waiting, the script. When it passes, or Redis
 //! refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route or
 //! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
-//! with Retry-After. Choose closed where an unlimited request does more harm than a refused one: logins, anything that
+//! with Retry-After, **local** judges by the instance's share of the limit, counted in the process
+//! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does more harm than a refused one: logins, anything that
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
-//! Connections are made again by the next check, so limits hold as soon as Redis is back.
+//! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
+//! through, which makes the connections again, so limits hold within a second after Redis is back.
 //!
 //! # Seeing it
 //!
@@ -168,7 +170,7 @@ pub use self::{
     cost::{Cost, IntoCost},
     decision::{Decision, PolicyDecision, Source},
     error::{ConfigError, Error, ErrorKind},
-    failure::FailurePolicy,
+    failure::{Breaker, FailurePolicy},
     future::ResponseFuture,
     headers::HeaderStyle,
     key::{

@@ -12,13 +12,13 @@ use tokio::time::Sleep;
 
 use crate::{
     check::Check,
-    decision::Decision,
-    error::{Error, ErrorKind},
-    failure::FailurePolicy,
+    decision::{Decision, Source},
+    error::{ConfigError, Error, ErrorKind},
+    failure::{self, Circuit, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
     observe::{self, Observer, Watch},
     policy::Policy,
-    store::{Answer, Store, Verdict},
+    store::{Answer, MemoryStore, Store, Verdict},
 };
 
 /// Judges checks against a store, within its deadline.
@@ -50,12 +50,16 @@ use crate::{
 pub struct Limiter {
     store: Arc<dyn Store>,
     observer: Option<Arc<dyn Observer>>,
+    circuit: Option<Arc<Circuit>>,
+    fallback: Option<Arc<Fallback>>,
 }
 
 impl Limiter {
-    /// Creates a limiter over `store`. No I/O happens before the first check.
+    /// Creates a limiter over `store`, with the [`Breaker`](crate::Breaker) that the store asks for. No I/O happens
+    /// before the first check.
     pub fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store), observer: None }
+        let circuit = store.breaker().map(|breaker| Arc::new(Circuit::new(breaker, store.deadline())));
+        Self { store: Arc::new(store), circuit, fallback: None, observer: None }
     }
 
     /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`](crate::observe).
@@ -66,8 +70,93 @@ impl Limiter {
     pub fn observer(mut self, observer: impl Observer) -> Self {
         let observer = observe::both(self.observer.take(), Arc::new(observer));
         self.store.set_observer(&observer);
+        if let Some(circuit) = &self.circuit {
+            circuit.set_observer(&observer);
+        }
         self.observer = Some(observer);
         self
+    }
+
+    /// Adds a local fallback: when the store cannot answer, checks that [fail local](FailurePolicy::Local) are judged by
+    /// the counts in `memory`, against this instance's share of every limit: `limit / instances`, rounded up, and
+    /// likewise a token bucket's burst.
+    ///
+    /// # What is admitted in all
+    ///
+    /// While the store is well, all that it admits here is also counted in `memory`, so an outage gives nobody a fresh
+    /// budget. Of an exact log with limit `L`, `n` instances with the share `s`, of which instance `i` had `a_i` units
+    /// admitted by the store in the window, and `A` units admitted by the store in all, no window sees more than
+    ///
+    /// ```text
+    /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which is where n - 1 comes from)
+    /// ```
+    ///
+    /// and if load is spread evenly no more than `L + n - 1`, in an outage of any length. What the fallback admits beyond
+    /// `L` is what other instances had used of its share before. A service that has more instances than you say
+    /// admits more, in proportion; one that has fewer admits less than it might.
+    ///
+    /// # When the store is back
+    ///
+    /// What was admitted meanwhile, and has not left its window, is charged to the store at once: merged by key and policy,
+    /// for at most 10 000 of them, by ordinary checks for as much as still fits. So it never makes the store count more
+    /// than the limit; it may deny a little longer, for a debit counts from when it is made. Instances notice within a
+    /// second of each other (the breaker's [probes](crate::Breaker::probes)), so for the first second checks that fail
+    /// local need room in the share as well: nobody spends what others are about to tell. Two things are
+    /// not charged: checks whose fate is unknown, for those are never sent again, and what was admitted for a key whose
+    /// count Redis cannot use.
+    ///
+    /// A cost between the share and the limit is always refused by the fallback.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroInstances`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    /// # #[cfg(feature = "redis")]
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # #[cfg(feature = "redis")]
+    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// # #[cfg(not(feature = "redis"))]
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_local(self, memory: MemoryStore, instances: u32) -> Result<Self, ConfigError> {
+        if instances == 0 {
+            return Err(ConfigError::ZeroInstances);
+        }
+        Ok(self.with_fallback(memory, Instances::Given(instances)))
+    }
+
+    /// [`with_local`](Self::with_local), with as many instances as the store has seen of late.
+    ///
+    /// On a `RedisStore` every instance touches a sorted set, `{prefix}instances`, every five seconds on the back of its
+    /// traffic (sooner in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. It counts for a minute
+    /// after its last request: longer than that without one, it is not expected to take part in the next outage. An
+    /// outage is met with the number that was known before. Until there is one, checks that fail local are
+    /// refused, as by [`FailurePolicy::Closed`]; so they are on a store that never tells.
+    #[must_use]
+    pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
+        let store = Arc::clone(&self.store);
+        // From here on it is wanted.
+        store.instances();
+        self.with_fallback(memory, Instances::Learnt(store))
+    }
+
+    fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
+        Self { fallback: Some(Arc::new(Fallback::new(memory, instances))), ..self }
+    }
+
+    /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now.
+    pub fn is_breaker_open(&self) -> bool {
+        self.circuit.as_ref().is_some_and(|circuit| circuit.is_open())
     }
 
     /// Charges `cost` units to `key` under `policy`, if they fit.
@@ -95,7 +184,7 @@ impl Limiter {
     /// As [`Limiter::check`].
     #[inline]
     pub fn decide(&self, check: Check) -> CheckFuture {
-        CheckFuture { state: State::Unsent { limiter: self.clone(), check } }
+        CheckFuture::new(Purpose::Check, State::Unsent { limiter: self.clone(), check })
     }
 
     /// Tells where `key` stands under `policy`. Charges nothing.
@@ -121,11 +210,19 @@ impl Limiter {
     ///
     /// Once polled, the key may be reset although the future was dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<(), Error> {
-        match self.store.reset(&key.into(), policy) {
+        let key = key.into();
+        if let Some(fallback) = &self.fallback {
+            fallback.forget(&key, policy);
+        }
+        match self.store.reset(&key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
+                let permit = self.admit()?;
                 let deadline = self.store.deadline();
-                tokio::time::timeout(deadline, future).await.map_err(|_| late(&*self.store))?
+                let result = tokio::time::timeout(deadline, future).await;
+                let result = result.unwrap_or_else(|_| Err(late(&*self.store)));
+                self.settle(permit, &result);
+                result
             }
         }
     }
@@ -133,45 +230,92 @@ impl Limiter {
     /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
     /// Takes the charges out of it. `failure` is what the caller makes of an error, for the observer.
     #[inline]
-    pub(crate) fn send(&self, check: &mut Check, failure: Option<FailurePolicy>) -> Sent {
-        match &self.observer {
-            None => self.send_unobserved(check),
-            Some(observer) => self.send_observed(check, observer, failure),
-        }
-    }
-
-    #[inline]
-    fn send_unobserved(&self, check: &mut Check) -> Sent {
+    pub(crate) fn send(&self, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Sent {
+        let watch = self.observer.as_ref().map(|observer| Watch::start(observer, check, failure));
         match self.store.check(check) {
-            Answer::Ready(verdict) => Sent::Decided(verdict.map(|verdict| Decision::new(check, verdict))),
-            Answer::Pending(verdict) => Sent::Waiting(self.waiting(check, verdict, None)),
-        }
-    }
-
-    /// Out of the way of those who have no observer.
-    #[cold]
-    #[inline(never)]
-    fn send_observed(&self, check: &mut Check, observer: &Arc<dyn Observer>, failure: Option<FailurePolicy>) -> Sent {
-        let watch = Watch::start(observer, check, failure);
-        match self.store.check(check) {
-            Answer::Ready(verdict) => {
-                let result = verdict.map(|verdict| Decision::new(check, verdict));
-                watch.end(&result);
+            Answer::Ready(result) => {
+                let result = self.conclude(check, result, purpose, watch.as_deref());
+                if let Some(watch) = watch {
+                    watch.end(&result);
+                }
                 Sent::Decided(result)
             }
-            Answer::Pending(verdict) => Sent::Waiting(self.waiting(check, verdict, Some(Box::new(watch)))),
+            Answer::Pending(verdict) => {
+                let check = std::mem::replace(check, Check::empty());
+                let state = State::Ready { limiter: self.clone(), check, verdict };
+                Sent::Waiting(CheckFuture { watch, ..CheckFuture::new(purpose, state) })
+            }
         }
     }
 
-    fn waiting(&self, check: &mut Check, verdict: PendingVerdict, watch: Option<Box<Watch>>) -> CheckFuture {
-        let (store, check) = (Arc::clone(&self.store), std::mem::replace(check, Check::empty()));
-        CheckFuture { state: State::Sent(Waiting { store, check, verdict, deadline: None, watch }) }
+    /// Charges what the fallback has admitted.
+    pub(crate) fn debit(&self, check: Check) -> CheckFuture {
+        CheckFuture { purpose: Purpose::Debit, ..self.decide(check) }
+    }
+
+    /// Makes a decision of what the store has said.
+    #[inline]
+    fn conclude(
+        &self,
+        check: &mut Check,
+        result: Result<Verdict, Error>,
+        purpose: Purpose,
+        watch: Option<&Watch>,
+    ) -> Result<Decision, Error> {
+        if let (Some(watch), Err(error)) = (watch, &result) {
+            watch.failed(error);
+        }
+        if let Some(fallback) = &self.fallback
+            && purpose != Purpose::Debit
+        {
+            match &result {
+                Ok(verdict) => self.answered(fallback, check, verdict),
+                Err(error) if purpose == Purpose::CheckOrLocal => return fallback.judge(check, error),
+                Err(_) => {}
+            }
+        }
+        result.map(|verdict| Decision::new(check, verdict))
+    }
+
+    /// What the store's answer means for the fallback.
+    fn answered(&self, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
+        if verdict.source == Source::Store {
+            if verdict.allowed {
+                fallback.warm(check);
+            }
+            failure::pay(self, fallback);
+        }
+    }
+
+    /// Refuses, right after an outage, what is above the instance's share: the store does not know yet what the other
+    /// instances have admitted.
+    fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
+        let (Some(fallback), Some(circuit)) = (&self.fallback, &self.circuit) else { return Ok(()) };
+        if purpose != Purpose::CheckOrLocal || !circuit.is_recovering() || fallback.has_room(check) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "not asked, for it may not know everything yet").unasked())
+    }
+
+    /// Asks the breaker. Answers that are there at once are not its business.
+    fn admit(&self) -> Result<Option<Permit>, Error> {
+        self.circuit.as_ref().map(Circuit::admit).transpose()
+    }
+
+    fn settle<T>(&self, permit: Option<Permit>, result: &Result<T, Error>) {
+        if let (Some(circuit), Some(permit)) = (&self.circuit, permit) {
+            circuit.settle(permit, Signal::of(result));
+        }
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter").field("store", &self.store).finish()
+        f.debug_struct("Limiter")
+            .field("store", &self.store)
+            .field("circuit", &self.circuit)
+            .field("fallback", &self.fallback)
+            .finish()
     }
 }
 
@@ -184,21 +328,79 @@ pub(crate) enum Sent {
 /// The future of a [`Decision`], returned by [`Limiter::check`].
 #[must_use = "nothing is charged before it is polled"]
 pub struct CheckFuture {
+    purpose: Purpose,
     state: State,
+    watch: Option<Box<Watch>>,
+}
+
+impl CheckFuture {
+    fn new(purpose: Purpose, state: State) -> Self {
+        Self { purpose, state, watch: None }
+    }
+}
+
+/// What a check is made for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    Check,
+    /// The fallback answers where the store does not.
+    CheckOrLocal,
+    /// To tell the store what the fallback has admitted.
+    Debit,
+}
+
+impl From<FailurePolicy> for Purpose {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Closed | FailurePolicy::Open => Self::Check,
+            FailurePolicy::Local => Self::CheckOrLocal,
+        }
+    }
+}
+
+impl CheckFuture {
+    /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
+    ///
+    /// Without a fallback the error stays; [`FailurePolicy::Local`] then refuses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let quota = Policy::per_day("quota", 9_500)?;
+    /// let decision = limiter.check("key1", &quota, 100).fail_local().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(self) -> Self {
+        Self { purpose: Purpose::CheckOrLocal, ..self }
+    }
 }
 
 enum State {
-    Unsent { limiter: Limiter, check: Check },
-    Sent(Waiting),
+    Unsent {
+        limiter: Limiter,
+        check: Check,
+    },
+    /// The store does not have the answer at hand, and has not been asked for it.
+    Ready {
+        limiter: Limiter,
+        check: Check,
+        verdict: PendingVerdict,
+    },
+    Sent {
+        limiter: Limiter,
+        check: Check,
+        permit: Option<Permit>,
+        verdict: PendingVerdict,
+        deadline: Option<Pin<Box<Sleep>>>,
+    },
     Done,
-}
-
-struct Waiting {
-    store: Arc<dyn Store>,
-    check: Check,
-    verdict: PendingVerdict,
-    deadline: Option<Pin<Box<Sleep>>>,
-    watch: Option<Box<Watch>>,
 }
 
 type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
@@ -208,40 +410,60 @@ impl Future for CheckFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let result = match &mut self.state {
-                State::Unsent { limiter, check } => match limiter.send(check, None) {
+            let Self { purpose, state, watch } = &mut *self;
+            let purpose = *purpose;
+            let result = match state {
+                State::Unsent { limiter, check } => match limiter.send(check, purpose, None) {
                     Sent::Decided(result) => result,
-                    Sent::Waiting(sent) => {
-                        *self = sent;
+                    Sent::Waiting(waiting) => {
+                        *self = waiting;
                         continue;
                     }
                 },
-                State::Sent(waiting) => ready!(waiting.poll(cx)),
-                State::Done => panic!("a future is not polled after it is ready"),
+                // Not before it is polled: a probe that nobody polls would keep the others from asking.
+                State::Ready { limiter, check, .. } => {
+                    match limiter.cautiously(check, purpose).and_then(|()| limiter.admit()) {
+                        Ok(permit) => {
+                            *state = std::mem::replace(state, State::Done).sent(permit);
+                            continue;
+                        }
+                        Err(error) => limiter.conclude(check, Err(error), purpose, watch.as_deref()),
+                    }
+                }
+                State::Sent { limiter, check, permit, verdict, deadline } => {
+                    let result = match verdict.as_mut().poll(cx) {
+                        Poll::Ready(result) => result,
+                        Poll::Pending => {
+                            // Counts from the first poll, for nothing is sent before it.
+                            let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
+                            ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
+                            Err(late(&*limiter.store))
+                        }
+                    };
+                    limiter.settle(permit.take(), &result);
+                    limiter.conclude(check, result, purpose, watch.as_deref())
+                }
+                State::Done => panic!("{POLLED_AGAIN}"),
             };
             self.state = State::Done;
+            if let Some(watch) = self.watch.take() {
+                watch.end(&result);
+            }
             return Poll::Ready(result);
         }
     }
 }
 
-impl Waiting {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
-        let result = match self.verdict.as_mut().poll(cx) {
-            Poll::Ready(result) => result.map(|verdict| Decision::new(&mut self.check, verdict)),
-            Poll::Pending => {
-                // Counts from the first poll, for nothing is sent before it.
-                let sleep = || Box::pin(tokio::time::sleep(self.store.deadline()));
-                ready!(self.deadline.get_or_insert_with(sleep).as_mut().poll(cx));
-                Err(late(&*self.store))
-            }
-        };
-        if let Some(watch) = self.watch.take() {
-            watch.end(&result);
+impl State {
+    fn sent(self, permit: Option<Permit>) -> Self {
+        match self {
+            Self::Ready { limiter, check, verdict } => Self::Sent { limiter, check, permit, verdict, deadline: None },
+            other => other,
         }
-        Poll::Ready(result)
     }
 }
+
+const POLLED_AGAIN: &str = "a future is not polled after it is ready";
 
 impl fmt::Debug for CheckFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -64,6 +64,11 @@ impl Route {
         Self::INHERIT.fail_closed()
     }
 
+    /// Requests to this route are judged by the instance's share when the store cannot answer.
+    pub fn local() -> Self {
+        Self::INHERIT.fail_local()
+    }
+
     /// Sets the cost.
     pub fn with_cost(self, cost: impl IntoCost) -> Self {
         Self { cost: Some(cost.into_cost()), ..self }
@@ -82,6 +87,12 @@ impl Route {
     /// Refuses requests when the store cannot answer.
     pub fn fail_closed(self) -> Self {
         Self { failure: Some(FailurePolicy::Closed), ..self }
+    }
+
+    /// Judges requests by the instance's share when the store cannot answer; needs
+    /// [`Limiter::with_local`](crate::Limiter::with_local).
+    pub fn fail_local(self) -> Self {
+        Self { failure: Some(FailurePolicy::Local), ..self }
     }
 }
 

@@ -72,7 +72,7 @@ where
             }
             Step::Check(failure) => failure,
         };
-        match self.config.limiter.send(&mut check, Some(failure)) {
+        match self.config.limiter.send(&mut check, failure.into(), Some(failure)) {
             // Known at once: no clone is needed.
             Sent::Decided(result) => {
                 let decision = failure.resolve(result);

@@ -1,5 +1,18 @@
 //! What a request gets when the store cannot answer.
 
+mod breaker;
+mod circuit;
+mod debts;
+mod fallback;
+mod tally;
+
+pub use self::breaker::Breaker;
+pub(crate) use self::{
+    circuit::{Circuit, Permit},
+    debts::pay,
+    fallback::{Fallback, Instances},
+    tally::Signal,
+};
 use crate::{
     decision::{Decision, Source},
     error::Error,
@@ -9,12 +22,17 @@ use crate::{
 ///
 /// The default is [`Open`](Self::Open): a limiter that is out of order should not take the service down with it. Where
 /// an unlimited request does more harm than a refused one (logins, anything that spends money or a metered upstream
-/// quota), choose [`Closed`](Self::Closed), route by route.
+/// quota), choose [`Closed`](Self::Closed) or [`Local`](Self::Local), route by route.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum FailurePolicy {
     /// Refuse the request: 503 with Retry-After.
     Closed,
+    /// Judge by the instance's share of the limit, counted in the process: needs a limiter
+    /// [with a local fallback](crate::Limiter::with_local), which tells what is admitted in all.
+    ///
+    /// Where there is none, this is [`Closed`](Self::Closed): whoever asks for a bound during outages gets one.
+    Local,
     /// Let the request pass, unlimited and without RateLimit fields.
     #[default]
     Open,
@@ -22,6 +40,9 @@ pub enum FailurePolicy {
 
 impl FailurePolicy {
     /// Turns "no verdict" into a decision.
+    ///
+    /// [`Local`](Self::Local) refuses here, for a check that has failed is not there to be judged any more: say
+    /// [`CheckFuture::fail_local`](crate::CheckFuture::fail_local) before.
     ///
     /// # Examples
     ///
@@ -35,7 +56,7 @@ impl FailurePolicy {
     #[inline]
     pub fn resolve(self, result: Result<Decision, Error>) -> Decision {
         result.unwrap_or_else(|_| match self {
-            Self::Closed => Decision::without_store(false, Source::Closed),
+            Self::Closed | Self::Local => Decision::without_store(false, Source::Closed),
             Self::Open => Decision::without_store(true, Source::Open),
         })
     }

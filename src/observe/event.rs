@@ -35,10 +35,11 @@ impl<'a> Decided<'a> {
         charges.map(move |(index, charge)| ObservedCharge::new(charge, violated(index)))
     }
 
-    /// One word for it: `allowed`, `denied`, or the failure policy's `open` or `closed`.
+    /// One word for it: `allowed`, `denied`, or the failure policy's `open`, `closed` or `local`.
     pub fn outcome(&self) -> &'static str {
         match self.decision.source() {
             Source::Closed => "closed",
+            Source::Local => "local",
             Source::Open => "open",
             Source::DenyCache | Source::Store if self.decision.is_allowed() => "allowed",
             Source::DenyCache | Source::Store => "denied",

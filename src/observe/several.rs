@@ -1,8 +1,6 @@
 //! Observers side by side, and one that comes later.
 
-use std::sync::Arc;
-#[cfg(feature = "redis")]
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{Batch, BreakerChange, Decided, Observer, StoreFailure};
 
@@ -38,12 +36,10 @@ impl Observer for Both {
     }
 }
 
-/// Where a store keeps the observer that it gets after it was made. Looked at once a call, not once a check.
-#[cfg(feature = "redis")]
+/// Where those who were made before keep the observer that they get. Looked at once a call, not once a check.
 #[derive(Default)]
 pub(crate) struct Slot(RwLock<Option<Arc<dyn Observer>>>);
 
-#[cfg(feature = "redis")]
 impl Slot {
     pub(crate) fn set(&self, observer: Arc<dyn Observer>) {
         // One assignment, so a poisoned lock is as good as any.

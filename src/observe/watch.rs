@@ -18,8 +18,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(observer: &Arc<dyn Observer>, check: &Check, failure: Option<FailurePolicy>) -> Self {
-        Self { observer: Arc::clone(observer), check: check.clone(), failure, started: Instant::now() }
+    /// Out of the way of those who have no observer.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn start(observer: &Arc<dyn Observer>, check: &Check, failure: Option<FailurePolicy>) -> Box<Self> {
+        Box::new(Self { observer: Arc::clone(observer), check: check.clone(), failure, started: Instant::now() })
     }
 
     /// Reports what became of the check.
@@ -27,7 +30,6 @@ impl Watch {
         match result {
             Ok(decision) => self.decided(decision),
             Err(error) => {
-                self.failed(error);
                 if let Some(failure) = self.failure {
                     self.decided(&failure.resolve(Err(error.clone())));
                 }
@@ -42,8 +44,8 @@ impl Watch {
         }
     }
 
-    /// Reports that there was no verdict.
-    fn failed(&self, error: &Error) {
+    /// Reports that the store gave no verdict.
+    pub(crate) fn failed(&self, error: &Error) {
         self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.started.elapsed()));
     }
 }

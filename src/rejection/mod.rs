@@ -97,7 +97,7 @@ impl Denial {
     pub(crate) fn of(decision: Decision) -> Self {
         Self::new(match decision.source() {
             Source::Closed | Source::Open => Reason::StoreUnavailable,
-            Source::DenyCache | Source::Store => Reason::QuotaExceeded(decision),
+            Source::DenyCache | Source::Local | Source::Store => Reason::QuotaExceeded(decision),
         })
     }
 

@@ -16,7 +16,9 @@ use smallvec::SmallVec;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
-use crate::{check::Check, decision::Source, error::Error, key::Key, observe::Observer, policy::Policy};
+use crate::{
+    check::Check, decision::Source, error::Error, failure::Breaker, key::Key, observe::Observer, policy::Policy,
+};
 
 /// Keeps counts and judges checks against them.
 ///
@@ -44,6 +46,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decisions and failures are not among it, the limiter reports them. Defaults to doing nothing.
     fn set_observer(&self, observer: &Arc<dyn Observer>) {
         let _ = observer;
+    }
+
+    /// When the limiter is to stop asking for pending answers for a while.
+    ///
+    /// Defaults to `None`, never: right for stores that cannot be away.
+    fn breaker(&self) -> Option<Breaker> {
+        None
+    }
+
+    /// How many instances share this store, as far as it knows; for
+    /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt), which asks from the beginning on.
+    ///
+    /// Defaults to `None`: it does not know.
+    fn instances(&self) -> Option<u32> {
+        None
     }
 }
 

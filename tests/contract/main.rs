@@ -4,13 +4,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod breaker;
 mod cancellation;
 mod clones;
 mod deadline;
 mod errors;
 mod extensions;
 mod fixture;
+mod local;
 mod one_budget;
+mod patient;
 mod placement;
 mod readiness;
 mod refusal;

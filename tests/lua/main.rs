@@ -1,6 +1,7 @@
 //! The script against the pure algorithms, and its protocol on its own.
 #![allow(clippy::unwrap_used)]
 
+mod clock_steps;
 mod differential;
 mod protocol;
 #[path = "../support/mod.rs"]

@@ -4,7 +4,7 @@ use tollgate::redis;
 
 use crate::support::redis_server::RedisServer;
 
-const SCRIPT: &str = concat!(
+pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/sliding_window_log.lua"),
     include_str!("../../lua/sliding_window_counter.lua"),

@@ -3,7 +3,9 @@
 
 mod batch;
 mod denials;
+mod extremes;
 mod heal;
+mod local;
 mod outage;
 mod script;
 mod setup;

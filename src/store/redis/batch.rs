@@ -76,7 +76,8 @@ pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict,
     let starts = {
         let mut queue = link.batcher.lock();
         if queue.lanes[lane].len() >= LANE_CAPACITY {
-            return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting"));
+            // Its own key's flood, and no reason to leave the others without answers.
+            return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting").unasked());
         }
         queue.lanes[lane].push_back(Waiting { check, verdict: sender });
         let starts = queue.in_flight < IN_FLIGHT;

@@ -10,12 +10,14 @@ use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
 
 use super::{
     RedisStore, Shared,
+    heartbeat::Heartbeat,
     pool::{Manager, Source},
     script::Loader,
 };
 use crate::{
     clock::Clock,
     error::ConfigError,
+    failure::Breaker,
     observe::Slot,
     store::{DEFAULT_DEADLINE, deny_cache::DenyCache},
 };
@@ -30,6 +32,7 @@ pub struct RedisStoreBuilder {
     clock: Option<Arc<dyn Clock>>,
     batching: bool,
     deny_cache: bool,
+    breaker: Option<Breaker>,
 }
 
 impl Default for RedisStoreBuilder {
@@ -41,6 +44,7 @@ impl Default for RedisStoreBuilder {
             clock: None,
             batching: true,
             deny_cache: true,
+            breaker: Some(Breaker::default()),
         }
     }
 }
@@ -89,6 +93,12 @@ impl RedisStoreBuilder {
         Self { deny_cache, ..self }
     }
 
+    /// Sets when a limiter stops asking a Redis that does not answer, or with `None` that it never does. Defaults to
+    /// [`Breaker::default`], because an outage would cost every request the deadline.
+    pub fn breaker(self, breaker: impl Into<Option<Breaker>>) -> Self {
+        Self { breaker: breaker.into(), ..self }
+    }
+
     /// Finishes with a pool of our own on the Redis at `url`.
     ///
     /// # Errors
@@ -123,7 +133,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache } = self;
+        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
@@ -136,6 +146,8 @@ impl RedisStoreBuilder {
             loader: Loader::default(),
             batching,
             deny_cache: deny_cache.then(DenyCache::new),
+            breaker,
+            heartbeat: Heartbeat::default(),
             prefix: prefix.into(),
             deadline,
             clock,

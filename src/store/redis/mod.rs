@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod error;
+mod heartbeat;
 mod key;
 mod pool;
 mod protocol;
@@ -23,6 +24,7 @@ use tokio::runtime::{self, Handle};
 pub use self::builder::RedisStoreBuilder;
 use self::{
     batch::Batcher,
+    heartbeat::Heartbeat,
     pool::{Connection, Pool, Source},
     script::Loader,
 };
@@ -31,6 +33,7 @@ use crate::{
     check::Check,
     clock::{Clock, SystemClock},
     error::{ConfigError, Error, ErrorKind},
+    failure::Breaker,
     key::Key,
     observe::{Call, Observer, Slot},
     policy::Policy,
@@ -47,7 +50,8 @@ use crate::{
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does. One whose fate is unknown
-/// (sent, but not answered) is **never sent again**: it may have been charged once, never twice.
+/// (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
+/// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
 ///
 /// # Redis
 ///
@@ -89,6 +93,8 @@ struct Shared {
     loader: Loader,
     batching: bool,
     deny_cache: Option<DenyCache>,
+    breaker: Option<Breaker>,
+    heartbeat: Heartbeat,
     prefix: Box<str>,
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
@@ -169,15 +175,30 @@ impl Store for RedisStore {
     fn set_observer(&self, observer: &Arc<dyn Observer>) {
         self.shared.observer.set(Arc::clone(observer));
     }
+
+    fn breaker(&self) -> Option<Breaker> {
+        self.shared.breaker
+    }
+
+    /// Counts itself in the sorted set `{prefix}instances`, every few seconds, on the back of its traffic.
+    fn instances(&self) -> Option<u32> {
+        self.shared.heartbeat.instances()
+    }
 }
 
 impl Shared {
     /// Asks Redis, and remembers a denial.
     async fn judge(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
-        let Some(cache) = &self.deny_cache else { return self.send(check).await };
-        let (epoch, sent_us) = (cache.epoch(), self.local_now_us());
-        let verdict = Arc::clone(&self).send(check.clone()).await?;
-        cache.put(&check, &verdict, epoch, sent_us, self.local_now_us());
+        let verdict = match &self.deny_cache {
+            None => Arc::clone(&self).send(check).await?,
+            Some(cache) => {
+                let (epoch, sent_us) = (cache.epoch(), self.local_now_us());
+                let verdict = Arc::clone(&self).send(check.clone()).await?;
+                cache.put(&check, &verdict, epoch, sent_us, self.local_now_us());
+                verdict
+            }
+        };
+        heartbeat::touch(&self);
         Ok(verdict)
     }
 

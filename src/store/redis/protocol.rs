@@ -111,7 +111,7 @@ pub(super) fn read<'a>(reply: &Value, checks: impl Iterator<Item = &'a Check>) -
         };
         reply.verdicts.push(verdict);
     }
-    Ok(reply)
+    if packed.0.is_empty() { Ok(reply) } else { Err(unexpected()) }
 }
 
 /// What is still to be read of a reply.

@@ -1,0 +1,232 @@
+//! The circuit breaker: closed, open, probing. One test per arrow is in `tests/contract/breaker.rs`.
+
+use std::{
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    breaker::{Breaker, HOUR},
+    tally::{Signal, Tally},
+};
+use crate::{
+    error::{Error, ErrorKind},
+    observe::{BreakerChange, BreakerState, Observer, Slot},
+};
+
+/// Decides whether a check is sent, and learns from what comes of it.
+///
+/// While all is well, a check costs two loads: nothing is counted before something fails.
+pub(crate) struct Circuit {
+    limits: Breaker,
+    /// How long a probe may take before another one takes its place: its future may be kept and not be polled.
+    patience: Duration,
+    /// Within so long after the store is back, every instance has noticed.
+    recovery: Duration,
+    /// Whether the circuit has closed, perhaps not long ago.
+    recovering: AtomicBool,
+    /// Whether the circuit is not closed.
+    broken: AtomicBool,
+    /// Whether an answer is worth counting.
+    noted: AtomicBool,
+    /// Goes up with every timeout that counts and every change of state, so that a result can be told from one of a
+    /// check that was sent before. Changed under the lock only.
+    wave: AtomicU64,
+    state: Mutex<State>,
+    observer: Slot,
+}
+
+enum State {
+    Closed(Tally),
+    /// Nobody asks before `until`.
+    Open {
+        until: Instant,
+        round: u32,
+    },
+    /// One check is on its way; after `until` it is given up for lost.
+    Probing {
+        number: u64,
+        until: Instant,
+        round: u32,
+    },
+}
+
+impl State {
+    fn change_to(&mut self, next: Self) -> BreakerChange {
+        let from = self.name();
+        *self = next;
+        BreakerChange::new(from, self.name())
+    }
+
+    fn name(&self) -> BreakerState {
+        match self {
+            Self::Closed(_) => BreakerState::Closed,
+            Self::Open { .. } => BreakerState::Open,
+            Self::Probing { .. } => BreakerState::Probing,
+        }
+    }
+}
+
+/// The right to send a check.
+pub(crate) enum Permit {
+    Ordinary { wave: u64 },
+    Probe(Probe),
+}
+
+/// The only check under way. Dropped without a result, it makes room for another one.
+pub(crate) struct Probe {
+    circuit: Arc<Circuit>,
+    number: u64,
+    settled: bool,
+}
+
+impl Circuit {
+    pub(crate) fn new(limits: Breaker, deadline: Duration) -> Self {
+        // A deadline may be set so long that it never comes.
+        let deadline = deadline.min(HOUR);
+        Self {
+            limits,
+            patience: deadline + limits.interval(0),
+            recovery: limits.longest + 2 * deadline,
+            recovering: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            noted: AtomicBool::new(false),
+            wave: AtomicU64::new(0),
+            state: Mutex::new(State::Closed(Tally::new(0, Instant::now()))),
+            observer: Slot::default(),
+        }
+    }
+
+    /// Lets a check through, or fails at once.
+    pub(crate) fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
+        if !self.broken.load(Ordering::Acquire) {
+            return Ok(Permit::Ordinary { wave: self.wave.load(Ordering::Acquire) });
+        }
+        let mut state = self.lock();
+        let (until, round) = match *state {
+            State::Closed(_) => return Ok(Permit::Ordinary { wave: self.wave.load(Ordering::Acquire) }),
+            State::Open { until, round } | State::Probing { until, round, .. } => (until, round),
+        };
+        let now = Instant::now();
+        if now < until {
+            return Err(Error::new(ErrorKind::Unavailable, "not asked, for it has not answered lately").unasked());
+        }
+        // ## Open => Probing; Probing => Probing, when the probe is lost.
+        let number = self.next_wave();
+        let change = state.change_to(State::Probing { number, until: now + self.patience, round });
+        drop(state);
+        self.tell(change);
+        Ok(Permit::Probe(Probe { circuit: Arc::clone(self), number, settled: false }))
+    }
+
+    /// Learns what came of a check.
+    pub(crate) fn settle(&self, permit: Permit, signal: Signal) {
+        match permit {
+            Permit::Ordinary { .. } if signal == Signal::Answered && !self.noted.load(Ordering::Acquire) => {}
+            Permit::Ordinary { wave } => self.note(wave, signal),
+            Permit::Probe(mut probe) => {
+                probe.settled = true;
+                self.probed(probe.number, signal);
+            }
+        }
+    }
+
+    /// Whether checks are not sent, probes aside.
+    pub(crate) fn is_open(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Whether the store has come back so short a time ago that other instances may not have noticed.
+    pub(crate) fn is_recovering(&self) -> bool {
+        if !self.recovering.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.lock();
+        let recovering = matches!(&*state, State::Closed(tally) if Instant::now() < tally.closed_at() + self.recovery);
+        self.recovering.store(recovering, Ordering::Release);
+        recovering
+    }
+
+    fn note(&self, wave: u64, signal: Signal) {
+        let mut state = self.lock();
+        // Otherwise it was sent before the circuit opened, and only a probe can close it.
+        let State::Closed(tally) = &mut *state else { return };
+        let now = Instant::now();
+        let opens = tally.note(signal, wave, now, &self.limits);
+        self.wave.store(tally.wave, Ordering::Release);
+        self.noted.store(opens || !tally.is_quiet(), Ordering::Release);
+        if opens {
+            // ## Closed => Open
+            let change = state.change_to(State::Open { until: now + self.limits.interval(0), round: 0 });
+            self.broken.store(true, Ordering::Release);
+            drop(state);
+            self.tell(change);
+        }
+    }
+
+    fn probed(&self, number: u64, signal: Signal) {
+        let mut state = self.lock();
+        let State::Probing { number: current, round, .. } = *state else { return };
+        let now = Instant::now();
+        let open = |round, interval| State::Open { until: now + self.limits.interval(interval), round };
+        let next = match signal {
+            // ## Probing => Closed. Good news is welcome also from a probe that was given up for lost.
+            Signal::Answered => {
+                self.noted.store(false, Ordering::Release);
+                self.recovering.store(true, Ordering::Release);
+                self.broken.store(false, Ordering::Release);
+                State::Closed(Tally::new(self.next_wave(), now))
+            }
+            _ if number != current => return,
+            // ## Probing => Open, for longer than before.
+            Signal::Failed | Signal::TimedOut => open(round.saturating_add(1), round.saturating_add(1)),
+            // ## Probing => Open, when the probe was dropped: it says nothing, and the store may be back already.
+            Signal::Nothing => open(round, 0),
+        };
+        let change = state.change_to(next);
+        drop(state);
+        self.tell(change);
+    }
+
+    pub(crate) fn set_observer(&self, observer: &Arc<dyn Observer>) {
+        self.observer.set(Arc::clone(observer));
+    }
+
+    /// Without the lock, for what an observer does is its own affair.
+    fn tell(&self, change: BreakerChange) {
+        if change.from != change.to
+            && let Some(observer) = self.observer.get()
+        {
+            observer.on_breaker_change(&change);
+        }
+    }
+
+    fn next_wave(&self) -> u64 {
+        self.wave.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A state is put in whole, so a poisoned lock is as good as any.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if !mem::replace(&mut self.settled, true) {
+            self.circuit.probed(self.number, Signal::Nothing);
+        }
+    }
+}
+
+impl fmt::Debug for Circuit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Circuit").field("limits", &self.limits).field("open", &self.is_open()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! The local fallback: shares, warmth, debts.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Instant;
+use tollgate::{
+    Algorithm, ConfigError, Decision, ErrorKind, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, Policy,
+    RateLimitLayer, Source,
+};
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+use crate::{
+    fixture::{Head, Witness, layer, status},
+    patient::{AWAY, Health, Patient},
+    support::{Down, Silent},
+};
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+fn per_minute(limit: u32) -> Policy {
+    Policy::new("p", limit, WINDOW).unwrap()
+}
+
+/// One instance of eight, the store that it shares with the others, and everybody's clock.
+fn one_of_eight() -> (Limiter, Patient, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = Patient::new(Health::Answers).counting_in(memory());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap();
+    (limiter, store, clock)
+}
+
+async fn decide(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
+    limiter.check("k", policy, cost).fail_local().await.unwrap()
+}
+
+/// How many of a hundred units pass, one by one.
+async fn admitted(limiter: &Limiter, policy: &Policy) -> u32 {
+    let mut admitted = 0;
+    for _ in 0..100 {
+        let decision = decide(limiter, policy, 1).await;
+        admitted += u32::from(decision.is_allowed());
+    }
+    admitted
+}
+
+/// Lets the breaker probe, the debts be paid and the caution after an outage end.
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+}
+
+/// What the store knows to be spent.
+async fn spent(limiter: &Limiter, policy: &Policy) -> u32 {
+    policy.limit() - limiter.peek("k", policy).await.unwrap().available().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_has_its_share_rounded_up() {
+    for (limit, share) in [(1, 1), (7, 1), (8, 1), (9, 2), (80, 10)] {
+        let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
+        assert_eq!(admitted(&limiter, &per_minute(limit)).await, share, "{limit}");
+        let bucket = per_minute(limit).algorithm(Algorithm::TokenBucket).burst(2 * limit).unwrap();
+        let limiter = Limiter::new(Down).with_local(MemoryStore::new().with_clock(ManualClock::default()), 8).unwrap();
+        assert_eq!(admitted(&limiter, &bucket).await, (2 * limit).div_ceil(8), "{limit}");
+    }
+    let nobody = Limiter::new(Down).with_local(MemoryStore::new(), 0).unwrap_err();
+    assert_eq!(nobody, ConfigError::ZeroInstances);
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_and_fields_tell_the_local_figures() {
+    let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
+    let mut service = ServiceBuilder::new().layer(layer(limiter, 16).fail_local()).service(Witness::default());
+    for (status, left) in [(200, 1), (200, 0), (429, 0)] {
+        let response = service.ready().await.unwrap().call(Head::default()).await.unwrap();
+        assert_eq!(response.status(), status);
+        assert_eq!(response.headers()["ratelimit-policy"], r#""all";q=2;w=60"#);
+        assert_eq!(response.headers()["ratelimit"], format!(r#""all";r={left};t=60"#));
+        assert_eq!(response.headers().contains_key("retry-after"), status == 429);
+        let decision = response.extensions().get::<Decision>().unwrap();
+        assert_eq!((decision.source(), decision.available()), (Source::Local, Some(left)));
+        assert!(decision.time_us().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_fallback_local_is_closed() {
+    let mut service =
+        ServiceBuilder::new().layer(layer(Limiter::new(Down), 9).fail_local()).service(Witness::default());
+    assert_eq!(status(&mut service).await, StatusCode::SERVICE_UNAVAILABLE);
+    let error = Limiter::new(Down).check("k", &per_minute(9), 1).fail_local().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let decision = FailurePolicy::Local.resolve(Err(error));
+    assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_choose_for_themselves() {
+    let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
+    assert!(limiter.check("k", &per_minute(8), 1).await.is_err(), "nobody asked for it");
+    let layer = RateLimitLayer::new(limiter, per_minute(8), GlobalKey).fail_local();
+    let sibling = ServiceBuilder::new().layer(layer.clone().fail_open()).service(Witness::default());
+    let mut service = ServiceBuilder::new().layer(layer).service(Witness::default());
+    assert_eq!(status(&mut service).await, StatusCode::OK);
+    assert_eq!(status(&mut service).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(status(&mut sibling.clone()).await, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_gives_nobody_a_fresh_budget() {
+    let log = per_minute(80);
+    let kinds = [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
+    let policies = kinds.map(|kind| log.clone().algorithm(kind));
+    for policy in policies.iter().chain([&log.clone().algorithm(Algorithm::TokenBucket)]) {
+        for (before, after) in [(0, 10), (1, 9), (7, 3), (10, 0), (30, 0)] {
+            let (limiter, store, _clock) = one_of_eight();
+            for _ in 0..before {
+                assert_eq!(decide(&limiter, policy, 1).await.source(), Source::Store);
+            }
+            store.becomes(AWAY);
+            assert_eq!(admitted(&limiter, policy).await, after, "{before} before, {policy:?}");
+        }
+    }
+}
+
+/// The units above the share are counted as well, so they free nothing too early.
+#[tokio::test(start_paused = true)]
+async fn what_was_admitted_above_the_share_counts_until_it_leaves_the_window() {
+    let (limiter, store, clock) = one_of_eight();
+    assert!(decide(&limiter, &per_minute(80), 10).await.is_allowed());
+    clock.advance(WINDOW / 2);
+    assert!(decide(&limiter, &per_minute(80), 10).await.is_allowed());
+    store.becomes(AWAY);
+    clock.advance(WINDOW / 2);
+    assert_eq!(admitted(&limiter, &per_minute(80)).await, 0);
+    clock.advance(WINDOW / 2);
+    assert_eq!(admitted(&limiter, &per_minute(80)).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_share_waits_for_the_store() {
+    let (limiter, store, _clock) = one_of_eight();
+    store.becomes(AWAY);
+    let denied = decide(&limiter, &per_minute(80), 11).await;
+    assert!(!denied.is_allowed());
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+    assert_eq!(decide(&limiter, &per_minute(80), 81).await.retry_after(), None, "it never fits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_fallback_admitted_is_charged_once_when_the_store_is_back() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    assert!(decide(&limiter, &policy, 1).await.is_allowed());
+    store.becomes(AWAY);
+    assert_eq!(admitted(&limiter, &policy).await, 9);
+    store.becomes(Health::Answers);
+    for _ in 0..3 {
+        settle().await;
+        assert_eq!(spent(&limiter, &policy).await, if store.sent() == 7 { 1 } else { 10 });
+    }
+    // One before, five that opened the breaker, three peeks, and the nine units in one debit.
+    assert_eq!((store.sent(), spent(&limiter, &policy).await), (10, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_left_its_window_is_no_debt_any_more() {
+    let (limiter, store, clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.becomes(AWAY);
+    for _ in 0..5 {
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        clock.advance(WINDOW);
+    }
+    for _ in 0..4 {
+        decide(&limiter, &policy, 1).await;
+    }
+    store.becomes(Health::Answers);
+    settle().await;
+    spent(&limiter, &policy).await;
+    settle().await;
+    assert_eq!(spent(&limiter, &policy).await, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn debts_never_make_the_store_count_more_than_the_limit() {
+    for count_rejected in [false, true] {
+        let (limiter, store, clock) = one_of_eight();
+        let policy = per_minute(80).count_rejected(count_rejected);
+        store.becomes(AWAY);
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.becomes(Health::Answers);
+        let other = Limiter::new(store.clone());
+        assert!(other.check("k", &policy, 77).await.unwrap().is_allowed());
+        clock.advance(Duration::from_secs(1));
+        settle().await;
+        spent(&limiter, &policy).await;
+        settle().await;
+        assert_eq!(spent(&limiter, &policy).await, 80);
+        // The debit of what fitted, and no counted rejection, leaves last.
+        clock.advance(WINDOW - Duration::from_secs(1));
+        assert_eq!(spent(&limiter, &policy).await, 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_9_a_check_whose_fate_is_unknown_is_not_charged_again() {
+    let (limiter, store, _clock) = one_of_eight();
+    store.becomes(Health::Silent);
+    let start = Instant::now();
+    assert_eq!(decide(&limiter, &per_minute(80), 1).await.source(), Source::Local);
+    assert_eq!(start.elapsed(), Duration::from_millis(50));
+    store.becomes(Health::Answers);
+    spent(&limiter, &per_minute(80)).await;
+    settle().await;
+    assert_eq!((spent(&limiter, &per_minute(80)).await, store.sent()), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payment_that_fails_is_made_later() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.becomes(AWAY);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    store.becomes(Health::Answers);
+    settle().await;
+    spent(&limiter, &policy).await;
+    store.becomes(AWAY);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    store.becomes(Health::Answers);
+    settle().await;
+    for expected in [0, 10, 10] {
+        assert_eq!(spent(&limiter, &policy).await, expected);
+        settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn debts_are_remembered_for_ten_thousand_keys() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.becomes(AWAY);
+    for key in 0..10_100_u64 {
+        assert!(limiter.check(key, &policy, 1).fail_local().await.unwrap().is_allowed());
+    }
+    store.becomes(Health::Answers);
+    settle().await;
+    let before = store.sent();
+    spent(&limiter, &policy).await;
+    settle().await;
+    assert_eq!(store.sent() - before, 10_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_forgets_the_fallbacks_counts_and_debts() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.becomes(AWAY);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    limiter.reset("k", &policy).await.unwrap();
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    limiter.reset("k", &policy).await.unwrap();
+    store.becomes(Health::Answers);
+    settle().await;
+    spent(&limiter, &policy).await;
+    settle().await;
+    assert_eq!(spent(&limiter, &policy).await, 0);
+}
+
+/// A silent store costs the deadline until the breaker opens, then nothing.
+#[tokio::test(start_paused = true)]
+async fn local_answers_at_once_while_the_breaker_is_open() {
+    let silent = Limiter::new(Silent).with_local(MemoryStore::new(), 1).unwrap();
+    let start = Instant::now();
+    assert!(decide(&silent, &per_minute(80), 1).await.is_allowed());
+    assert_eq!(start.elapsed(), Duration::from_millis(50));
+    let (limiter, store, _clock) = one_of_eight();
+    store.becomes(Health::Silent);
+    for _ in 0..3 {
+        decide(&limiter, &per_minute(80), 1).await;
+    }
+    let start = Instant::now();
+    assert_eq!(admitted(&limiter, &per_minute(80)).await, 7);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+/// Instances notice at different times that the store is back.
+#[tokio::test(start_paused = true)]
+async fn who_is_back_first_does_not_spend_what_the_others_are_about_to_tell() {
+    let clock = ManualClock::default();
+    let (memory, policy) = (MemoryStore::new().with_clock(clock.clone()), per_minute(16));
+    let instance = || {
+        let store = Patient::new(AWAY).counting_in(memory.clone());
+        let local = MemoryStore::new().with_clock(clock.clone());
+        (Limiter::new(store.clone()).with_local(local, 2).unwrap(), store)
+    };
+    let ((first, first_store), (second, second_store)) = (instance(), instance());
+    assert_eq!(admitted(&first, &policy).await, 8);
+    assert_eq!(admitted(&second, &policy).await, 8);
+    tokio::time::sleep(Duration::from_millis(130)).await;
+    first_store.becomes(Health::Answers);
+    spent(&first, &policy).await;
+    for _ in 0..9 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(admitted(&first, &policy).await, 0);
+    }
+    assert_eq!(spent(&first, &policy).await, 8);
+    second_store.becomes(Health::Answers);
+    spent(&second, &policy).await;
+    tokio::time::sleep(Duration::from_millis(101)).await;
+    assert_eq!(spent(&first, &policy).await, 16);
+    // From now on the store alone decides.
+    clock.advance(WINDOW);
+    assert_eq!(admitted(&first, &policy).await, 16);
+}
