@@ -55,13 +55,16 @@ use std::sync::Arc;
 pub use self::metrics::Metrics;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
+#[cfg(feature = "redis")]
+pub(crate) use self::watch::Call;
 pub use self::{
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,
 };
-#[cfg(feature = "redis")]
-pub(crate) use self::{several::Slot, watch::Call};
-pub(crate) use self::{several::both, watch::Watch};
+pub(crate) use self::{
+    several::{Slot, both},
+    watch::Watch,
+};
 
 /// Is told what the limiter does.
 ///
