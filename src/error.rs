@@ -256,6 +256,11 @@ impl Error {
         self.kind
     }
 
+    #[cfg(feature = "redis")]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Whether the check may have been charged although no verdict came back.
     pub fn may_have_charged(&self) -> bool {
         self.may_have_charged

@@ -1,16 +1,23 @@
 //! What only Redis can do to a check: lose the script, go away, hang, hold something else.
 #![allow(clippy::unwrap_used)]
 
+mod address;
 mod batch;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod denials;
 mod extremes;
 mod heal;
 mod local;
 mod outage;
 mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 
 use support::redis_server::RedisServer;
 use tollgate::{Limiter, Policy, RedisStore};

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
 pub mod http;
+pub mod judge;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis_server;

@@ -1,15 +1,47 @@
-//! A TCP proxy for faults: it can go silent, change its target, or take its time to accept.
+//! A TCP proxy for faults: slow, silent, cut off, half closed; switched while it runs.
 
 use std::{
-    io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    future::Future,
+    io,
+    net::TcpListener as Bound,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering},
+        atomic::{AtomicU16, AtomicU32, Ordering},
     },
     thread,
     time::Duration,
 };
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until},
+};
+
+/// What becomes of connections, old and new.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// None.
+    Pass,
+    /// Nothing is forwarded and nobody is told, also not when the fault is over: those connections stay half open.
+    BlackHole,
+    /// Clients are told that nothing more will come, and may go on sending.
+    HalfClose,
+    /// What is sent comes so much later, in both directions, also if the fault is over by then.
+    Latency(Duration),
+    /// Nothing is forwarded until the fault is over.
+    Mute,
+    /// Nobody listens any more.
+    Refuse,
+    /// Connections are cut off with a RST.
+    Reset,
+    /// So many bytes a second in each direction.
+    Throttle(u32),
+}
 
 /// Forwards connections until the test's process ends.
 #[derive(Clone)]
@@ -20,25 +52,28 @@ pub struct Proxy {
 
 struct Shared {
     target: AtomicU16,
-    /// Connections up to this number forward nothing any more.
-    silenced: AtomicU32,
     accepted: AtomicU32,
-    mute: AtomicBool,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    fault: Fault,
+    /// Connections up to this number are in a black hole.
+    silenced: u32,
 }
 
 impl Proxy {
     pub fn to(target: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = Bound::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared =
-            Arc::new(Shared { target: target.into(), silenced: 0.into(), accepted: 0.into(), mute: false.into() });
-        let this = Self { port, shared };
-        let proxy = this.clone();
+        let state = watch::Sender::new(State { fault: Fault::Pass, silenced: 0 });
+        let shared = Arc::new(Shared { target: target.into(), accepted: 0.into(), state });
+        let this = Self { port, shared: Arc::clone(&shared) };
+        // A thread of its own, so that tests that block and tests that are async can both use it.
         thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let number = proxy.shared.accepted.fetch_add(1, Ordering::SeqCst) + 1;
-                proxy.serve(client, number);
-            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(listen(listener, shared)).unwrap();
         });
         this
     }
@@ -47,14 +82,23 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// How many connections came so far.
     pub fn accepted(&self) -> u32 {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
+    /// From now on.
+    pub fn set(&self, fault: Fault) {
+        self.shared.state.send_modify(|state| state.fault = fault);
+    }
+
     /// Makes the connections that there are half open: nothing is forwarded, and nobody is told.
     pub fn silence(&self) {
-        self.shared.silenced.store(self.accepted(), Ordering::SeqCst);
+        self.shared.state.send_modify(|state| state.silenced = self.accepted());
     }
 
     /// Sends new connections elsewhere; those that there are stay.
@@ -64,28 +108,114 @@ impl Proxy {
 
     /// While mute, connections are accepted and nothing is forwarded yet.
     pub fn mute(&self, mute: bool) {
-        self.shared.mute.store(mute, Ordering::SeqCst);
+        self.set(if mute { Fault::Mute } else { Fault::Pass });
     }
+}
 
-    fn serve(&self, client: TcpStream, number: u32) {
-        let Ok(server) = TcpStream::connect(("127.0.0.1", self.shared.target.load(Ordering::SeqCst))) else { return };
-        for (from, to) in [(&client, &server), (&server, &client)] {
-            let (from, to, shared) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(&self.shared));
-            thread::spawn(move || pump(from, to, &shared, number));
+async fn listen(listener: Bound, shared: Arc<Shared>) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    listener.set_nonblocking(true)?;
+    let mut listener = TcpListener::from_std(listener)?;
+    let mut state = shared.state.subscribe();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let number = shared.accepted.fetch_add(1, Ordering::SeqCst) + 1;
+                tokio::spawn(serve(accepted?.0, number, Arc::clone(&shared)));
+            }
+            () = until(&mut state, |state| state.fault == Fault::Refuse) => {
+                drop(listener);
+                until(&mut state, |state| state.fault != Fault::Refuse).await;
+                listener = TcpListener::bind(address).await?;
+            }
         }
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared, number: u32) {
-    let mut buffer = [0; 16 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        // A connection that is silenced stays so; one that is mute goes on later.
-        while shared.mute.load(Ordering::SeqCst) || number <= shared.silenced.load(Ordering::SeqCst) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        if to.write_all(&buffer[..length]).is_err() {
-            break;
+/// The state changes for as long as the process runs, so the other outcome does not come.
+async fn until(state: &mut watch::Receiver<State>, condition: impl FnMut(&State) -> bool) {
+    let _ = state.wait_for(condition).await;
+}
+
+async fn serve(mut client: TcpStream, number: u32, shared: Arc<Shared>) -> io::Result<()> {
+    let mut server = TcpStream::connect(("127.0.0.1", shared.target.load(Ordering::SeqCst))).await?;
+    // The proxy's own delays are none of the faults.
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let mut state = shared.state.subscribe();
+    let ends = |state: &State| {
+        state.silenced >= number
+            || matches!(state.fault, Fault::BlackHole | Fault::HalfClose | Fault::Refuse | Fault::Reset)
+    };
+    {
+        let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+        let up = pump(from_client, to_server, shared.state.subscribe());
+        let down = pump(from_server, to_client, shared.state.subscribe());
+        tokio::select! {
+            // Before anything is forwarded: a connection that was silenced is silent from the first byte.
+            biased;
+            () = until(&mut state, ends) => {}
+            () = up => return Ok(()),
+            () = down => return Ok(()),
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
+    let fault = state.borrow().fault;
+    match fault {
+        Fault::Refuse | Fault::Reset => client.set_zero_linger()?,
+        Fault::HalfClose => client.shutdown().await?,
+        _ => {}
+    }
+    if !matches!(fault, Fault::Refuse | Fault::Reset) {
+        // The server's end stays open meanwhile, and what the client sends gets lost.
+        while client.read(&mut [0; 4096]).await? > 0 {}
+    }
+    Ok(())
+}
+
+/// Forwards in one direction: one half reads and says when, the other one waits and writes.
+async fn pump(mut from: ReadHalf<'_>, to: WriteHalf<'_>, state: watch::Receiver<State>) {
+    let (line, delayed) = mpsc::channel(1024);
+    let fault = state.clone();
+    let read = async move {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let Fault::Latency(delay) = fault.borrow().fault else {
+                let _ = line.send((Instant::now(), buffer[..length].to_vec())).await;
+                continue;
+            };
+            let _ = line.send((Instant::now() + delay, buffer[..length].to_vec())).await;
+        }
+    };
+    both(read, write(to, delayed, state)).await;
+}
+
+async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    tokio::join!(one, other);
+}
+
+/// Ends when nothing more is to be read or nothing more can be written.
+async fn write(mut to: WriteHalf<'_>, mut line: mpsc::Receiver<(Instant, Vec<u8>)>, mut state: watch::Receiver<State>) {
+    while let Some((due, bytes)) = line.recv().await {
+        // A fault of a network takes real time.
+        sleep_until(due).await;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            until(&mut state, |state| state.fault != Fault::Mute).await;
+            let throttle = match state.borrow().fault {
+                Fault::Throttle(rate) => Some(rate),
+                _ => None,
+            };
+            // A hundredth of a second at a time.
+            let length = throttle.map_or(rest.len(), |rate| rest.len().min(rate.div_ceil(100) as usize));
+            if to.write_all(&rest[..length]).await.is_err() {
+                line.close();
+                return;
+            }
+            rest = &rest[length..];
+            if throttle.is_some() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    let _ = to.shutdown().await;
 }

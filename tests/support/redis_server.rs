@@ -1,8 +1,9 @@
 //! A real `redis-server`, started for one test and ended with it.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -12,8 +13,11 @@ use std::{
 #[derive(Debug)]
 pub struct RedisServer {
     guard: Child,
+    /// The server's own process.
+    pid: u32,
     port: u16,
     arguments: Vec<String>,
+    _directory: Option<Directory>,
 }
 
 /// Ends the server as soon as standard input is closed, however the test ends.
@@ -28,9 +32,24 @@ impl RedisServer {
 
     /// Starts a server with further arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
-        let mut server = Self { guard: spawn(port, &arguments), port, arguments };
+        let port = free_port();
+        // A replica writes what it gets from its master, and the next server must not start with that.
+        let directory = Directory::new();
+        let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
+        arguments.extend(["--dir".to_owned(), directory.path("")]);
+        let (guard, pid) = spawn(port, &arguments);
+        let mut server = Self { guard, pid, port, arguments, _directory: Some(directory) };
+        server.wait();
+        server
+    }
+
+    /// Starts a sentinel from its configuration, a file that it rewrites.
+    pub fn start_sentinel(configuration: &str, port: u16) -> Self {
+        let port_text = port.to_string();
+        let arguments: Vec<_> =
+            [configuration, "--port", &port_text, "--bind", "127.0.0.1", "--sentinel"].map(str::to_owned).to_vec();
+        let (guard, pid) = spawn_plain(&arguments);
+        let mut server = Self { guard, pid, port, arguments, _directory: None };
         server.wait();
         server
     }
@@ -49,10 +68,16 @@ impl RedisServer {
         self.guard.wait().unwrap();
     }
 
-    /// Starts it again on the same port, empty.
+    /// Sends the server's process a signal: `STOP`, `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([&format!("-{signal}"), &self.pid.to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Starts it again on the same port: empty, unless its arguments make it write things down.
     pub fn restart(&mut self) {
         self.kill();
-        self.guard = spawn(self.port, &self.arguments);
+        (self.guard, self.pid) = spawn(self.port, &self.arguments);
         self.wait();
     }
 
@@ -75,8 +100,16 @@ impl RedisServer {
 
     fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut reply = String::new();
+        if self.arguments.iter().any(|argument| argument == "--sentinel") {
+            // Sentinels do not know QUIT.
+            stream.write_all(format!("{command}\r\n").as_bytes())?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            stream.read_to_string(&mut reply)?;
+            return Ok(reply);
+        }
+        stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
         stream.read_to_string(&mut reply)?;
         Ok(reply.trim_end_matches("+OK\r\n").to_owned())
     }
@@ -98,15 +131,56 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, arguments: &[String]) -> Child {
+fn spawn(port: u16, arguments: &[String]) -> (Child, u32) {
     let defaults = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning"];
-    Command::new("sh")
-        .args(["-c", GUARD, "redis-server", "--port", &port.to_string()])
-        .args(defaults)
+    let port = ["--port".to_owned(), port.to_string()];
+    let defaults = defaults.map(str::to_owned);
+    spawn_plain(&[&port, &defaults[..], arguments].concat())
+}
+
+fn spawn_plain(arguments: &[String]) -> (Child, u32) {
+    let mut guard = Command::new("sh")
+        .args(["-c", GUARD, "redis-server"])
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap()
+        .unwrap();
+    let mut pid = String::new();
+    BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    (guard, pid.trim().parse().unwrap())
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A directory for one test, gone with it.
+#[derive(Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("tollgate-{}-{}", std::process::id(), free_port()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Writes a file and returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.0.join(name), content).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

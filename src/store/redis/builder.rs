@@ -6,12 +6,15 @@ use std::{
 };
 
 use bb8_redis::{RedisConnectionManager, bb8};
-use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
+use redis::RedisError;
+#[cfg(feature = "tls")]
+use redis::{ClientTlsConfig, TlsCertificates};
 
 use super::{
     RedisStore, Shared,
+    address::{Address, Security},
     heartbeat::Heartbeat,
-    pool::{Manager, Source},
+    pool::Source,
     script::Loader,
 };
 use crate::{
@@ -33,6 +36,7 @@ pub struct RedisStoreBuilder {
     batching: bool,
     deny_cache: bool,
     breaker: Option<Breaker>,
+    security: Security,
 }
 
 impl Default for RedisStoreBuilder {
@@ -45,6 +49,7 @@ impl Default for RedisStoreBuilder {
             batching: true,
             deny_cache: true,
             breaker: Some(Breaker::default()),
+            security: Security::default(),
         }
     }
 }
@@ -99,24 +104,114 @@ impl RedisStoreBuilder {
         Self { breaker: breaker.into(), ..self }
     }
 
-    /// Finishes with a pool of our own on the Redis at `url`.
+    /// Trusts the certificates in `pem`, and no others, to tell the server at a `rediss://` URL. Defaults to those that
+    /// the operating system trusts, because managed services have theirs from there.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        let none = TlsCertificates { client_tls: None, root_cert: None };
+        self.security.certificates.get_or_insert(none).root_cert = Some(pem.into());
+        self
+    }
+
+    /// Shows the server at a `rediss://` URL a certificate: a chain and its key, both as PEM. Defaults to none, because
+    /// few servers ask for one.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let none = TlsCertificates { client_tls: None, root_cert: None };
+        let client_tls = ClientTlsConfig { client_cert: chain.into(), client_key: key.into() };
+        self.security.certificates.get_or_insert(none).client_tls = Some(client_tls);
+        self
+    }
+
+    /// Finishes with a pool of our own on the Redis at `url`; see [`RedisStore::connect`].
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the URL cannot be read, or the prefix, deadline or pool size is unusable.
+    /// [`ConfigError`] if the URL or a certificate cannot be read, or the prefix, deadline or pool size is unusable.
     pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
+        let address = Address::server(url, &self.security);
+        self.dial(address)
+    }
+
+    /// Finishes with a pool of our own on the master that `sentinels` name.
+    ///
+    /// `master` is its name, or a URL with the name in the place of the host, for a login, a database number or TLS:
+    /// `redis://user:password@mymaster/2`. The sentinels' URLs have the login for the sentinels, the same one for all.
+    ///
+    /// Sentinels are asked at every dial, and a server that turns out to be no master (any more) is left at once. So a
+    /// switch is followed as soon as the sentinels agree on it; until then checks go to the failure policy.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let store = RedisStore::builder().connect_sentinel(sentinels, "mymaster")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no sentinel or no name.
+    #[cfg(feature = "sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
+    pub fn connect_sentinel<'a>(
+        self,
+        sentinels: impl IntoIterator<Item = &'a str>,
+        master: &str,
+    ) -> Result<RedisStore, ConfigError> {
+        let address = super::sentinel::Sentinels::new(sentinels, master, &self.security);
+        self.dial(address.map(|sentinels| Address::Sentinels(Box::new(sentinels))))
+    }
+
+    /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
+    /// others are found through them. Login and TLS are those of the first URL.
+    ///
+    /// All policies of a key are in one slot, so a check of one key is atomic, as on a single server. Checks of one slot
+    /// that wait at the same time share a call.
+    ///
+    /// A check of **several keys in different slots** cannot be atomic there. All of its charges are looked at first,
+    /// and only if all fit are they paid, slot by slot. If another request is faster in between, a later charge is
+    /// refused after earlier ones were paid: the request is denied and **those stay paid** until they leave their
+    /// windows. So nothing is ever admitted beyond a limit, and what was looked at and denied costs nothing; under
+    /// contention some capacity may go unused. Keys that contend for several scarce limits belong in one key.
+    ///
+    /// A slot that moves is followed to the node that it moves to. A check that was lost with its connection is not sent
+    /// again, neither by this store nor by the client under it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let store = RedisStore::builder().connect_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no node.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    pub fn connect_cluster<'a>(self, nodes: impl IntoIterator<Item = &'a str>) -> Result<RedisStore, ConfigError> {
+        let address = super::cluster::Cluster::new(nodes, &self.security, self.deadline);
+        self.dial(address.map(|cluster| Address::Cluster(Box::new(cluster))))
+    }
+
+    fn dial(self, address: Result<Address, RedisError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
             return Err(ConfigError::ZeroPoolSize);
         }
-        // The address part of the client's message never holds credentials, but the URL may.
-        let invalid = |error: redis::RedisError| ConfigError::InvalidRedisUrl { reason: error.category().to_owned() };
-        let info = url.into_connection_info().map_err(invalid)?;
-        // Nagle's algorithm would hold a small request back until the answer to the one before it has come.
-        let settings = TcpSettings::default().set_nodelay(true);
-        let client = Client::open(info.set_tcp_settings(settings)).map_err(invalid)?;
-        let manager = Box::new(Manager::new(client, self.deadline));
-        let size = self.pool_size;
-        self.build(Source::Dial { manager, size })
+        let address = address.map_err(|error| ConfigError::InvalidRedisUrl { reason: reason(&error) })?;
+        let source = Source::Dial { address, deadline: self.deadline, size: self.pool_size };
+        self.build(source)
     }
 
     /// Finishes with a bb8-redis pool that the service has already; the pool size set here is not used.
@@ -133,7 +228,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker } = self;
+        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker, security: _ } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
@@ -155,5 +250,13 @@ impl RedisStoreBuilder {
             observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })
+    }
+}
+
+/// What is wrong with an address. Only texts that cannot hold a part of the URL, for that may be a password.
+fn reason(error: &RedisError) -> String {
+    match error.detail() {
+        Some(_) => error.category().to_owned(),
+        None => error.to_string(),
     }
 }

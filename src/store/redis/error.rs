@@ -1,41 +1,132 @@
 //! One table: what every error of Redis means for the check, for the caller and for the connection.
 
+use std::{error::Error as StdError, io, sync::Arc};
+
 use redis::{ErrorKind as RedisErrorKind, RedisError};
 
+use self::{Charged::*, Socket::*};
 use crate::error::{Error, ErrorKind};
 
 /// What an error means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Class {
     kind: ErrorKind,
-    /// Whether the check may have been charged all the same.
-    fate_unknown: bool,
-    /// Whether the connection is to be replaced.
-    broken: bool,
+    socket: Socket,
+    charged: Charged,
 }
 
-impl Class {
-    const fn of(kind: ErrorKind) -> Self {
-        Self { kind, fate_unknown: false, broken: false }
-    }
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Socket {
+    Keep,
+    /// Another one is dialled at once: by name, so perhaps to another server.
+    Replace,
+}
 
-    const fn broken(self) -> Self {
-        Self { broken: true, ..self }
-    }
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Charged {
+    No,
+    Perhaps,
+}
 
-    const fn fate_unknown(self) -> Self {
-        Self { fate_unknown: true, ..self }
+const fn class(kind: ErrorKind, socket: Socket, charged: Charged) -> Class {
+    Class { kind, socket, charged }
+}
+
+/// The codes that a reply can begin with, as of Redis 8 and Valkey 9. By code, never by text: texts differ between
+/// versions. A server that replies with one of these has run nothing, or undone nothing that it ran.
+#[rustfmt::skip]
+const CODES: &[(&str, ErrorKind, Socket)] = &[
+    // It cannot serve now, and this connection may go on when it can.
+    ("BUSY",         ErrorKind::Unavailable,   Keep),    // a script of somebody runs on and on
+    ("CLUSTERDOWN",  ErrorKind::Unavailable,   Keep),    // slots without a master
+    ("INPROG",       ErrorKind::Unavailable,   Keep),    // a failover is under way
+    ("IOERR",        ErrorKind::Unavailable,   Keep),    // a slot is being moved, and its target is away
+    ("LOADING",      ErrorKind::Unavailable,   Keep),    // the data set, from disk
+    ("MISCONF",      ErrorKind::Unavailable,   Keep),    // no writes while snapshots fail
+    ("NOREPLICAS",   ErrorKind::Unavailable,   Keep),    // no writes without enough replicas
+    ("OOM",          ErrorKind::Unavailable,   Keep),    // no writes above maxmemory
+    ("TRYAGAIN",     ErrorKind::Unavailable,   Keep),    // the keys' slot is on its way to another node
+    ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and it has written already
+    // Its role has changed; the name that was dialled may lead to another server by now.
+    ("MASTERDOWN",   ErrorKind::Unavailable,   Replace), // a replica that has lost its master
+    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, as sentinels say it
+    ("READONLY",     ErrorKind::Unavailable,   Replace), // a replica
+    ("REDIRECT",     ErrorKind::Unavailable,   Replace), // Valkey: the role has just changed
+    // This connection is not logged in (any more); a new one logs in again.
+    ("DENIED",       ErrorKind::Misconfigured, Replace), // protected mode
+    ("NOAUTH",       ErrorKind::Misconfigured, Replace), // a password is needed
+    ("WRONGPASS",    ErrorKind::Misconfigured, Replace), // and it is another one
+    // It will say so again, however often it is asked.
+    ("ASK",          ErrorKind::Misconfigured, Keep),    // a cluster, connected to as if it were one server
+    ("CROSSSLOT",    ErrorKind::Misconfigured, Keep),    // the same, behind a proxy
+    ("ERR",          ErrorKind::Misconfigured, Keep),    // unknown commands, forbidden ones, a script that fails
+    ("EXECABORT",    ErrorKind::Misconfigured, Keep),
+    ("MOVED",        ErrorKind::Misconfigured, Keep),    // see ASK
+    ("NOPERM",       ErrorKind::Misconfigured, Keep),    // the ACL lacks a command or a key
+    ("NOPROTO",      ErrorKind::Misconfigured, Keep),
+    ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // although EVAL has just brought it: a proxy that mixes servers
+    // Nobody else is concerned.
+    ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // somebody else's value
+];
+
+fn class_of_code(code: &str) -> Class {
+    match CODES.iter().find(|(known, ..)| *known == code) {
+        Some(&(_, kind, socket)) => class(kind, socket, No),
+        None => class(ErrorKind::Misconfigured, Keep, No),
     }
+}
+
+fn class_of(error: &RedisError) -> Class {
+    match error.kind() {
+        _ if error.is_timeout() => class(ErrorKind::Deadline, Keep, Perhaps),
+        RedisErrorKind::Io if error.is_connection_refusal() => class(ErrorKind::Unavailable, Replace, No),
+        RedisErrorKind::Io if is_invalid_data(error) => class(ErrorKind::Misconfigured, Replace, Perhaps),
+        RedisErrorKind::Io => class(ErrorKind::Unavailable, Replace, Perhaps),
+        // A reply that cannot be read: whatever comes next cannot be trusted either.
+        RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
+        RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
+        // The name has no address; no sentinel knows a master; no node of the cluster is known.
+        RedisErrorKind::InvalidClientConfig
+        | RedisErrorKind::MasterNameNotFoundBySentinel
+        | RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Replace, No),
+        // Another thing than Redis, or one that is too old.
+        RedisErrorKind::UnexpectedReturnType => class(ErrorKind::Misconfigured, Replace, Perhaps),
+        _ => match error.code() {
+            // Redis 6.2 and older put what a script came upon into the text.
+            Some("ERR") => match error.detail().map(nested_code) {
+                Some(code) if !code.is_empty() => class_of_code(code),
+                _ => class_of_code("ERR"),
+            },
+            code => class_of_code(code.unwrap_or_default()),
+        },
+    }
+}
+
+/// TLS says so of certificates that it does not accept.
+fn is_invalid_data(error: &RedisError) -> bool {
+    // redis gives away the `Arc` that it keeps the error in.
+    let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Converts an error of the client or of the server.
 pub(super) fn convert(error: &RedisError) -> Error {
+    let class = class_of(error);
     // A server's text may quote what was sent, keys included.
     let message = match error.code() {
         Some(code) => code.to_owned(),
         None => error.to_string(),
     };
-    finish(class_of(error), message)
+    finish(class, message)
+}
+
+/// Converts an error of a dial, which no check has travelled on yet.
+pub(super) fn convert_dial(error: &RedisError) -> Error {
+    let Class { kind, .. } = class_of(error);
+    let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
+    finish(class(kind, Replace, No), convert(error).message().to_owned())
 }
 
 /// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.
@@ -43,52 +134,32 @@ pub(super) fn convert_reported(message: &str) -> (Error, bool) {
     let code = reported_code(message);
     if code.is_empty() {
         // The script itself failed, and nobody knows how far it came.
-        return (finish(Class::of(ErrorKind::Misconfigured).fate_unknown(), message.to_owned()), false);
+        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), message.to_owned()), false);
     }
     let class = class_of_code(code);
-    (finish(class, code.to_owned()), class.broken)
+    (finish(class, code.to_owned()), class.socket == Replace)
 }
 
 fn finish(class: Class, message: String) -> Error {
     let error = Error::new(class.kind, message);
-    if class.fate_unknown { error.charge_unknown() } else { error }
+    if class.charged == Perhaps { error.charge_unknown() } else { error }
 }
 
 /// Whether the connection that gave this error is to be replaced.
 pub(super) fn breaks_connection(error: &RedisError) -> bool {
-    class_of(error).broken
-}
-
-fn class_of(error: &RedisError) -> Class {
-    match error.kind() {
-        _ if error.is_timeout() => Class::of(ErrorKind::Deadline).fate_unknown(),
-        RedisErrorKind::Io if error.is_connection_refusal() => Class::of(ErrorKind::Unavailable).broken(),
-        RedisErrorKind::Io => Class::of(ErrorKind::Unavailable).broken().fate_unknown(),
-        // A reply that cannot be read: whatever comes next cannot be trusted either.
-        RedisErrorKind::Parse => Class::of(ErrorKind::Unavailable).broken().fate_unknown(),
-        RedisErrorKind::AuthenticationFailed => Class::of(ErrorKind::Misconfigured).broken(),
-        _ => class_of_code(error.code().unwrap_or_default()),
-    }
-}
-
-/// By code, never by text: texts differ between versions of the server.
-fn class_of_code(code: &str) -> Class {
-    match code {
-        "WRONGTYPE" => Class::of(ErrorKind::BadKey),
-        // The role of this server has changed; another address may have the primary.
-        "READONLY" | "MASTERDOWN" => Class::of(ErrorKind::Unavailable).broken(),
-        "BUSY" | "CLUSTERDOWN" | "LOADING" | "MISCONF" | "NOREPLICAS" | "OOM" | "TRYAGAIN" | "UNKILLABLE" => {
-            Class::of(ErrorKind::Unavailable)
-        }
-        "NOAUTH" | "WRONGPASS" => Class::of(ErrorKind::Misconfigured).broken(),
-        _ => Class::of(ErrorKind::Misconfigured),
-    }
+    class_of(error).socket == Replace
 }
 
 /// The code in a script's error. Redis 7 starts with it; older servers put the script's position before it.
 fn reported_code(message: &str) -> &str {
     let is_code = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
     message.split([' ', '-']).find(is_code).unwrap_or_default()
+}
+
+/// The known code in the text of an error that begins with ERR: `Error running script (..): @user_script: 9: -OOM ..`.
+fn nested_code(text: &str) -> &str {
+    let known = |word: &&str| CODES.iter().any(|(code, ..)| code == word);
+    if text.contains("user_script") { text.split([' ', '-']).find(known).unwrap_or_default() } else { "" }
 }
 
 #[cfg(test)]
@@ -118,7 +189,6 @@ mod tests {
 
     #[test]
     fn an_unread_reply_leaves_the_fate_unknown_and_a_refused_connection_does_not() {
-        use std::io;
         let reset = RedisError::from(io::Error::from(io::ErrorKind::ConnectionReset));
         assert!(convert(&reset).may_have_charged() && breaks_connection(&reset));
         let refused = RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
@@ -126,5 +196,56 @@ mod tests {
         let late = RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
         assert!(convert(&late).may_have_charged() && !breaks_connection(&late));
         assert_eq!(convert(&late).kind(), ErrorKind::Deadline);
+    }
+
+    fn reply(line: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn every_code_means_the_same_in_a_reply_and_in_a_script() {
+        for &(code, kind, socket) in CODES {
+            let error = reply(&format!("{code} some text with key tollgate:{{secret}}:p"));
+            assert_eq!(convert(&error).kind(), kind, "{code}");
+            assert_eq!(breaks_connection(&error), socket == Replace, "{code}");
+            assert!(!convert(&error).may_have_charged(), "{code}");
+            assert!(!convert(&error).to_string().contains("secret"), "{code}");
+            let (reported, replace) = convert_reported(&format!("{code} some text"));
+            assert_eq!((reported.kind(), replace), (kind, socket == Replace), "{code}");
+            let old = reply(&format!("ERR Error running script (call to f_12ab): @user_script:9: -{code} some text"));
+            assert_eq!((convert(&old).kind(), breaks_connection(&old)), (kind, socket == Replace), "{code}");
+        }
+        assert_eq!(convert(&reply("NEWCODE something")).kind(), ErrorKind::Misconfigured);
+    }
+
+    #[test]
+    fn what_the_client_finds_is_classified_too() {
+        use ErrorKind::*;
+        let io = |kind| RedisError::from(io::Error::from(kind));
+        let client = |kind| RedisError::from((kind, "text"));
+        for (error, kind, socket, charged) in [
+            (io(io::ErrorKind::TimedOut), Deadline, Keep, Perhaps),
+            (io(io::ErrorKind::ConnectionRefused), Unavailable, Replace, No),
+            (io(io::ErrorKind::NotFound), Unavailable, Replace, No),
+            (io(io::ErrorKind::ConnectionReset), Unavailable, Replace, Perhaps),
+            (io(io::ErrorKind::BrokenPipe), Unavailable, Replace, Perhaps),
+            (io(io::ErrorKind::UnexpectedEof), Unavailable, Replace, Perhaps),
+            (io(io::ErrorKind::InvalidData), Misconfigured, Replace, Perhaps),
+            (redis::parse_redis_value(b"?!").unwrap_err(), Unavailable, Replace, Perhaps),
+            (client(RedisErrorKind::AuthenticationFailed), Misconfigured, Replace, No),
+            (client(RedisErrorKind::InvalidClientConfig), Unavailable, Replace, No),
+            (client(RedisErrorKind::MasterNameNotFoundBySentinel), Unavailable, Replace, No),
+            (client(RedisErrorKind::ClusterConnectionNotFound), Unavailable, Replace, No),
+            (client(RedisErrorKind::UnexpectedReturnType), Misconfigured, Replace, Perhaps),
+            (client(RedisErrorKind::RESP3NotSupported), Misconfigured, Keep, No),
+        ] {
+            assert_eq!(class_of(&error), class(kind, socket, charged), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_dial_that_took_too_long_has_charged_nothing() {
+        let late = convert_dial(&RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
+        assert_eq!((late.kind(), late.may_have_charged()), (ErrorKind::Unavailable, false));
     }
 }

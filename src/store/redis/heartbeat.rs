@@ -80,18 +80,17 @@ pub(super) fn touch(shared: &Arc<Shared>) {
 async fn beat(shared: Arc<Shared>) -> Option<()> {
     let heartbeat = &shared.heartbeat;
     let link = shared.link().ok()?;
-    let mut connection = shared.connect(&link).await.ok()?.inner;
+    let mut connection = shared.connect(&link).await.ok()?;
     // The server's clock, for the instances' own may disagree.
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(&mut connection).await.ok()?;
+    let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await.ok()?;
     let now_ms = seconds * 1_000 + micros / 1_000;
     let key = format!("{}instances", shared.prefix);
-    let mut commands = redis::pipe();
-    commands.atomic();
-    commands.cmd("ZADD").arg(&key).arg(now_ms).arg(heartbeat.id).ignore();
-    commands.cmd("ZREMRANGEBYSCORE").arg(&key).arg("-inf").arg(now_ms.saturating_sub(LIFETIME_MS)).ignore();
-    commands.cmd("PEXPIRE").arg(&key).arg(LIFETIME_MS).ignore();
-    commands.cmd("ZCARD").arg(&key);
-    let (instances,): (u32,) = commands.query_async(&mut connection).await.ok()?;
+    // One after the other, for a cluster knows no pipeline across its masters. Nothing depends on all of them.
+    connection.query::<()>(redis::cmd("ZADD").arg(&key).arg(now_ms).arg(heartbeat.id)).await.ok()?;
+    let gone_ms = now_ms.saturating_sub(LIFETIME_MS);
+    connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(&key).arg("-inf").arg(gone_ms)).await.ok()?;
+    connection.query::<()>(redis::cmd("PEXPIRE").arg(&key).arg(LIFETIME_MS)).await.ok()?;
+    let instances = connection.query(redis::cmd("ZCARD").arg(&key)).await.ok()?;
     heartbeat.instances.store(instances, Ordering::Relaxed);
     heartbeat.beats.fetch_add(1, Ordering::Relaxed);
     Some(())

@@ -1,13 +1,24 @@
 //! The shared store: one budget for every instance of a service.
 
+mod address;
 mod batch;
 mod builder;
+#[cfg(feature = "cluster")]
+mod cluster;
+mod connection;
 mod error;
 mod heartbeat;
 mod key;
+mod pace;
 mod pool;
 mod protocol;
 mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
+#[cfg(feature = "cluster")]
+mod slots;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::{
     collections::VecDeque,
@@ -24,8 +35,9 @@ use tokio::runtime::{self, Handle};
 pub use self::builder::RedisStoreBuilder;
 use self::{
     batch::Batcher,
+    connection::Connection,
     heartbeat::Heartbeat,
-    pool::{Connection, Pool, Source},
+    pool::{Pool, Source},
     script::Loader,
 };
 use super::{Answer, Store, Verdict, deny_cache::DenyCache};
@@ -53,11 +65,42 @@ use crate::{
 /// (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
 /// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
 ///
+/// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
+/// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 ms to a second apart, for
+/// ever, and checks get their error at once. A wrong password, a missing permission or an untrusted certificate is
+/// [`Misconfigured`](ErrorKind::Misconfigured); it heals like any other failure when it is put right.
+///
+/// # Addresses
+///
+/// | URL | leads to |
+/// | --- | --- |
+/// | `redis://[[user]:password@]host[:port][/database]` | a server; escape special characters in the password (`%40` for `@`) |
+/// | `rediss://…` | the same through TLS, with feature `tls` |
+/// | `unix:///path[?db=database&user=user&pass=password]` | a socket on this machine |
+///
+/// Feature `tls` is rustls. It uses the cryptography provider that the process has installed, and installs ring's if
+/// there is none. A host is trusted as the operating system does, or by certificates of your own
+/// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster`:
+#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](RedisStoreBuilder::connect_sentinel),")]
+#[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::connect_sentinel`,")]
+#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](RedisStoreBuilder::connect_cluster).")]
+#[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::connect_cluster`.")]
+///
 /// # Redis
 ///
 /// Tested on Redis 7.0; the script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
 /// are `{prefix}{{subject}}:…` with the subject as hash tag. An eviction policy that drops them resets the limits
 /// concerned; give the limiter an instance with `noeviction`.
+///
+/// The least that a user of Redis needs, with the default prefix:
+///
+/// ```text
+/// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get
+/// +getrange +setrange +pexpire +unlink
+/// ```
+///
+/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Add
+/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots` and `+asking` on a cluster.
 ///
 /// # Examples
 ///
@@ -113,7 +156,8 @@ struct Link {
 const MAX_LINKS: usize = 8;
 
 impl RedisStore {
-    /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`.
+    /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`, or another
+    /// [address](Self#addresses).
     ///
     /// Lazy: nothing is dialled before the first check, and no runtime is needed yet.
     ///
@@ -163,7 +207,7 @@ impl Store for RedisStore {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
             let _forget = Forget::new(&shared);
             let mut connection = shared.connect(&*shared.link()?).await?;
-            let result = redis::cmd("UNLINK").arg(encoded).query_async(&mut connection.inner).await;
+            let result = connection.query(redis::cmd("UNLINK").arg(encoded)).await;
             result.map_err(|error| shared.failed(&connection, &error))
         })
     }
@@ -203,6 +247,10 @@ impl Shared {
     }
 
     async fn send(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+        #[cfg(feature = "cluster")]
+        if self.source.is_cluster() {
+            return self.send_by_slots(check).await;
+        }
         if self.batching {
             return batch::submit(self, check).await;
         }
@@ -244,7 +292,7 @@ impl Shared {
         protocol::write(&mut call, &self.prefix, now_us, checks.clone());
         let watch = connection.call();
         let observed = self.observer.get().map(|observer| Call::start(observer, checks.clone()));
-        let reply = self.loader.run(&mut connection.inner, &call).await;
+        let reply = self.loader.run(&mut connection, &call).await;
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
         }

@@ -7,6 +7,8 @@ use std::sync::{
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
+use super::connection::{Connection, Wire};
+
 /// Assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = concat!(
     include_str!("../../../lua/prelude.lua"),
@@ -38,14 +40,15 @@ pub(super) struct Loader {
 impl Loader {
     /// Runs a call that [`evalsha`] started. A script that is missing has not run, so EVAL may follow in the same
     /// check: two round trips, and no race with the next SCRIPT FLUSH.
-    pub(super) async fn run(&self, connection: &mut MultiplexedConnection, call: &Cmd) -> RedisResult<Value> {
+    pub(super) async fn run(&self, connection: &mut Connection, call: &Cmd) -> RedisResult<Value> {
         let seen = self.loads.load(Ordering::Acquire);
-        match call.query_async(connection).await {
+        match connection.query(call).await {
             Err(error) if is_missing(&error) => {
                 let eval = with_body(call);
-                match self.begin(seen) {
-                    Some(_loading) => eval_and_load(connection, eval).await,
-                    None => eval.query_async(connection).await,
+                match (&mut connection.wire, self.begin(seen)) {
+                    (Wire::Single(connection), Some(_loading)) => eval_and_load(connection, eval).await,
+                    // On a cluster EVAL brings it to the node that it is sent to; LOAD would go to all of them.
+                    _ => connection.query(&eval).await,
                 }
             }
             result => result,

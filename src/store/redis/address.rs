@@ -1,0 +1,109 @@
+//! Where Redis is, and how to speak to it: read from URLs once, dialled often.
+
+use std::{fmt, time::Duration};
+
+#[cfg(feature = "tls")]
+use redis::TlsCertificates;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+#[cfg(not(feature = "tls"))]
+use redis::{ConnectionAddr, ErrorKind};
+
+#[cfg(feature = "cluster")]
+use super::cluster::Cluster;
+use super::connection::Wire;
+#[cfg(feature = "sentinel")]
+use super::sentinel::Sentinels;
+
+/// Who is dialled.
+#[derive(Clone)]
+pub(super) enum Address {
+    #[cfg(feature = "cluster")]
+    Cluster(Box<Cluster>),
+    #[cfg(feature = "sentinel")]
+    Sentinels(Box<Sentinels>),
+    Server(Box<Client>),
+}
+
+/// What holds for all addresses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Security {
+    #[cfg(feature = "tls")]
+    pub(super) certificates: Option<TlsCertificates>,
+}
+
+impl Address {
+    pub(super) fn server(url: &str, security: &Security) -> Result<Self, RedisError> {
+        Ok(Self::Server(Box::new(Client::open(info(url, security)?)?)))
+    }
+
+    /// Dials once: a name is looked up, and sentinels are asked, anew each time.
+    pub(super) async fn dial(&self, config: &AsyncConnectionConfig) -> Result<Wire, RedisError> {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.dial().await.map(Wire::Cluster),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinels(sentinels) => sentinels.dial(config).await.map(Wire::Single),
+            Self::Server(client) => client.get_multiplexed_async_connection_with_config(config).await.map(Wire::Single),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.fmt(f),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinels(sentinels) => sentinels.fmt(f),
+            // The client's own output would show the password.
+            Self::Server(client) => write!(f, "{}", client.get_connection_info().addr()),
+        }
+    }
+}
+
+/// Reads a URL, checks that this build can speak to it, and sets up its sockets.
+pub(super) fn info(url: &str, security: &Security) -> Result<ConnectionInfo, RedisError> {
+    let info = url.into_connection_info()?.set_tcp_settings(tcp_settings());
+    secure(info, security)
+}
+
+#[cfg(feature = "tls")]
+fn secure(info: ConnectionInfo, security: &Security) -> Result<ConnectionInfo, RedisError> {
+    if !super::tls::is_encrypted(info.addr()) {
+        return Ok(info);
+    }
+    super::tls::provide_cryptography();
+    match &security.certificates {
+        Some(certificates) => super::tls::with_certificates(info, certificates),
+        None => Ok(info),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn secure(info: ConnectionInfo, _: &Security) -> Result<ConnectionInfo, RedisError> {
+    match info.addr() {
+        ConnectionAddr::TcpTls { .. } => {
+            Err(RedisError::from((ErrorKind::InvalidClientConfig, "rediss:// needs tollgate's feature `tls`")))
+        }
+        _ => Ok(info),
+    }
+}
+
+#[cfg(target_os = "linux")]
+/// After so long without a sign of life a peer is taken for gone; checks stop waiting much sooner.
+const GONE: Duration = Duration::from_secs(3);
+
+/// The kernel's own timeouts are a quarter of an hour and two hours.
+pub(super) fn tcp_settings() -> TcpSettings {
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3);
+    // Nagle's algorithm would hold a small request back until the answer to the one before it has come.
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(GONE);
+    settings
+}

@@ -1,0 +1,137 @@
+//! The processes that make the load. They end with this, and also when the test's process dies.
+
+use std::{
+    env,
+    io::Read,
+    net::{Shutdown, TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    record::{Record, now_us},
+    tally::Tally,
+};
+
+pub(crate) const WORKERS: usize = 4;
+
+/// How hard each worker asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) tasks: u32,
+    pub(crate) pause: Duration,
+}
+
+impl Load {
+    /// Some thousand requests a second in all, so that waits are Redis' doing and not the machine's.
+    pub(crate) const STEADY: Self = Self { tasks: 8, pause: Duration::from_millis(6) };
+    /// As much as the machine can do without making its own requests queue for a core.
+    pub(crate) const BRISK: Self = Self { tasks: 16, pause: Duration::ZERO };
+    /// More than the machine can do.
+    pub(crate) const FULL: Self = Self { tasks: 64, pause: Duration::ZERO };
+}
+
+pub(crate) struct Crew {
+    workers: Vec<Child>,
+    streams: Vec<TcpStream>,
+    readers: Vec<JoinHandle<()>>,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Crew {
+    /// Starts the processes; the failure policies go round.
+    pub(crate) fn start(url: &str, policies: &[&str], load: Load) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let report = listener.local_addr().unwrap().to_string();
+        let workers: Vec<Child> =
+            (0..WORKERS).map(|seed| spawn(url, policies[seed % policies.len()], load, seed, &report)).collect();
+        let tally = Arc::new(Mutex::new(Tally::new(WORKERS)));
+        let mut this = Self { workers, streams: Vec::new(), readers: Vec::new(), tally };
+        for worker in 0..WORKERS {
+            let (stream, _) = listener.accept().unwrap();
+            let (reader, tally) = (stream.try_clone().unwrap(), Arc::clone(&this.tally));
+            this.streams.push(stream);
+            this.readers.push(thread::spawn(move || read(reader, worker, &tally)));
+        }
+        this.until("no decision of the store to begin with", |tally| tally.recovery(0));
+        this
+    }
+
+    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is a result; what other processes do takes real time.
+    pub(crate) fn until<T>(&self, otherwise: &str, mut result: impl FnMut(&Tally) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(result) = result(&self.tally()) {
+                return result;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{otherwise}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until all workers have told what was before now.
+    pub(crate) fn caught_up(&self) -> u64 {
+        let now = now_us();
+        self.until("a worker went silent", |tally| tally.seen.iter().all(|seen| seen.until_us >= now).then_some(now))
+    }
+
+    /// Ends the workers and returns what they told.
+    pub(crate) fn stop(mut self) -> Tally {
+        for stream in &self.streams {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        for reader in self.readers.drain(..) {
+            reader.join().unwrap();
+        }
+        for worker in &mut self.workers {
+            assert!(worker.wait().unwrap().success(), "a worker failed, see above");
+        }
+        std::mem::replace(&mut *self.tally(), Tally::new(0))
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            // Harmless for one that has ended and been waited for.
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+    }
+}
+
+fn spawn(url: &str, policy: &str, load: Load, seed: usize, report: &str) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "worker_process", "--ignored", "--nocapture"])
+        .env("RUST_BACKTRACE", "0")
+        .env("CHAOS_URL", url)
+        .env("CHAOS_POLICY", policy)
+        .env("CHAOS_TASKS", load.tasks.to_string())
+        .env("CHAOS_PAUSE_US", load.pause.as_micros().to_string())
+        .env("CHAOS_SEED", seed.to_string())
+        .env("CHAOS_REPORT", report)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn read(mut stream: TcpStream, worker: usize, tally: &Mutex<Tally>) {
+    let mut bytes = [0; Record::SIZE * 2048];
+    let mut filled = 0;
+    while let Ok(more @ 1..) = stream.read(&mut bytes[filled..]) {
+        filled += more;
+        let whole = filled - filled % Record::SIZE;
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        for record in bytes[..whole].chunks_exact(Record::SIZE) {
+            tally.add(worker, Record::from_bytes(record.try_into().unwrap()));
+        }
+        bytes.copy_within(whole..filled, 0);
+        filled -= whole;
+    }
+}

@@ -1,0 +1,82 @@
+//! What a worker tells of each request, as bytes on a socket.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Allowed by the store.
+    Allowed,
+    /// Denied, by the store.
+    Denied,
+    /// Denied, remembered from the store.
+    Remembered,
+    /// The failure policy let it pass.
+    Passed,
+    /// The failure policy refused it.
+    Refused,
+    /// Not a request: a plain sleep was so much too long, which is the machine's own share of a wait.
+    Late,
+    /// Not a request: the process's memory and tasks.
+    Usage,
+}
+
+use Kind::{Allowed, Denied, Late, Passed, Refused, Remembered, Usage};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) kind: Kind,
+    pub(crate) key: u8,
+    pub(crate) cost: u16,
+    /// The wait, or how late a sleep was.
+    pub(crate) wait_us: u32,
+    /// When it ended, by the machine's clock, which is also Redis'.
+    pub(crate) end_us: u64,
+    /// The store's time of the answer; bytes of [`Usage`].
+    pub(crate) time_us: u64,
+    /// Retry-After of a denial; tasks of [`Usage`].
+    pub(crate) extra: u64,
+}
+
+impl Record {
+    pub(crate) const SIZE: usize = 32;
+
+    pub(crate) fn start_us(&self) -> u64 {
+        self.end_us - u64::from(self.wait_us)
+    }
+
+    pub(crate) fn is_request(&self) -> bool {
+        !matches!(self.kind, Late | Usage)
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let Self { kind, key, cost, wait_us, end_us, time_us, extra } = self;
+        let mut bytes = [0; Self::SIZE];
+        bytes[0] = kind as u8;
+        bytes[1] = key;
+        bytes[2..4].copy_from_slice(&cost.to_le_bytes());
+        bytes[4..8].copy_from_slice(&wait_us.to_le_bytes());
+        for (place, number) in bytes[8..].chunks_exact_mut(8).zip([end_us, time_us, extra]) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
+        let kinds = [Allowed, Denied, Remembered, Passed, Refused, Late, Usage];
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        Self {
+            kind: kinds[usize::from(bytes[0])],
+            key: bytes[1],
+            cost: u16::from_le_bytes([bytes[2], bytes[3]]),
+            wait_us: u32::from_le_bytes(bytes[4..8].try_into().unwrap()),
+            end_us: number(8),
+            time_us: number(16),
+            extra: number(24),
+        }
+    }
+}
+
+pub(crate) fn now_us() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}
