@@ -9,9 +9,9 @@ use crate::decision::Source;
 ///
 /// | name | kind | labels | counts |
 /// | --- | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
+/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed`, `local` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
 /// | `tollgate_deny_cache_hits_total` | counter | `policy` | those of them that were remembered denials |
-/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open` | those of them that passed without the store |
+/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | those of them that passed without the store |
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
