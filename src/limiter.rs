@@ -182,6 +182,7 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// As [`Limiter::check`].
+    #[inline]
     pub fn decide(&self, check: Check) -> CheckFuture {
         CheckFuture::new(Purpose::Check, State::Unsent { limiter: self.clone(), check })
     }
@@ -230,7 +231,7 @@ impl Limiter {
     /// Takes the charges out of it. `failure` is what the caller makes of an error, for the observer.
     #[inline]
     pub(crate) fn send(&self, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Sent {
-        let watch = self.observer.as_ref().map(|observer| Box::new(Watch::start(observer, check, failure)));
+        let watch = self.observer.as_ref().map(|observer| Watch::start(observer, check, failure));
         match self.store.check(check) {
             Answer::Ready(result) => {
                 let result = self.conclude(check, result, purpose, watch.as_deref());

@@ -6,7 +6,7 @@ use super::Fingerprint;
 use crate::{
     check::{Charge, Check},
     decision::{Decision, Source},
-    error::Error,
+    error::{Error, ErrorKind},
     key::Key,
     policy::Policy,
 };
@@ -91,6 +91,17 @@ pub struct StoreFailure<'a> {
 impl<'a> StoreFailure<'a> {
     pub(super) fn new(check: &'a Check, error: &'a Error, elapsed: Duration) -> Self {
         Self { error, elapsed, check }
+    }
+
+    /// One word for the error's kind, as metrics and logs have it.
+    pub fn cause(&self) -> &'static str {
+        match self.error.kind() {
+            ErrorKind::BadKey => "bad_key",
+            ErrorKind::Config => "config",
+            ErrorKind::Deadline => "deadline",
+            ErrorKind::Misconfigured => "misconfigured",
+            ErrorKind::Unavailable => "unavailable",
+        }
     }
 
     /// What the check owed.

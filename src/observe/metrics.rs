@@ -3,18 +3,15 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::{Batch, BreakerChange, BreakerState, Decided, Observer, StoreFailure};
-use crate::{
-    decision::Source,
-    error::{Error, ErrorKind},
-};
+use crate::decision::Source;
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
 ///
 /// | name | kind | labels | counts |
 /// | --- | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
+/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed`, `local` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
 /// | `tollgate_deny_cache_hits_total` | counter | `policy` | those of them that were remembered denials |
-/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open` | those of them that passed without the store |
+/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | those of them that passed without the store |
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
@@ -113,7 +110,7 @@ impl Observer for Metrics {
     }
 
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        counter!(STORE_ERRORS, "kind" => kind(failure.error)).increment(1);
+        counter!(STORE_ERRORS, "kind" => failure.cause()).increment(1);
         histogram!(CHECK_DURATION, "outcome" => "error").record(failure.elapsed);
     }
 
@@ -131,15 +128,5 @@ impl Observer for Metrics {
 fn breaker_is(current: BreakerState) {
     for state in BreakerState::ALL {
         gauge!(BREAKER_STATE, "state" => state.as_str()).set(if state == current { 1.0 } else { 0.0 });
-    }
-}
-
-fn kind(error: &Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::BadKey => "bad_key",
-        ErrorKind::Config => "config",
-        ErrorKind::Deadline => "deadline",
-        ErrorKind::Misconfigured => "misconfigured",
-        ErrorKind::Unavailable => "unavailable",
     }
 }

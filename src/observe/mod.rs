@@ -55,18 +55,21 @@ use std::sync::Arc;
 pub use self::metrics::Metrics;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
+#[cfg(feature = "redis")]
+pub(crate) use self::watch::Call;
 pub use self::{
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,
 };
-#[cfg(feature = "redis")]
-pub(crate) use self::{several::Slot, watch::Call};
-pub(crate) use self::{several::both, watch::Watch};
+pub(crate) use self::{
+    several::{Slot, both},
+    watch::Watch,
+};
 
 /// Is told what the limiter does.
 ///
 /// The methods are called in the path of a request, by several threads at once: count, sample or hand over, and do not
-/// wait. A panic in one of them is a panic of the request.
+/// wait. A panic in one of them is the request's, or, in [`on_batch`](Self::on_batch), that of all requests in the call.
 pub trait Observer: Send + Sync + 'static {
     /// A check was decided: by the store, by a remembered denial, or by the failure policy.
     ///

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tracing::{Level, debug, enabled, event, info, trace, warn};
+use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
     Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, StoreFailure,
@@ -54,15 +54,14 @@ impl Tracing {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    fn cause(&self, kind: ErrorKind) -> (&Cause, &'static str) {
-        let (index, name) = match kind {
-            ErrorKind::BadKey => (0, "bad_key"),
-            ErrorKind::Config => (1, "config"),
-            ErrorKind::Deadline => (2, "deadline"),
-            ErrorKind::Misconfigured => (3, "misconfigured"),
-            ErrorKind::Unavailable => (4, "unavailable"),
-        };
-        (&self.causes[index], name)
+    fn cause(&self, kind: ErrorKind) -> &Cause {
+        &self.causes[match kind {
+            ErrorKind::BadKey => 0,
+            ErrorKind::Config => 1,
+            ErrorKind::Deadline => 2,
+            ErrorKind::Misconfigured => 3,
+            ErrorKind::Unavailable => 4,
+        }]
     }
 }
 
@@ -83,8 +82,8 @@ impl Observer for Tracing {
         match decided.outcome() {
             "allowed" if !enabled!(target: "tollgate::decision", Level::TRACE) => {}
             "allowed" => decided.charges().for_each(|charge| {
-                event!(
-                    target: "tollgate::decision", Level::TRACE,
+                trace!(
+                    target: "tollgate::decision",
                     policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
                     elapsed_us = micros(decided.elapsed), "allowed"
                 );
@@ -113,9 +112,8 @@ impl Observer for Tracing {
 
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
         let kind = failure.error.kind();
-        let (cause, name) = self.cause(kind);
         let now_us = self.clock.now_us();
-        let warning = cause.claim(now_us);
+        let warning = self.cause(kind).claim(now_us);
         // What is wrong with one check alone says nothing of the store.
         let concerns_all = !matches!(kind, ErrorKind::BadKey | ErrorKind::Config);
         if concerns_all {
@@ -124,8 +122,8 @@ impl Observer for Tracing {
         let Some(left_out) = warning else { return };
         let key = if concerns_all { None } else { failure.charges().next() };
         let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
-        let (error, elapsed_us) = (failure.error, micros(failure.elapsed));
-        warn!(target: "tollgate::store", cause = name, %error, key, left_out, elapsed_us, "no verdict");
+        let (cause, error, elapsed_us) = (failure.cause(), failure.error, micros(failure.elapsed));
+        warn!(target: "tollgate::store", cause, %error, key, left_out, elapsed_us, "no verdict");
     }
 
     fn on_batch(&self, batch: &Batch) {
