@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Clock, Limiter, MemoryStore, Policy, RedisStore, Source, SystemClock};
+use tollgate::{Clock, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, Source, SystemClock};
 
 use crate::support::redis_server::RedisServer;
 
@@ -48,14 +48,16 @@ impl Service {
                 let policy = Policy::new("p", LIMIT, WINDOW).unwrap();
                 while !stop.load(Ordering::SeqCst) {
                     let (start, was_away) = (Instant::now(), away.load(Ordering::SeqCst));
-                    let decision = limiter.check("k", &policy, 1).fail_local().await.unwrap();
+                    // On a busy machine a check may be late also while Redis is well.
+                    let result = limiter.check("k", &policy, 1).fail_local().await;
+                    let decision = FailurePolicy::Local.resolve(result);
                     if was_away && decision.source() == Source::Local {
                         waits.lock().unwrap().push(start.elapsed());
                     }
                     if decision.is_allowed() {
                         history.lock().unwrap().push((decision.time_us().unwrap(), decision.source()));
                     }
-                    tokio::time::sleep(Duration::from_millis(4)).await;
+                    tokio::time::sleep(Duration::from_millis(8)).await;
                 }
             });
         }
@@ -129,9 +131,10 @@ async fn report(outage: &str, service: Service, start: u64, back: u64, end: u64)
         waits[waits.len() * 99 / 100].as_micros(),
         all - waits.len(),
     );
-    assert!(before <= 1.0, "{before}");
+    assert!(before <= 1.25, "{before}");
     assert!(during <= 1.25, "{during}");
-    assert!(after <= 2.0, "{after}");
+    assert!(after <= 1.25, "{after}");
+    assert!(enforced <= 2_000_000, "{enforced} µs");
 }
 
 #[tokio::test]
