@@ -50,6 +50,13 @@ use crate::{
 pub struct Limiter {
     store: Arc<dyn Store>,
     observer: Option<Arc<dyn Observer>>,
+    /// `None` where there is neither, so that stores which are never away pay nothing for it.
+    outages: Option<Arc<Outages>>,
+}
+
+/// What is there for a store that may be away.
+#[derive(Debug, Default)]
+struct Outages {
     circuit: Option<Arc<Circuit>>,
     fallback: Option<Arc<Fallback>>,
 }
@@ -59,7 +66,8 @@ impl Limiter {
     /// before the first check.
     pub fn new(store: impl Store) -> Self {
         let circuit = store.breaker().map(|breaker| Arc::new(Circuit::new(breaker, store.deadline())));
-        Self { store: Arc::new(store), circuit, fallback: None, observer: None }
+        let outages = circuit.map(|circuit| Arc::new(Outages { circuit: Some(circuit), fallback: None }));
+        Self { store: Arc::new(store), observer: None, outages }
     }
 
     /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`](crate::observe).
@@ -70,7 +78,7 @@ impl Limiter {
     pub fn observer(mut self, observer: impl Observer) -> Self {
         let observer = observe::both(self.observer.take(), Arc::new(observer));
         self.store.set_observer(&observer);
-        if let Some(circuit) = &self.circuit {
+        if let Some(circuit) = self.circuit() {
             circuit.set_observer(&observer);
         }
         self.observer = Some(observer);
@@ -151,12 +159,14 @@ impl Limiter {
     }
 
     fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
-        Self { fallback: Some(Arc::new(Fallback::new(memory, instances))), ..self }
+        let fallback = Some(Arc::new(Fallback::new(memory, instances)));
+        let outages = Some(Arc::new(Outages { circuit: self.circuit().cloned(), fallback }));
+        Self { outages, ..self }
     }
 
     /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now.
     pub fn is_breaker_open(&self) -> bool {
-        self.circuit.as_ref().is_some_and(|circuit| circuit.is_open())
+        self.circuit().is_some_and(|circuit| circuit.is_open())
     }
 
     /// Charges `cost` units to `key` under `policy`, if they fit.
@@ -211,7 +221,7 @@ impl Limiter {
     /// Once polled, the key may be reset although the future was dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<(), Error> {
         let key = key.into();
-        if let Some(fallback) = &self.fallback {
+        if let Some(fallback) = self.fallback() {
             fallback.forget(&key, policy);
         }
         match self.store.reset(&key, policy) {
@@ -242,10 +252,18 @@ impl Limiter {
             }
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                let state = State::Ready { limiter: self.clone(), check, verdict };
+                let state = State::Sent { limiter: self.clone(), check, verdict, wait: None };
                 Sent::Waiting(CheckFuture { watch, ..CheckFuture::new(purpose, state) })
             }
         }
+    }
+
+    fn circuit(&self) -> Option<&Arc<Circuit>> {
+        self.outages.as_ref()?.circuit.as_ref()
+    }
+
+    fn fallback(&self) -> Option<&Arc<Fallback>> {
+        self.outages.as_ref()?.fallback.as_ref()
     }
 
     /// Charges what the fallback has admitted.
@@ -265,7 +283,7 @@ impl Limiter {
         if let (Some(watch), Err(error)) = (watch, &result) {
             watch.failed(error);
         }
-        if let Some(fallback) = &self.fallback
+        if let Some(fallback) = self.fallback()
             && purpose != Purpose::Debit
         {
             match &result {
@@ -290,7 +308,7 @@ impl Limiter {
     /// Refuses, right after an outage, what is above the instance's share: the store does not know yet what the other
     /// instances have admitted.
     fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
-        let (Some(fallback), Some(circuit)) = (&self.fallback, &self.circuit) else { return Ok(()) };
+        let (Some(fallback), Some(circuit)) = (self.fallback(), self.circuit()) else { return Ok(()) };
         if purpose != Purpose::CheckOrLocal || !circuit.is_recovering() || fallback.has_room(check) {
             return Ok(());
         }
@@ -299,11 +317,44 @@ impl Limiter {
 
     /// Asks the breaker. Answers that are there at once are not its business.
     fn admit(&self) -> Result<Option<Permit>, Error> {
-        self.circuit.as_ref().map(Circuit::admit).transpose()
+        self.circuit().map(Circuit::admit).transpose()
+    }
+
+    /// Asks the store, if the breaker lets it, and waits until the deadline.
+    fn poll(
+        &self,
+        check: &Check,
+        purpose: Purpose,
+        verdict: &mut PendingVerdict,
+        wait: &mut Option<Box<Wait>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Verdict, Error>> {
+        let mut permit = None;
+        if wait.is_none() {
+            // Not before it is polled: a probe that nobody polls would keep the others from asking.
+            match self.cautiously(check, purpose).and_then(|()| self.admit()) {
+                Ok(admitted) => permit = admitted,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        let result = match verdict.as_mut().poll(cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                // Counts from the first poll, for nothing is sent before it.
+                let wait = wait.get_or_insert_with(|| {
+                    let deadline = Box::pin(tokio::time::sleep(self.store.deadline()));
+                    Box::new(Wait { permit: permit.take(), deadline })
+                });
+                ready!(wait.deadline.as_mut().poll(cx));
+                Err(late(&*self.store))
+            }
+        };
+        self.settle(permit.or_else(|| wait.take()?.permit), &result);
+        Poll::Ready(result)
     }
 
     fn settle<T>(&self, permit: Option<Permit>, result: &Result<T, Error>) {
-        if let (Some(circuit), Some(permit)) = (&self.circuit, permit) {
+        if let (Some(circuit), Some(permit)) = (self.circuit(), permit) {
             circuit.settle(permit, Signal::of(result));
         }
     }
@@ -311,11 +362,7 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter")
-            .field("store", &self.store)
-            .field("circuit", &self.circuit)
-            .field("fallback", &self.fallback)
-            .finish()
+        f.debug_struct("Limiter").field("store", &self.store).field("outages", &self.outages).finish()
     }
 }
 
@@ -387,20 +434,20 @@ enum State {
         limiter: Limiter,
         check: Check,
     },
-    /// The store does not have the answer at hand, and has not been asked for it.
-    Ready {
-        limiter: Limiter,
-        check: Check,
-        verdict: PendingVerdict,
-    },
+    /// The store does not have the answer at hand; asked, if there is a `wait`.
     Sent {
         limiter: Limiter,
         check: Check,
-        permit: Option<Permit>,
         verdict: PendingVerdict,
-        deadline: Option<Pin<Box<Sleep>>>,
+        wait: Option<Box<Wait>>,
     },
     Done,
+}
+
+/// In a box, so that the futures of checks that need not wait stay small.
+struct Wait {
+    permit: Option<Permit>,
+    deadline: Pin<Box<Sleep>>,
 }
 
 type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
@@ -420,27 +467,8 @@ impl Future for CheckFuture {
                         continue;
                     }
                 },
-                // Not before it is polled: a probe that nobody polls would keep the others from asking.
-                State::Ready { limiter, check, .. } => {
-                    match limiter.cautiously(check, purpose).and_then(|()| limiter.admit()) {
-                        Ok(permit) => {
-                            *state = std::mem::replace(state, State::Done).sent(permit);
-                            continue;
-                        }
-                        Err(error) => limiter.conclude(check, Err(error), purpose, watch.as_deref()),
-                    }
-                }
-                State::Sent { limiter, check, permit, verdict, deadline } => {
-                    let result = match verdict.as_mut().poll(cx) {
-                        Poll::Ready(result) => result,
-                        Poll::Pending => {
-                            // Counts from the first poll, for nothing is sent before it.
-                            let sleep = || Box::pin(tokio::time::sleep(limiter.store.deadline()));
-                            ready!(deadline.get_or_insert_with(sleep).as_mut().poll(cx));
-                            Err(late(&*limiter.store))
-                        }
-                    };
-                    limiter.settle(permit.take(), &result);
+                State::Sent { limiter, check, verdict, wait } => {
+                    let result = ready!(limiter.poll(check, purpose, verdict, wait, cx));
                     limiter.conclude(check, result, purpose, watch.as_deref())
                 }
                 State::Done => panic!("{POLLED_AGAIN}"),
@@ -450,15 +478,6 @@ impl Future for CheckFuture {
                 watch.end(&result);
             }
             return Poll::Ready(result);
-        }
-    }
-}
-
-impl State {
-    fn sent(self, permit: Option<Permit>) -> Self {
-        match self {
-            Self::Ready { limiter, check, verdict } => Self::Sent { limiter, check, permit, verdict, deadline: None },
-            other => other,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Clock, Limiter, MemoryStore, Policy, RedisStore, Source, SystemClock};
+use tollgate::{Clock, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, Source, SystemClock};
 
 use crate::support::redis_server::RedisServer;
 
@@ -48,14 +48,16 @@ impl Service {
                 let policy = Policy::new("p", LIMIT, WINDOW).unwrap();
                 while !stop.load(Ordering::SeqCst) {
                     let (start, was_away) = (Instant::now(), away.load(Ordering::SeqCst));
-                    let decision = limiter.check("k", &policy, 1).fail_local().await.unwrap();
+                    // On a busy machine a check may be late also while Redis is well.
+                    let result = limiter.check("k", &policy, 1).fail_local().await;
+                    let decision = FailurePolicy::Local.resolve(result);
                     if was_away && decision.source() == Source::Local {
                         waits.lock().unwrap().push(start.elapsed());
                     }
                     if decision.is_allowed() {
                         history.lock().unwrap().push((decision.time_us().unwrap(), decision.source()));
                     }
-                    tokio::time::sleep(Duration::from_millis(4)).await;
+                    tokio::time::sleep(Duration::from_millis(8)).await;
                 }
             });
         }
@@ -129,18 +131,21 @@ async fn report(outage: &str, service: Service, start: u64, back: u64, end: u64)
         waits[waits.len() * 99 / 100].as_micros(),
         all - waits.len(),
     );
-    assert!(before <= 1.0, "{before}");
+    assert!(before <= 1.25, "{before}");
     assert!(during <= 1.25, "{during}");
-    assert!(after <= 2.0, "{after}");
+    assert!(after <= 1.25, "{after}");
+    assert!(enforced <= 2_000_000, "{enforced} µs");
+}
+
+/// A busy machine may take its time to answer; a dead server refuses at once.
+fn patient(server: &RedisServer) -> RedisStore {
+    RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap()
 }
 
 #[tokio::test]
 async fn instances_learn_of_each_other_and_refuse_until_they_have() {
     let mut server = RedisServer::start();
-    let instance = || {
-        let store = RedisStore::connect(&server.url()).unwrap();
-        Limiter::new(store).with_local_learnt(MemoryStore::new())
-    };
+    let instance = || Limiter::new(patient(&server)).with_local_learnt(MemoryStore::new());
     let (limiters, policy) = ([instance(), instance(), instance(), instance()], Policy::per_hour("p", 40).unwrap());
     let late = instance();
     for _ in 0..10 {
@@ -165,8 +170,7 @@ async fn instances_learn_of_each_other_and_refuse_until_they_have() {
 #[tokio::test]
 async fn nobody_counts_instances_unless_asked() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
-    let limiter = limiter.with_local(MemoryStore::new(), 2).unwrap();
+    let limiter = Limiter::new(patient(&server)).with_local(MemoryStore::new(), 2).unwrap();
     limiter.check("k", &Policy::per_hour("p", 40).unwrap(), 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(server.command("EXISTS tollgate:instances").starts_with(":0"));
@@ -175,8 +179,7 @@ async fn nobody_counts_instances_unless_asked() {
 #[tokio::test]
 async fn what_was_admitted_during_an_outage_is_told_to_redis() {
     let mut server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
-    let limiter = limiter.with_local(MemoryStore::new(), 2).unwrap();
+    let limiter = Limiter::new(patient(&server)).with_local(MemoryStore::new(), 2).unwrap();
     let policy = Policy::per_hour("p", 40).unwrap();
     assert!(limiter.check("k", &policy, 5).fail_local().await.unwrap().is_allowed());
     server.kill();
