@@ -17,6 +17,7 @@ mod sentinel;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 

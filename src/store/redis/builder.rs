@@ -1,7 +1,10 @@
 //! What a [`RedisStore`] can be told.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -74,8 +77,11 @@ impl RedisStoreBuilder {
         Self { pool_size: connections, ..self }
     }
 
-    /// Takes the time from `clock` instead of the Redis server, for servers that forbid `TIME` in scripts and for
-    /// tests. All instances need clocks that agree: a skew admits what was sent during the skew once more.
+    /// Takes the time from `clock` instead of the Redis server, for tests.
+    ///
+    /// A server that forbids `TIME` in scripts (ElastiCache Serverless does) is noticed by its error, and the time is
+    /// then the process's own. All instances need clocks that agree: a skew admits what was sent during the skew once
+    /// more.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
@@ -249,6 +255,7 @@ impl RedisStoreBuilder {
             deadline,
             clock,
             latest_us: AtomicU64::new(0),
+            time_forbidden: AtomicBool::new(false),
             observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })

@@ -25,7 +25,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -142,6 +142,8 @@ struct Shared {
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
     latest_us: AtomicU64,
+    /// Whether the server does not let scripts ask for the time, as it has said once.
+    time_forbidden: AtomicBool,
     observer: Slot,
 }
 
@@ -287,12 +289,13 @@ impl Shared {
         mut connection: Connection,
         checks: impl Iterator<Item = &'a Check> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
-        let mut call = script::evalsha();
-        let now_us = self.clock.as_ref().map(|clock| clock.now_us());
-        protocol::write(&mut call, &self.prefix, now_us, checks.clone());
         let watch = connection.call();
         let observed = self.observer.get().map(|observer| Call::start(observer, checks.clone()));
-        let reply = self.loader.run(&mut connection, &call).await;
+        let mut reply = self.run(&mut connection, checks.clone()).await;
+        if reply.as_ref().is_err_and(script::is_time_forbidden) && !self.time_forbidden.swap(true, Ordering::Relaxed) {
+            // The time is the first that the script asks for: nothing has been charged.
+            reply = self.run(&mut connection, checks.clone()).await;
+        }
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
         }
@@ -306,6 +309,22 @@ impl Shared {
             connection.mark_broken();
         }
         Ok(reply.verdicts)
+    }
+
+    async fn run<'a>(
+        &self,
+        connection: &mut Connection,
+        checks: impl Iterator<Item = &'a Check> + Clone,
+    ) -> redis::RedisResult<redis::Value> {
+        let mut call = script::evalsha();
+        protocol::write(&mut call, &self.prefix, self.script_now_us(), checks);
+        self.loader.run(connection, &call).await
+    }
+
+    /// The time that the script goes by, or `None` for the server's.
+    fn script_now_us(&self) -> Option<u64> {
+        let own = self.time_forbidden.load(Ordering::Relaxed).then(|| SystemClock.now_us());
+        self.clock.as_ref().map(|clock| clock.now_us()).or(own)
     }
 
     /// What this store has on the current runtime.

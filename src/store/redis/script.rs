@@ -92,6 +92,16 @@ fn with_body(call: &Cmd) -> Cmd {
     eval
 }
 
+/// Whether the server does not let scripts ask for the time: forbidden to all, renamed, or not allowed to this user.
+///
+/// Of the commands of the script only that one is called outside of a check, so an error of the call is about it.
+pub(super) fn is_time_forbidden(error: &RedisError) -> bool {
+    let text = error.to_string();
+    ["not allowed from script", "Unknown Redis command called from script", "can't run this command", "'time'"]
+        .iter()
+        .any(|forbidden| text.contains(forbidden))
+}
+
 fn is_missing(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
