@@ -4,7 +4,6 @@
 mod batch;
 mod denials;
 mod heal;
-mod local;
 mod outage;
 mod script;
 mod setup;
