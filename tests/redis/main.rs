@@ -9,7 +9,6 @@ mod denials;
 mod errors;
 mod extremes;
 mod heal;
-mod local;
 mod outage;
 mod script;
 #[cfg(feature = "sentinel")]
