@@ -34,7 +34,7 @@ async fn a_database_number_is_read_from_the_url() {
 }
 
 /// As in the documentation of `RedisStore`.
-const LEAST: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange \
+pub(crate) const LEAST: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange \
                      +setrange +pexpire +unlink";
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tollgate::{Check, ConfigError, Limiter, Policy, RedisStore};
 
 use crate::{
+    address::LEAST,
     policy,
     support::redis_server::{Directory, RedisServer, free_port},
 };
@@ -191,6 +192,21 @@ async fn a_master_that_is_lost_takes_its_slots_alone_and_heals_with_its_return()
     while limiter.check("foo", &policy(), 1).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(5), "never healed");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_least_acl_of_the_documentation_is_enough_on_a_cluster() {
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.command(&format!("ACL SETUSER gate on >secret {LEAST} +cluster|slots +ping +asking"));
+    }
+    let url = cluster.nodes[0].url().replace("//", "//gate:secret@");
+    let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([url.as_str()]).unwrap();
+    let limiter = Limiter::new(store);
+    settled(&limiter).await;
+    for key in 0..20_u64 {
+        limiter.check(key, &policy(), 1).await.unwrap();
     }
 }
 

@@ -8,8 +8,6 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-#[cfg(not(feature = "tls"))]
-use redis::{ConnectionAddr, ErrorKind};
 
 #[cfg(feature = "cluster")]
 use super::cluster::Cluster;
@@ -66,6 +64,11 @@ impl fmt::Debug for Address {
 
 /// Reads a URL, checks that this build can speak to it, and sets up its sockets.
 pub(super) fn info(url: &str, security: &Security) -> Result<ConnectionInfo, RedisError> {
+    #[cfg(not(feature = "tls"))]
+    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
+        // redis would say so of a feature of its own.
+        return Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "TLS needs tollgate's feature `tls`")));
+    }
     let info = url.into_connection_info()?.set_tcp_settings(tcp_settings());
     secure(info, security)
 }
@@ -84,12 +87,7 @@ fn secure(info: ConnectionInfo, security: &Security) -> Result<ConnectionInfo, R
 
 #[cfg(not(feature = "tls"))]
 fn secure(info: ConnectionInfo, _: &Security) -> Result<ConnectionInfo, RedisError> {
-    match info.addr() {
-        ConnectionAddr::TcpTls { .. } => {
-            Err(RedisError::from((ErrorKind::InvalidClientConfig, "rediss:// needs tollgate's feature `tls`")))
-        }
-        _ => Ok(info),
-    }
+    Ok(info)
 }
 
 #[cfg(target_os = "linux")]

@@ -100,7 +100,7 @@ use crate::{
 /// ```
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Add
-/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots` and `+asking` on a cluster.
+/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +ping +asking` on a cluster.
 ///
 /// # Examples
 ///
