@@ -90,7 +90,7 @@
 //! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does more harm than a refused one: logins, anything that
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
 //! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
-//! through. Connections are made again in the background, at most a second apart, so limits hold within a second after
+//! through. Connections are made again in the background, at most 400 ms apart, so limits hold within a second after
 //! Redis is back.
 //!
 //! # Seeing it

@@ -54,7 +54,7 @@ impl Default for Breaker {
             timeouts: 3,
             half_of: 20,
             first: Duration::from_millis(100),
-            longest: Duration::from_millis(900),
+            longest: Duration::from_millis(500),
         }
     }
 }
@@ -83,7 +83,8 @@ impl Breaker {
     }
 
     /// Sets when the first probe goes out, and how far apart they grow, doubling, at most. Defaults to 100 ms and
-    /// 900 ms: a store that is down is left in peace, and one that is back is noticed within a second.
+    /// 500 ms: a store that is down is left in peace, and one that is back is noticed well within a second, dialling
+    /// included.
     ///
     /// Up to a fifth is added at random, so that the instances of a service do not probe in step; the most holds with
     /// it. Both are taken for an hour if they are longer.
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn intervals_double_with_jitter_and_stay_below_the_most() {
-        for (round, least, most) in [(0, 100, 120), (1, 200, 240), (2, 400, 480), (3, 750, 900), (40, 750, 900)] {
+        for (round, least, most) in [(0, 100, 120), (1, 200, 240), (2, 400, 480), (3, 416, 500), (40, 416, 500)] {
             let drawn: Vec<_> = (0..1_000).map(|_| Breaker::default().interval(round)).collect();
             let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
             assert!(drawn.iter().all(|interval| (least..=most).contains(interval)), "round {round}");

@@ -10,12 +10,10 @@ const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 pub(crate) const REFUSED: Scenario = Scenario::network("refused", |stage| stage.network(Fault::Refuse));
 pub(crate) const RESET: Scenario = Scenario::network("reset", |stage| stage.network(Fault::Reset));
 pub(crate) const HALF_CLOSE: Scenario = Scenario::network("half_close", |stage| stage.network(Fault::HalfClose));
-pub(crate) const BLACK_HOLE: Scenario =
-    Scenario::network("black_hole", |stage| stage.network(Fault::BlackHole)).dialling();
-pub(crate) const THROTTLE: Scenario =
-    Scenario::network("throttle", |stage| stage.network(Fault::Throttle(500))).dialling();
+pub(crate) const BLACK_HOLE: Scenario = Scenario::network("black_hole", |stage| stage.network(Fault::BlackHole));
+pub(crate) const THROTTLE: Scenario = Scenario::network("throttle", |stage| stage.network(Fault::Throttle(500)));
 pub(crate) const LATENCY: Scenario =
-    Scenario::network("latency_5s", |stage| stage.network(Fault::Latency(Duration::from_secs(5)))).dialling();
+    Scenario::network("latency_5s", |stage| stage.network(Fault::Latency(Duration::from_secs(5))));
 
 pub(crate) const FROZEN: Scenario = Scenario::server("frozen", &[], |stage| {
     stage.server.signal("STOP");
@@ -112,7 +110,7 @@ fn the_network_swallows_everything() {
 }
 
 #[test]
-#[ignore = "fails: a dial that began in the black hole is given a second, and meanwhile nothing else is tried"]
+#[ignore = "fails: a connection whose making began in the black hole may take 1.4 s to be given up and made again"]
 fn the_network_swallows_everything_for_a_moment() {
     for moment in [180, 240] {
         let fault = |stage: &mut Stage| stage.network(Fault::BlackHole);

@@ -10,13 +10,13 @@ const SENTINEL: Scenario = Scenario::server("sentinel_failover", &[], |_| {
 });
 
 #[test]
-#[ignore = "needs the feature `cluster`, which is not there yet"]
+#[ignore = "not written yet: tests/redis/cluster.rs has moved slots and a lost master"]
 fn a_cluster_loses_a_primary_and_moves_slots() {
     CLUSTER.run();
 }
 
 #[test]
-#[ignore = "needs the feature `sentinel`, which is not there yet"]
+#[ignore = "not written yet: tests/redis/sentinel.rs follows a switch"]
 fn a_sentinel_elects_another_primary() {
     SENTINEL.run();
 }

@@ -29,8 +29,6 @@ pub(crate) struct Scenario {
     /// How often Redis loses its data in it.
     pub(crate) losses: u32,
     pub(crate) hold: Duration,
-    /// What a dial may take that began during the fault.
-    pub(crate) dial_us: u64,
     pub(crate) fault: Break,
 }
 
@@ -44,21 +42,15 @@ pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
 
 impl Scenario {
     pub(crate) const fn network(name: &'static str, fault: Break) -> Self {
-        Self { name, server: &[], proxied: true, losses: 0, hold: HOLD, dial_us: 0, fault }
+        Self { name, server: &[], proxied: true, losses: 0, hold: HOLD, fault }
     }
 
     pub(crate) const fn server(name: &'static str, server: &'static [&'static str], fault: Break) -> Self {
-        Self { name, server, proxied: false, losses: 0, hold: HOLD, dial_us: 0, fault }
+        Self { name, server, proxied: false, losses: 0, hold: HOLD, fault }
     }
 
     pub(crate) const fn losing(self, losses: u32) -> Self {
         Self { losses, ..self }
-    }
-
-    /// To be removed: a dial that nobody answers is given a second, and until then no other is tried, so that a recovery
-    /// may take a little longer than the second that it should. See `the_network_swallows_everything_for_a_moment`.
-    pub(crate) const fn dialling(self) -> Self {
-        Self { dial_us: 500_000, ..self }
     }
 
     pub(crate) const fn lasting(self, hold: Duration) -> Self {
@@ -87,10 +79,7 @@ impl Scenario {
     fn judge(&self, policy: &str, tally: &Tally, recovery_us: u64, failures_later: usize) {
         let (name, (found, most)) = (self.name, tally.found());
         assert!(tally.keeps_the_deadline(), "{name}, {policy}: a wait above the deadline, see above");
-        assert!(
-            recovery_us <= ONE_SECOND_US + self.dial_us,
-            "{name}, {policy}: the first decision came {recovery_us} us late"
-        );
+        assert!(recovery_us <= ONE_SECOND_US, "{name}, {policy}: the first decision came {recovery_us} us late");
         assert_eq!(found.false_denials, 0, "{name}, {policy}: {found:?}");
         assert!(most <= f64::from(self.losses + 1), "{name}, {policy}: {most} of a limit in a window");
         assert!(found.denials * 20 > found.answers, "{name}, {policy}: the limits were not contended: {found:?}");

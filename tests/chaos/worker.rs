@@ -14,11 +14,12 @@ use tokio::{
     task::LocalSet,
     time::sleep,
 };
-use tollgate::{Decision, Key, KeyExtractor, Limiter, Policy, RateLimitLayer, RedisStore, Source};
+use tollgate::{Decision, Key, KeyExtractor, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, Source};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
     DEADLINE,
+    crew::WORKERS,
     log::{Log, oversleep},
     record::{Kind, Record},
 };
@@ -41,7 +42,8 @@ type Limit = RateLimitLayer<Box<dyn KeyExtractor>>;
 type Setter = fn(Limit) -> Limit;
 
 /// Every failure policy that there is, by the name that the report has for it.
-pub(crate) const POLICIES: &[(&str, Setter)] = &[("open", Limit::fail_open), ("closed", Limit::fail_closed)];
+pub(crate) const POLICIES: &[(&str, Setter)] =
+    &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", Limit::fail_local)];
 
 /// Runs until the test goes away or says so, by closing the connection.
 pub(crate) fn main() {
@@ -58,6 +60,7 @@ pub(crate) fn main() {
 async fn run() {
     let number = |name: &str| env::var(name).unwrap().parse::<u64>().unwrap();
     let limiter = Limiter::new(RedisStore::connect(&env::var("CHAOS_URL").unwrap()).unwrap());
+    let limiter = limiter.with_local(MemoryStore::new(), WORKERS as u32).unwrap();
     let (tasks, pause) = (number("CHAOS_TASKS"), Duration::from_micros(number("CHAOS_PAUSE_US")));
     let mut report = TcpStream::connect(env::var("CHAOS_REPORT").unwrap()).await.unwrap();
     let log = Rc::new(Log::new());

@@ -220,7 +220,7 @@ async fn probing_opens_again_with_a_failure_for_longer_and_longer() {
         let times = probes(&limiter, &store, Duration::from_secs(20)).await;
         let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let waited = if matches!(health, Health::Silent) { DEADLINE } else { Duration::ZERO };
-        for (gap, (least, most)) in gaps.iter().zip([(200, 240), (400, 480), (750, 900), (750, 900), (750, 900)]) {
+        for (gap, (least, most)) in gaps.iter().zip([(200, 240), (400, 480), (416, 500), (416, 500), (416, 500)]) {
             let least = Duration::from_millis(least) + waited;
             // A check each millisecond, and timers round up.
             let most = Duration::from_millis(most) + waited + 3 * MS;

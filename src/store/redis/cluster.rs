@@ -13,7 +13,10 @@ use redis::{
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
 
-use super::address::{self, Security, tcp_settings};
+use super::{
+    address::{self, Security, tcp_settings},
+    pace::LONGEST,
+};
 
 /// The nodes of a cluster that were given; the others are found through them.
 #[derive(Clone)]
@@ -33,7 +36,7 @@ impl Cluster {
         let builder = ClusterClient::builder(infos)
             // Law 9: what may have run is never sent again.
             .retries(0)
-            .connection_timeout(Duration::from_secs(1))
+            .connection_timeout(LONGEST)
             .response_timeout(deadline)
             .overall_response_timeout(Some(deadline))
             .tcp_settings(tcp_settings());

@@ -7,8 +7,8 @@ use std::{
 
 /// From the start of one dial to the start of the next one, at the least.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// And at the most: limits hold again within about a second of the server's return.
-const LONGEST: Duration = Duration::from_secs(1);
+/// And at the most: with the breaker's probes, limits hold again within a second of the server's return.
+pub(super) const LONGEST: Duration = Duration::from_millis(400);
 
 /// Counts dials that failed and spaces out the next ones: exponential, with jitter, for ever.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_dial_is_at_once_and_later_ones_are_fifty_milliseconds_to_a_second_apart() {
+    fn the_first_dial_is_at_once_and_later_ones_are_fifty_to_four_hundred_milliseconds_apart() {
         let mut pace = Pace::default();
         assert_eq!(pace.pause(), Duration::ZERO);
         let mut last = Duration::ZERO;

@@ -27,7 +27,7 @@ use super::{
     address::Address,
     connection::{Connection, Wire},
     error,
-    pace::Pace,
+    pace::{LONGEST, Pace},
 };
 use crate::error::{Error, ErrorKind};
 
@@ -159,7 +159,8 @@ struct Manager {
 impl Manager {
     fn new(address: Address, deadline: Duration, wanted: Weak<()>) -> Self {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(Duration::from_secs(1)))
+            // One that nobody answers keeps the next one waiting no longer than it would wait anyhow.
+            .set_connection_timeout(Some(LONGEST))
             // Nobody waits longer than the deadline, so a call that is not answered by then may be forgotten.
             .set_response_timeout(Some(deadline))
             .set_pipeline_buffer_size(1024);
