@@ -86,6 +86,9 @@ pub(crate) struct Probe {
     settled: bool,
 }
 
+/// Within so long an instance has noticed that its store is back, dialling included.
+const RECOVERY: Duration = Duration::from_secs(1);
+
 impl Circuit {
     pub(crate) fn new(limits: Breaker, deadline: Duration) -> Self {
         // A deadline may be set so long that it never comes.
@@ -93,7 +96,7 @@ impl Circuit {
         Self {
             limits,
             patience: deadline + limits.interval(0),
-            recovery: limits.longest + 2 * deadline,
+            recovery: RECOVERY.max(limits.longest + 2 * deadline),
             recovering: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             noted: AtomicBool::new(false),
