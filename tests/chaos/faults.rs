@@ -10,10 +10,12 @@ const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 pub(crate) const REFUSED: Scenario = Scenario::network("refused", |stage| stage.network(Fault::Refuse));
 pub(crate) const RESET: Scenario = Scenario::network("reset", |stage| stage.network(Fault::Reset));
 pub(crate) const HALF_CLOSE: Scenario = Scenario::network("half_close", |stage| stage.network(Fault::HalfClose));
-pub(crate) const BLACK_HOLE: Scenario = Scenario::network("black_hole", |stage| stage.network(Fault::BlackHole));
-pub(crate) const THROTTLE: Scenario = Scenario::network("throttle", |stage| stage.network(Fault::Throttle(500)));
+pub(crate) const BLACK_HOLE: Scenario =
+    Scenario::network("black_hole", |stage| stage.network(Fault::BlackHole)).silent();
+pub(crate) const THROTTLE: Scenario =
+    Scenario::network("throttle", |stage| stage.network(Fault::Throttle(500))).silent();
 pub(crate) const LATENCY: Scenario =
-    Scenario::network("latency_5s", |stage| stage.network(Fault::Latency(Duration::from_secs(5))));
+    Scenario::network("latency_5s", |stage| stage.network(Fault::Latency(Duration::from_secs(5)))).silent();
 
 pub(crate) const FROZEN: Scenario = Scenario::server("frozen", &[], |stage| {
     stage.server.signal("STOP");
