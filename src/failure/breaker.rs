@@ -83,8 +83,8 @@ impl Breaker {
     }
 
     /// Sets when the first probe goes out, and how far apart they grow, doubling, at most. Defaults to 100 ms and
-    /// 500 ms: a store that is down is left in peace, and one that is back is noticed well within a second, dialling
-    /// included.
+    /// 500 ms: a store that is down is left in peace, and one that is back is noticed within a second of a connection
+    /// that can be made.
     ///
     /// Up to a fifth is added at random, so that the instances of a service do not probe in step; the most holds with
     /// it. Both are taken for an hour if they are longer.

@@ -67,6 +67,9 @@ impl Debts {
         let before = debts.len();
         debts.retain(|(other, _)| !other.counts_with(policy));
         let gone = before - debts.len();
+        if debts.is_empty() {
+            owed.by_key.remove(key);
+        }
         owed.entries -= gone;
     }
 

@@ -291,10 +291,13 @@ impl Shared {
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
         let watch = connection.call();
         let observed = self.observer.get().map(|observer| Call::start(observer, checks.clone()));
-        let mut reply = self.run(&mut connection, checks.clone()).await;
-        if reply.as_ref().is_err_and(script::is_time_forbidden) && !self.time_forbidden.swap(true, Ordering::Relaxed) {
+        let now_us = self.script_now_us();
+        let mut reply = self.run(&mut connection, now_us, checks.clone()).await;
+        if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
             // The time is the first that the script asks for: nothing has been charged.
-            reply = self.run(&mut connection, checks.clone()).await;
+            reply = self.run(&mut connection, Some(SystemClock.now_us()), checks.clone()).await;
+            // Only if that was all: a server that answers nothing else either is asked for its time again.
+            self.time_forbidden.fetch_or(reply.is_ok(), Ordering::Relaxed);
         }
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
@@ -311,13 +314,15 @@ impl Shared {
         Ok(reply.verdicts)
     }
 
+    /// Runs the script once, by the time `now_us` or, if it is `None`, by the server's.
     async fn run<'a>(
         &self,
         connection: &mut Connection,
+        now_us: Option<u64>,
         checks: impl Iterator<Item = &'a Check> + Clone,
     ) -> redis::RedisResult<redis::Value> {
         let mut call = script::evalsha();
-        protocol::write(&mut call, &self.prefix, self.script_now_us(), checks);
+        protocol::write(&mut call, &self.prefix, now_us, checks);
         self.loader.run(connection, &call).await
     }
 
