@@ -91,7 +91,7 @@
 //! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
 //! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
 //! through. Connections are made again in the background, at most 400 ms apart, so limits hold within a second after
-//! Redis is back (1.6 s after a network that fell silent for less than half a second).
+//! Redis is back.
 //!
 //! # Seeing it
 //!

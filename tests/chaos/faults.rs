@@ -10,12 +10,10 @@ const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 pub(crate) const REFUSED: Scenario = Scenario::network("refused", |stage| stage.network(Fault::Refuse));
 pub(crate) const RESET: Scenario = Scenario::network("reset", |stage| stage.network(Fault::Reset));
 pub(crate) const HALF_CLOSE: Scenario = Scenario::network("half_close", |stage| stage.network(Fault::HalfClose));
-pub(crate) const BLACK_HOLE: Scenario =
-    Scenario::network("black_hole", |stage| stage.network(Fault::BlackHole)).silent();
-pub(crate) const THROTTLE: Scenario =
-    Scenario::network("throttle", |stage| stage.network(Fault::Throttle(500))).silent();
+pub(crate) const BLACK_HOLE: Scenario = Scenario::network("black_hole", |stage| stage.network(Fault::BlackHole));
+pub(crate) const THROTTLE: Scenario = Scenario::network("throttle", |stage| stage.network(Fault::Throttle(500)));
 pub(crate) const LATENCY: Scenario =
-    Scenario::network("latency_5s", |stage| stage.network(Fault::Latency(Duration::from_secs(5)))).silent();
+    Scenario::network("latency_5s", |stage| stage.network(Fault::Latency(Duration::from_secs(5))));
 
 pub(crate) const FROZEN: Scenario = Scenario::server("frozen", &[], |stage| {
     stage.server.signal("STOP");
@@ -112,9 +110,8 @@ fn the_network_swallows_everything() {
 }
 
 #[test]
-#[ignore = "fails: a connection whose making began in the black hole may take 1.4 s to be given up and made again"]
 fn the_network_swallows_everything_for_a_moment() {
-    for moment in [180, 240] {
+    for moment in [150, 240, 450] {
         let fault = |stage: &mut Stage| stage.network(Fault::BlackHole);
         Scenario::network("black_hole_moment", fault).lasting(Duration::from_millis(moment)).run();
     }

@@ -7,6 +7,7 @@ mod builder;
 mod cluster;
 mod connection;
 mod error;
+mod health;
 mod heartbeat;
 mod key;
 mod pace;

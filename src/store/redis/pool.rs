@@ -27,6 +27,7 @@ use super::{
     address::Address,
     connection::{Connection, Wire},
     error,
+    health::Network,
     pace::{LONGEST, Pace},
 };
 use crate::error::{Error, ErrorKind};
@@ -44,7 +45,8 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) enum Pool {
     Own(Box<OwnPool>),
-    Theirs(bb8::Pool<RedisConnectionManager>),
+    /// Which looks after its connections itself.
+    Theirs(bb8::Pool<RedisConnectionManager>, Arc<Network>),
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Source {
                 let pool = build(manager.clone(), *size);
                 Pool::Own(Box::new(OwnPool { manager, pool, _wanted: wanted }))
             }
-            Self::Pool(pool) => Pool::Theirs(pool.clone()),
+            Self::Pool(pool) => Pool::Theirs(pool.clone(), Arc::new(Network::new(Duration::MAX))),
         }
     }
 }
@@ -79,8 +81,8 @@ impl Pool {
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         match self {
             Self::Own(own) => own.get().await,
-            Self::Theirs(pool) => match pool.get().await {
-                Ok(guard) => Ok(Connection::new(Wire::Single(guard.clone()))),
+            Self::Theirs(pool, network) => match pool.get().await {
+                Ok(guard) => Ok(Connection::new(Wire::Single(guard.clone()), Arc::clone(network))),
                 Err(RunError::User(error)) => Err(error::convert_dial(&error)),
                 Err(RunError::TimedOut) => Err(timed_out()),
             },
@@ -150,6 +152,7 @@ struct Manager {
     /// One dial at a time: more would only add to the load of a server that is coming back.
     turn: Arc<Turn<()>>,
     pace: Arc<Mutex<Pace>>,
+    network: Arc<Network>,
     /// Why the last dial failed, if it did.
     failure: watch::Sender<Option<Error>>,
     /// Gone as soon as nobody wants a connection any more.
@@ -164,8 +167,9 @@ impl Manager {
             // Nobody waits longer than the deadline, so a call that is not answered by then may be forgotten.
             .set_response_timeout(Some(deadline))
             .set_pipeline_buffer_size(1024);
+        let network = Arc::new(Network::new(deadline));
         let failure = watch::Sender::new(None);
-        Self { address, config, turn: Arc::default(), pace: Arc::default(), failure, wanted }
+        Self { address, config, turn: Arc::default(), pace: Arc::default(), network, failure, wanted }
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -189,7 +193,7 @@ impl ManageConnection for Manager {
                 Ok(wire) => {
                     self.pace().succeeded();
                     self.failure.send_replace(None);
-                    return Ok(Connection::new(wire));
+                    return Ok(Connection::new(wire, Arc::clone(&self.network)));
                 }
                 Err(error) => {
                     self.pace().failed();
