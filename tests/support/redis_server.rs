@@ -1,4 +1,6 @@
 //! A real `redis-server`, started for one test and ended with it.
+//!
+//! `TOLLGATE_REDIS_SERVER` names another one: the path of a Redis of another version, or of Valkey.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -21,8 +23,7 @@ pub struct RedisServer {
 }
 
 /// Ends the server as soon as standard input is closed, however the test ends.
-const GUARD: &str =
-    r#"redis-server "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
+const GUARD: &str = r#""$0" "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
 impl RedisServer {
     /// Starts a server without persistence.
@@ -139,8 +140,10 @@ fn spawn(port: u16, arguments: &[String]) -> (Child, u32) {
 }
 
 fn spawn_plain(arguments: &[String]) -> (Child, u32) {
+    let server = std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
     let mut guard = Command::new("sh")
-        .args(["-c", GUARD, "redis-server"])
+        .args(["-c", GUARD])
+        .arg(server)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
