@@ -1,10 +1,7 @@
 //! What a [`RedisStore`] can be told.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -255,7 +252,7 @@ impl RedisStoreBuilder {
             deadline,
             clock,
             latest_us: AtomicU64::new(0),
-            time_forbidden: AtomicBool::new(false),
+            time_forbidden_until_us: AtomicU64::new(0),
             observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })

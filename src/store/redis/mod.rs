@@ -26,9 +26,9 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::runtime::{self, Handle};
@@ -143,8 +143,8 @@ struct Shared {
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
     latest_us: AtomicU64,
-    /// Whether the server does not let scripts ask for the time, as it has said once.
-    time_forbidden: AtomicBool,
+    /// Until when scripts are given the time, for the server has not let one ask for it.
+    time_forbidden_until_us: AtomicU64,
     observer: Slot,
 }
 
@@ -155,8 +155,9 @@ struct Link {
     batcher: Batcher,
 }
 
-/// A store is used from one runtime, or from one after the other as in tests; what the oldest had is given up.
-const MAX_LINKS: usize = 8;
+/// Runtimes at the same time: a thread may have one each. Beyond that, as in tests that make one after the other, what
+/// the oldest had is given up.
+const MAX_LINKS: usize = 256;
 
 impl RedisStore {
     /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`, or another
@@ -296,9 +297,12 @@ impl Shared {
         let mut reply = self.run(&mut connection, now_us, checks.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
             // The time is the first that the script asks for: nothing has been charged.
-            reply = self.run(&mut connection, Some(SystemClock.now_us()), checks.clone()).await;
+            reply = self.run(&mut connection, Some(wall_clock_us()), checks.clone()).await;
             // Only if that was all: a server that answers nothing else either is asked for its time again.
-            self.time_forbidden.fetch_or(reply.is_ok(), Ordering::Relaxed);
+            if reply.is_ok() {
+                let until_us = SystemClock.now_us() + TIME_FORBIDDEN_US;
+                self.time_forbidden_until_us.store(until_us, Ordering::Relaxed);
+            }
         }
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
@@ -329,8 +333,11 @@ impl Shared {
 
     /// The time that the script goes by, or `None` for the server's.
     fn script_now_us(&self) -> Option<u64> {
-        let own = self.time_forbidden.load(Ordering::Relaxed).then(|| SystemClock.now_us());
-        self.clock.as_ref().map(|clock| clock.now_us()).or(own)
+        if let Some(clock) = &self.clock {
+            return Some(clock.now_us());
+        }
+        let until_us = self.time_forbidden_until_us.load(Ordering::Relaxed);
+        (until_us > 0 && SystemClock.now_us() < until_us).then(wall_clock_us)
     }
 
     /// What this store has on the current runtime.
@@ -363,6 +370,15 @@ impl Shared {
         }
         self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
     }
+}
+
+/// Then it is asked again, for its time is better than ours: all instances share it.
+const TIME_FORBIDDEN_US: u64 = 60_000_000;
+
+/// The machine's time, steps included: other machines are to agree on it, and the key's own time never runs backwards.
+fn wall_clock_us() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Forgets denials when it is made and when it is dropped.
