@@ -125,7 +125,10 @@ impl<K, R> Config<K, R> {
 impl<K: KeyExtractor, R> Config<K, R> {
     /// Reads all that `check` needs from the request's head; the borrow ends here.
     pub(crate) fn begin(&self, parts: &Parts, check: &mut Check) -> Step {
-        self.fill(parts, check).unwrap_or_else(Step::Refuse)
+        self.fill(parts, check).unwrap_or_else(|reason| {
+            self.limiter.refused(&reason);
+            Step::Refuse(reason)
+        })
     }
 
     fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {

@@ -16,6 +16,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use super::{
     RedisStore, Shared,
     address::{Address, Security},
+    eviction::Eviction,
     heartbeat::Heartbeat,
     pool::Source,
     script::Loader,
@@ -251,6 +252,7 @@ impl RedisStoreBuilder {
             deny_cache: deny_cache.then(DenyCache::new),
             breaker,
             heartbeat: Heartbeat::default(),
+            eviction: Eviction::default(),
             prefix: prefix.into(),
             deadline,
             clock,
