@@ -110,7 +110,8 @@ impl RedisServer {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    fn try_command(&self, command: &str) -> std::io::Result<String> {
+    /// The same, where the server may be about to go.
+    pub fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut reply = String::new();
