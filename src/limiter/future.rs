@@ -81,6 +81,9 @@ impl Future for CheckFuture {
                     }
                 },
                 State::Sent { limiter, check, verdict, wait } => {
+                    if let Some(watch) = watch {
+                        watch.waits();
+                    }
                     let result = ready!(limiter.poll(check, purpose, verdict, wait, cx));
                     limiter.conclude(check, result, purpose, watch.as_deref())
                 }

@@ -2,7 +2,7 @@
 
 mod future;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Instant};
 
 pub use self::future::CheckFuture;
 pub(crate) use self::future::{Purpose, Sent};
@@ -12,8 +12,9 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
     failure::{self, Circuit, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
-    observe::{self, Observer, Watch},
+    observe::{self, Observer, Refused, Reset, Watch},
     policy::Policy,
+    rejection::Reason,
     store::{Answer, MemoryStore, Store, Verdict},
 };
 
@@ -217,10 +218,19 @@ impl Limiter {
     /// Once polled, the key may be reset although the future was dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<(), Error> {
         let key = key.into();
+        let observed = self.observer.as_ref().map(|observer| (observer, Instant::now()));
         if let Some(fallback) = self.fallback() {
             fallback.forget(&key, policy);
         }
-        match self.store.reset(&key, policy) {
+        let result = self.forget(&key, policy).await;
+        if let Some((observer, started)) = observed {
+            observer.on_reset(&Reset::new(&key, policy, result.as_ref().err(), started.elapsed()));
+        }
+        result
+    }
+
+    async fn forget(&self, key: &Key, policy: &Policy) -> Result<(), Error> {
+        match self.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
                 let permit = self.admit()?;
@@ -250,6 +260,14 @@ impl Limiter {
                 let check = std::mem::replace(check, Check::empty());
                 Sent::Waiting(CheckFuture::sent(purpose, self.clone(), check, verdict, watch))
             }
+        }
+    }
+
+    /// Tells of a request that does not become a check.
+    #[cold]
+    pub(crate) fn refused(&self, reason: &Reason) {
+        if let Some(observer) = &self.observer {
+            observer.on_refusal(&Refused::new(reason));
         }
     }
 

@@ -13,6 +13,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use super::{
     RedisStore, Shared,
     address::{Address, Security},
+    eviction::Eviction,
     heartbeat::Heartbeat,
     pool::Source,
     script::Loader,
@@ -248,6 +249,7 @@ impl RedisStoreBuilder {
             deny_cache: deny_cache.then(DenyCache::new),
             breaker,
             heartbeat: Heartbeat::default(),
+            eviction: Eviction::default(),
             prefix: prefix.into(),
             deadline,
             clock,

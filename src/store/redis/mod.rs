@@ -7,6 +7,7 @@ mod builder;
 mod cluster;
 mod connection;
 mod error;
+mod eviction;
 mod health;
 mod heartbeat;
 mod key;
@@ -37,6 +38,7 @@ pub use self::builder::RedisStoreBuilder;
 use self::{
     batch::Batcher,
     connection::Connection,
+    eviction::Eviction,
     heartbeat::Heartbeat,
     pool::{Pool, Source},
     script::Loader,
@@ -89,9 +91,13 @@ use crate::{
 ///
 /// # Redis
 ///
-/// Tested on Redis 7.0; the script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
-/// are `{prefix}{{subject}}:…` with the subject as hash tag. An eviction policy that drops them resets the limits
-/// concerned; give the limiter an instance with `noeviction`.
+/// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
+/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
+/// are `{prefix}{{subject}}:…` with the subject as hash tag.
+///
+/// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
+/// there is an [observer](crate::Limiter::observer), the first check is followed by one INFO, and any other policy is a
+/// [warning](crate::observe::Warning::Eviction).
 ///
 /// The least that a user of Redis needs, with the default prefix:
 ///
@@ -100,7 +106,8 @@ use crate::{
 /// +getrange +setrange +pexpire +unlink
 /// ```
 ///
-/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Add
+/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
+/// `+info` nobody is warned of eviction, and a process with an observer leaves an entry in ACL LOG when it starts. Add
 /// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +ping +asking` on a cluster.
 ///
 /// # Examples
@@ -139,6 +146,7 @@ struct Shared {
     deny_cache: Option<DenyCache>,
     breaker: Option<Breaker>,
     heartbeat: Heartbeat,
+    eviction: Eviction,
     prefix: Box<str>,
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
@@ -222,6 +230,7 @@ impl Store for RedisStore {
 
     fn set_observer(&self, observer: &Arc<dyn Observer>) {
         self.shared.observer.set(Arc::clone(observer));
+        self.shared.eviction.wanted();
     }
 
     fn breaker(&self) -> Option<Breaker> {
@@ -247,6 +256,7 @@ impl Shared {
             }
         };
         heartbeat::touch(&self);
+        eviction::touch(&self);
         Ok(verdict)
     }
 
