@@ -63,6 +63,10 @@ impl Check {
         &self.charges
     }
 
+    pub(crate) fn first_key(&self) -> Option<&Key> {
+        self.charges.first().map(|charge| &charge.key)
+    }
+
     /// Takes the charge out, if there is one alone.
     pub(crate) fn take_single(&mut self) -> Option<Charge> {
         if self.charges.len() == 1 { self.charges.pop() } else { None }

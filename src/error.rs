@@ -207,8 +207,21 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     may_have_charged: bool,
-    unasked: bool,
-    answered: bool,
+    store: Told,
+}
+
+/// What an error tells about the store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Told {
+    /// What its kind does.
+    Kind,
+    /// It has answered, and can serve other checks.
+    #[cfg(feature = "redis")]
+    Answered,
+    /// It was not asked.
+    Unasked,
+    /// It was not asked although it is well.
+    Caution,
 }
 
 /// The kinds of [`Error`].
@@ -232,7 +245,7 @@ impl Error {
     ///
     /// The message is for operators; it is never sent to a client and must not hold a key.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), may_have_charged: false, unasked: false, answered: false }
+        Self { kind, message: message.into(), may_have_charged: false, store: Told::Kind }
     }
 
     /// Says that the fate of the check is unknown: it may have been charged.
@@ -242,25 +255,14 @@ impl Error {
         self
     }
 
-    /// Says that the store was not asked, so that this tells nothing about it.
-    pub(crate) fn unasked(mut self) -> Self {
-        self.unasked = true;
+    /// Says what this tells about the store.
+    pub(crate) fn telling(mut self, store: Told) -> Self {
+        self.store = store;
         self
     }
 
-    pub(crate) fn is_unasked(&self) -> bool {
-        self.unasked
-    }
-
-    /// Says that the store has answered, and can serve other checks.
-    #[cfg(feature = "redis")]
-    pub(crate) fn answered(mut self) -> Self {
-        self.answered = true;
-        self
-    }
-
-    pub(crate) fn is_answered(&self) -> bool {
-        self.answered
+    pub(crate) fn store(&self) -> Told {
+        self.store
     }
 
     /// What kind of failure this is.

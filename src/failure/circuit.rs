@@ -12,18 +12,19 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
+    announcer::Announcer,
     breaker::{Breaker, HOUR},
     tally::{Signal, Tally},
 };
 use crate::{
-    error::{Error, ErrorKind},
-    observe::{BreakerChange, BreakerState, Observer, Slot},
+    error::{Error, ErrorKind, Told},
+    observe::BreakerState,
 };
 
 /// Decides whether a check is sent, and learns from what comes of it.
 ///
 /// While all is well, a check costs two loads: nothing is counted before something fails.
-pub(crate) struct Circuit {
+pub(super) struct Circuit {
     limits: Breaker,
     /// How long a probe may take before another one takes its place: its future may be kept and not be polled.
     patience: Duration,
@@ -39,7 +40,7 @@ pub(crate) struct Circuit {
     /// check that was sent before. Changed under the lock only.
     wave: AtomicU64,
     state: Mutex<State>,
-    observer: Slot,
+    announcer: Arc<Announcer>,
 }
 
 enum State {
@@ -58,12 +59,6 @@ enum State {
 }
 
 impl State {
-    fn change_to(&mut self, next: Self) -> BreakerChange {
-        let from = self.name();
-        *self = next;
-        BreakerChange::new(from, self.name())
-    }
-
     fn name(&self) -> BreakerState {
         match self {
             Self::Closed(_) => BreakerState::Closed,
@@ -74,13 +69,13 @@ impl State {
 }
 
 /// The right to send a check.
-pub(crate) enum Permit {
+pub(super) enum Pass {
     Ordinary { wave: u64 },
     Probe(Probe),
 }
 
 /// The only check under way. Dropped without a result, it makes room for another one.
-pub(crate) struct Probe {
+pub(super) struct Probe {
     circuit: Arc<Circuit>,
     number: u64,
     settled: bool,
@@ -90,7 +85,7 @@ pub(crate) struct Probe {
 const RECOVERY: Duration = Duration::from_secs(1);
 
 impl Circuit {
-    pub(crate) fn new(limits: Breaker, deadline: Duration) -> Self {
+    pub(super) fn new(limits: Breaker, deadline: Duration, announcer: Arc<Announcer>) -> Self {
         // A deadline may be set so long that it never comes.
         let deadline = deadline.min(HOUR);
         Self {
@@ -102,38 +97,38 @@ impl Circuit {
             noted: AtomicBool::new(false),
             wave: AtomicU64::new(0),
             state: Mutex::new(State::Closed(Tally::new(0, Instant::now()))),
-            observer: Slot::default(),
+            announcer,
         }
     }
 
     /// Lets a check through, or fails at once.
-    pub(crate) fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
+    pub(super) fn admit(self: &Arc<Self>) -> Result<Pass, Error> {
         if !self.broken.load(Ordering::Acquire) {
-            return Ok(Permit::Ordinary { wave: self.wave.load(Ordering::Acquire) });
+            return Ok(Pass::Ordinary { wave: self.wave.load(Ordering::Acquire) });
         }
-        let mut state = self.lock();
+        let state = self.lock();
         let (until, round) = match *state {
-            State::Closed(_) => return Ok(Permit::Ordinary { wave: self.wave.load(Ordering::Acquire) }),
+            State::Closed(_) => return Ok(Pass::Ordinary { wave: self.wave.load(Ordering::Acquire) }),
             State::Open { until, round } | State::Probing { until, round, .. } => (until, round),
         };
         let now = Instant::now();
         if now < until {
-            return Err(Error::new(ErrorKind::Unavailable, "not asked, for it has not answered lately").unasked());
+            return Err(
+                Error::new(ErrorKind::Unavailable, "not asked, for it has not answered lately").telling(Told::Unasked)
+            );
         }
         // ## Open => Probing; Probing => Probing, when the probe is lost.
         let number = self.next_wave();
-        let change = state.change_to(State::Probing { number, until: now + self.patience, round });
-        drop(state);
-        self.tell(change);
-        Ok(Permit::Probe(Probe { circuit: Arc::clone(self), number, settled: false }))
+        self.change(state, State::Probing { number, until: now + self.patience, round });
+        Ok(Pass::Probe(Probe { circuit: Arc::clone(self), number, settled: false }))
     }
 
     /// Learns what came of a check.
-    pub(crate) fn settle(&self, permit: Permit, signal: Signal) {
-        match permit {
-            Permit::Ordinary { .. } if signal == Signal::Answered && !self.noted.load(Ordering::Acquire) => {}
-            Permit::Ordinary { wave } => self.note(wave, signal),
-            Permit::Probe(mut probe) => {
+    pub(super) fn settle(&self, pass: Pass, signal: Signal) {
+        match pass {
+            Pass::Ordinary { .. } if signal == Signal::Answered && !self.noted.load(Ordering::Acquire) => {}
+            Pass::Ordinary { wave } => self.note(wave, signal),
+            Pass::Probe(mut probe) => {
                 probe.settled = true;
                 self.probed(probe.number, signal);
             }
@@ -141,12 +136,12 @@ impl Circuit {
     }
 
     /// Whether checks are not sent, probes aside.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
     /// Whether the store has come back so short a time ago that other instances may not have noticed.
-    pub(crate) fn is_recovering(&self) -> bool {
+    pub(super) fn is_recovering(&self) -> bool {
         if !self.recovering.load(Ordering::Acquire) {
             return false;
         }
@@ -166,15 +161,13 @@ impl Circuit {
         self.noted.store(opens || !tally.is_quiet(), Ordering::Release);
         if opens {
             // ## Closed => Open
-            let change = state.change_to(State::Open { until: now + self.limits.interval(0), round: 0 });
             self.broken.store(true, Ordering::Release);
-            drop(state);
-            self.tell(change);
+            self.change(state, State::Open { until: now + self.limits.interval(0), round: 0 });
         }
     }
 
     fn probed(&self, number: u64, signal: Signal) {
-        let mut state = self.lock();
+        let state = self.lock();
         let State::Probing { number: current, round, .. } = *state else { return };
         let now = Instant::now();
         let open = |round, interval| State::Open { until: now + self.limits.interval(interval), round };
@@ -192,22 +185,14 @@ impl Circuit {
             // ## Probing => Open, when the probe was dropped: it says nothing, and the store may be back already.
             Signal::Nothing => open(round, 0),
         };
-        let change = state.change_to(next);
+        self.change(state, next);
+    }
+
+    fn change(&self, mut state: MutexGuard<'_, State>, next: State) {
+        self.announcer.note(state.name(), next.name());
+        *state = next;
         drop(state);
-        self.tell(change);
-    }
-
-    pub(crate) fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        self.observer.set(Arc::clone(observer));
-    }
-
-    /// Without the lock, for what an observer does is its own affair.
-    fn tell(&self, change: BreakerChange) {
-        if change.from != change.to
-            && let Some(observer) = self.observer.get()
-        {
-            observer.on_breaker_change(&change);
-        }
+        self.announcer.tell();
     }
 
     fn next_wave(&self) -> u64 {

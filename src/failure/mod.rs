@@ -1,14 +1,16 @@
 //! What a request gets when the store cannot answer.
 
+mod announcer;
 mod breaker;
 mod circuit;
+mod circuits;
 mod debts;
 mod fallback;
 mod tally;
 
 pub use self::breaker::Breaker;
 pub(crate) use self::{
-    circuit::{Circuit, Permit},
+    circuits::{Circuits, Permit},
     debts::pay,
     fallback::{Fallback, Instances},
     tally::Signal,

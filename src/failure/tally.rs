@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Told};
 
 /// What the end of a check says about the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,9 +23,13 @@ pub(crate) enum Signal {
 impl Signal {
     pub(crate) fn of<T>(result: &Result<T, Error>) -> Self {
         let Err(error) = result else { return Self::Answered };
+        match error.store() {
+            Told::Kind => {}
+            #[cfg(feature = "redis")]
+            Told::Answered => return Self::Answered,
+            Told::Caution | Told::Unasked => return Self::Nothing,
+        }
         match error.kind() {
-            _ if error.is_unasked() => Self::Nothing,
-            _ if error.is_answered() => Self::Answered,
             ErrorKind::Deadline => Self::TimedOut,
             ErrorKind::Unavailable => Self::Failed,
             // Whoever opens for these opens again after every probe.

@@ -167,7 +167,7 @@ impl Limiter {
         let mut permit = None;
         if wait.is_none() {
             // Not before it is polled: a probe that nobody polls would keep the others from asking.
-            match self.cautiously(check, purpose).and_then(|()| self.admit()) {
+            match self.cautiously(check, purpose).and_then(|()| self.admit(check.first_key())) {
                 Ok(admitted) => permit = admitted,
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -9,8 +9,8 @@ pub(crate) use self::future::{Purpose, Sent};
 use crate::{
     check::Check,
     decision::{Decision, Source},
-    error::{ConfigError, Error, ErrorKind},
-    failure::{self, Circuit, FailurePolicy, Fallback, Instances, Permit, Signal},
+    error::{ConfigError, Error, ErrorKind, Told},
+    failure::{self, Circuits, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
     observe::{self, Observer, Refused, Reset, Watch},
     policy::Policy,
@@ -54,7 +54,7 @@ pub struct Limiter {
 /// What is there for a store that may be away.
 #[derive(Debug, Default)]
 struct Outages {
-    circuit: Option<Arc<Circuit>>,
+    circuits: Option<Arc<Circuits>>,
     fallback: Option<Arc<Fallback>>,
 }
 
@@ -62,8 +62,9 @@ impl Limiter {
     /// Creates a limiter over `store`, with the [`Breaker`](crate::Breaker) that the store asks for. No I/O happens
     /// before the first check.
     pub fn new(store: impl Store) -> Self {
-        let circuit = store.breaker().map(|breaker| Arc::new(Circuit::new(breaker, store.deadline())));
-        let outages = circuit.map(|circuit| Arc::new(Outages { circuit: Some(circuit), fallback: None }));
+        let circuits = |breaker| Arc::new(Circuits::new(breaker, store.deadline(), store.parts()));
+        let circuits = store.breaker().map(circuits);
+        let outages = circuits.map(|circuits| Arc::new(Outages { circuits: Some(circuits), fallback: None }));
         Self { store: Arc::new(store), observer: None, outages }
     }
 
@@ -75,8 +76,8 @@ impl Limiter {
     pub fn observer(mut self, observer: impl Observer) -> Self {
         let observer = observe::both(self.observer.take(), Arc::new(observer));
         self.store.set_observer(&observer);
-        if let Some(circuit) = self.circuit() {
-            circuit.set_observer(&observer);
+        if let Some(circuits) = self.circuits() {
+            circuits.set_observer(&observer);
         }
         self.observer = Some(observer);
         self
@@ -157,13 +158,14 @@ impl Limiter {
 
     fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
         let fallback = Some(Arc::new(Fallback::new(memory, instances)));
-        let outages = Some(Arc::new(Outages { circuit: self.circuit().cloned(), fallback }));
+        let outages = Some(Arc::new(Outages { circuits: self.circuits().cloned(), fallback }));
         Self { outages, ..self }
     }
 
-    /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now.
+    /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now; of a cluster, from a part of it at
+    /// least.
     pub fn is_breaker_open(&self) -> bool {
-        self.circuit().is_some_and(|circuit| circuit.is_open())
+        self.circuits().is_some_and(|circuits| circuits.is_open())
     }
 
     /// Charges `cost` units to `key` under `policy`, if they fit.
@@ -233,7 +235,7 @@ impl Limiter {
         match self.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
-                let permit = self.admit()?;
+                let permit = self.admit(Some(key))?;
                 let deadline = self.store.deadline();
                 let result = tokio::time::timeout(deadline, future).await;
                 let result = result.unwrap_or_else(|_| Err(late(&*self.store)));
@@ -247,7 +249,9 @@ impl Limiter {
     /// Takes the charges out of it. `failure` is what the caller makes of an error, for the observer.
     #[inline]
     pub(crate) fn send(&self, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Sent {
-        let watch = self.observer.as_ref().map(|observer| Watch::start(observer, check, failure));
+        // A debit is no request of anybody's: what it pays for has been told when it was admitted.
+        let observer = self.observer.as_ref().filter(|_| purpose != Purpose::Debit);
+        let watch = observer.map(|observer| Watch::start(observer, check, failure));
         match self.store.check(check) {
             Answer::Ready(result) => {
                 let result = self.conclude(check, result, purpose, watch.as_deref());
@@ -271,8 +275,8 @@ impl Limiter {
         }
     }
 
-    fn circuit(&self) -> Option<&Arc<Circuit>> {
-        self.outages.as_ref()?.circuit.as_ref()
+    fn circuits(&self) -> Option<&Arc<Circuits>> {
+        self.outages.as_ref()?.circuits.as_ref()
     }
 
     fn fallback(&self) -> Option<&Arc<Fallback>> {
@@ -293,7 +297,9 @@ impl Limiter {
         purpose: Purpose,
         watch: Option<&Watch>,
     ) -> Result<Decision, Error> {
-        if let (Some(watch), Err(error)) = (watch, &result) {
+        if let (Some(watch), Err(error)) = (watch, &result)
+            && error.store() != Told::Caution
+        {
             watch.failed(error);
         }
         if let Some(fallback) = self.fallback()
@@ -321,21 +327,29 @@ impl Limiter {
     /// Refuses, right after an outage, what is above the instance's share: the store does not know yet what the other
     /// instances have admitted.
     fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
-        let (Some(fallback), Some(circuit)) = (self.fallback(), self.circuit()) else { return Ok(()) };
-        if purpose != Purpose::CheckOrLocal || !circuit.is_recovering() || fallback.has_room(check) {
+        let (Some(fallback), Some(circuits)) = (self.fallback(), self.circuits()) else { return Ok(()) };
+        if purpose != Purpose::CheckOrLocal {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unavailable, "not asked, for it may not know everything yet").unasked())
+        if !circuits.is_recovering(self.part_of(check.first_key())) || fallback.has_room(check) {
+            return Ok(());
+        }
+        let message = "not asked, for it may not know everything yet";
+        Err(Error::new(ErrorKind::Unavailable, message).telling(Told::Caution))
     }
 
     /// Asks the breaker. Answers that are there at once are not its business.
-    fn admit(&self) -> Result<Option<Permit>, Error> {
-        self.circuit().map(Circuit::admit).transpose()
+    fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {
+        self.circuits().map(|circuits| circuits.admit(self.part_of(key))).transpose()
+    }
+
+    fn part_of(&self, key: Option<&Key>) -> usize {
+        key.map_or(0, |key| self.store.part_of(key))
     }
 
     fn settle<T>(&self, permit: Option<Permit>, result: &Result<T, Error>) {
-        if let (Some(circuit), Some(permit)) = (self.circuit(), permit) {
-            circuit.settle(permit, Signal::of(result));
+        if let (Some(circuits), Some(permit)) = (self.circuits(), permit) {
+            circuits.settle(permit, Signal::of(result));
         }
     }
 }

@@ -55,6 +55,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Into how many parts the keys are divided that may be away one without the other, as the nodes of a cluster. Each
+    /// has a breaker of its own.
+    ///
+    /// Defaults to 1.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// Which part has `key`, from 0. A check of several keys goes by the first.
+    ///
+    /// Defaults to 0.
+    fn part_of(&self, key: &Key) -> usize {
+        let _ = key;
+        0
+    }
+
     /// How many instances share this store, as far as it knows; for
     /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt), which asks from the beginning on.
     ///

@@ -12,6 +12,7 @@ mod errors;
 mod extensions;
 mod fixture;
 mod local;
+mod observed;
 mod one_budget;
 mod patient;
 mod placement;

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{Link, Shared};
 use crate::{
     check::Check,
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, Told},
     store::Verdict,
 };
 
@@ -77,7 +77,7 @@ pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict,
         let mut queue = link.batcher.lock();
         if queue.lanes[lane].len() >= LANE_CAPACITY {
             // Its own key's flood, and no reason to leave the others without answers.
-            return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting").unasked());
+            return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting").telling(Told::Unasked));
         }
         queue.lanes[lane].push_back(Waiting { check, verdict: sender });
         let starts = queue.in_flight < IN_FLIGHT;

@@ -5,7 +5,7 @@ use std::{error::Error as StdError, io, sync::Arc};
 use redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use self::{Charged::*, Socket::*};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Told};
 
 /// What an error means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,7 +142,7 @@ pub(super) fn convert_reported(message: &str) -> (Error, bool) {
     let class = class_of_code(code);
     let error = finish(class, code.to_owned());
     // Denials write nothing, so there is a point in asking on.
-    let error = if NO_WRITES.contains(&code) { error.answered() } else { error };
+    let error = if NO_WRITES.contains(&code) { error.telling(Told::Answered) } else { error };
     (error, class.socket == Replace)
 }
 

@@ -1,0 +1,66 @@
+//! One circuit for each part of a store that may be away by itself.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{
+    announcer::Announcer,
+    breaker::Breaker,
+    circuit::{Circuit, Pass},
+    tally::Signal,
+};
+use crate::{error::Error, observe::Observer};
+
+/// The circuits of one store, in the order of its parts.
+pub(crate) struct Circuits {
+    circuits: Box<[Arc<Circuit>]>,
+    announcer: Arc<Announcer>,
+}
+
+/// The right to send a check.
+pub(crate) struct Permit {
+    part: usize,
+    pass: Pass,
+}
+
+impl Circuits {
+    pub(crate) fn new(limits: Breaker, deadline: Duration, parts: usize) -> Self {
+        let announcer = Arc::<Announcer>::default();
+        let circuit = |_| Arc::new(Circuit::new(limits, deadline, Arc::clone(&announcer)));
+        Self { circuits: (0..parts.max(1)).map(circuit).collect(), announcer }
+    }
+
+    /// Lets a check of a part through, or fails at once.
+    pub(crate) fn admit(&self, part: usize) -> Result<Permit, Error> {
+        Ok(Permit { part, pass: self.circuit(part).admit()? })
+    }
+
+    /// Learns what came of a check.
+    pub(crate) fn settle(&self, permit: Permit, signal: Signal) {
+        self.circuit(permit.part).settle(permit.pass, signal);
+    }
+
+    /// Whether checks are not sent, probes aside, to one part at least.
+    pub(crate) fn is_open(&self) -> bool {
+        self.circuits.iter().any(|circuit| circuit.is_open())
+    }
+
+    /// Whether a part has come back so short a time ago that other instances may not have noticed.
+    pub(crate) fn is_recovering(&self, part: usize) -> bool {
+        self.circuit(part).is_recovering()
+    }
+
+    pub(crate) fn set_observer(&self, observer: &Arc<dyn Observer>) {
+        self.announcer.set_observer(observer);
+    }
+
+    fn circuit(&self, part: usize) -> &Arc<Circuit> {
+        // A store that names a part it does not have means some part.
+        &self.circuits[part % self.circuits.len()]
+    }
+}
+
+impl fmt::Debug for Circuits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.circuits.iter().filter(|circuit| circuit.is_open())).finish()
+    }
+}
