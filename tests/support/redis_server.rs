@@ -1,10 +1,12 @@
 //! A real `redis-server`, started for one test and ended with it.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
@@ -154,7 +156,14 @@ fn spawn_plain(arguments: &[String]) -> (Child, u32) {
 
 /// A port that nobody listens on.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    // One that nobody listens on yet is soon free for the next test that asks.
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }
 
 /// A directory for one test, gone with it.
