@@ -85,7 +85,7 @@ impl Cluster {
     }
 
     /// Moves a slot as `redis-cli --cluster reshard` does.
-    fn move_slot(&self, slot: u16, from: usize, to: usize) {
+    pub(crate) fn move_slot(&self, slot: u16, from: usize, to: usize) {
         self.nodes[to].command(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", self.id(from)));
         self.nodes[from].command(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
         std::thread::sleep(Duration::from_millis(50));

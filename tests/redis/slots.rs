@@ -1,6 +1,12 @@
 //! Checks on a cluster: those of one slot travel together, those of several are paid everywhere or nowhere.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use tokio::task::JoinSet;
 use tollgate::{Algorithm, Check, Clock, Limiter, ManualClock, Policy, RedisStore};
@@ -92,6 +98,41 @@ async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
         }
         assert!(of(1) + rest <= 50, "{algorithm:?}: {} and {rest} admitted", of(1));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_given_back_than_was_taken_while_the_slot_moves() {
+    let cluster = Cluster::start();
+    let limiter = cluster.limiter();
+    settled(&limiter).await;
+    let wide = Policy::per_day("wide", 1_000_000).unwrap();
+    // "a" is in slot 15495, so it is paid last; all want what comes back every 10 ms.
+    let scarce = Policy::new("scarce", 1, Duration::from_millis(10)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut contenders = JoinSet::new();
+    for _ in 0..8 {
+        let (limiter, wide, scarce, stop) = (limiter.clone(), wide.clone(), scarce.clone(), Arc::clone(&stop));
+        contenders.spawn(async move {
+            let mut admitted = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let check = Check::new(LAST, &wide, 1).and("a", &scarce, 1).unwrap();
+                admitted += u32::from(limiter.decide(check).await.is_ok_and(|decision| decision.is_allowed()));
+            }
+            admitted
+        });
+    }
+    let moves = tokio::task::spawn_blocking(move || {
+        for (from, to) in [(2, 0), (0, 1), (1, 2)] {
+            cluster.move_slot(12_182, from, to);
+        }
+        cluster
+    });
+    let _cluster = moves.await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let admitted: u32 = contenders.join_all().await.into_iter().sum();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let counted = spent(&limiter, LAST, &wide).await;
+    assert!(admitted > 0 && counted >= admitted, "{admitted} admitted, {counted} counted");
 }
 
 #[tokio::test]
