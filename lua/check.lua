@@ -2,10 +2,13 @@
 --
 -- KEYS: the key of every charge, in order.
 -- ARGV: 1. the client's clock in microseconds, or '' for TIME;
---       2. the policies, packed: algorithm (u8), count_rejected (u8), limit (u32), window (us, double), parameter
---          (log: resolution in us; bucket: burst; double);
+--       2. the policies, packed: algorithm (u8), what is done with the charge (u8), limit (u32), window (us, double),
+--          parameter (log: resolution in us; bucket: burst; double);
 --       3. the charges, packed, in the order of KEYS: how many charges the check has that begins here (u8, 0 = within
---          one), policy (u16, from 0), cost (u32).
+--          one), policy (u16, from 0), cost (u32);
+--       4. only if charges are given back: when they were made, a time (us, double) for each policy.
+-- What is done: bit 0: it counts when the check is refused; bit 1: the check is refused, so that it is judged and not
+--        paid; bit 2: it was paid, and is given back. So a policy that is used in two ways is sent twice.
 -- Reply: one string: the time used (double); per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next
 --        unit and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before
 --        it: it charged nothing (unless a key held what is no count), the others stand. A check is allowed if all of
@@ -19,7 +22,7 @@ local keys, charge = KEYS, 1
 
 -- Judges the checks from `charge` on. The replies take the places of the keys, in a table that has its size already.
 local function judge_all(policies, charges)
-  local policy, judge, algorithm, rejected, limit, window, parameter
+  local policy, judge, algorithm, use, limit, window, parameter, pays, extra
   while charge <= #keys do
     local allowed = nil
     local size = string.byte(charges, charge * 7 - 6)
@@ -29,16 +32,18 @@ local function judge_all(policies, charges)
         local index, cost = unpack('<HI', charges, number * 7 - 5)
         if index ~= policy then
           policy = index
-          algorithm, rejected, limit, window, parameter = unpack('<BBIdd', policies, 1 + index * 22)
+          algorithm, use, limit, window, parameter = unpack('<BBIdd', policies, 1 + index * 22)
           judge = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
             or algorithm == 3 and fixed_window or token_bucket
+          pays, extra = use < 2, use % 2 == 1
+          if use >= 4 then judge, extra = give_back[algorithm], unpack('<d', ARGV[4], 1 + index * 8) end
         end
         if pass == 1 then
           local fits = judge(keys[number], cost, 'evaluate', now, limit, window, parameter)
           allowed = fits and allowed ~= false
         else
           local fits, available, retry, next_unit, reset =
-            judge(keys[number], cost, allowed, now, limit, window, parameter, rejected == 1)
+            judge(keys[number], cost, pays and allowed, now, limit, window, parameter, extra)
           keys[number] = pack('<BIddd', fits and 1 or 0, available, retry, next_unit, reset)
         end
       end

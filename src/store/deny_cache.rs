@@ -19,9 +19,10 @@ use crate::{check::Check, decision::Source};
 /// would come too early; such denials are asked for again, and so are checks whose other policies have room. Checks
 /// whose refusals are to be counted are never remembered, for the store has to see them.)
 ///
-/// Exceptions to "nothing but time" are resets and the loss of data. A reset made through this process forgets everything
-/// at once, also the denials that are still on their way ([`DenyCache::epoch`]), and so does the loss of a connection, for
-/// then the failure policy rules; anything else is noticed after [`MAX_AGE_US`].
+/// Exceptions to "nothing but time" are resets, the loss of data and, on a cluster, what is given back by checks that
+/// were paid in part. A reset or a refund made through this process forgets everything at once, also the denials that are
+/// still on their way ([`DenyCache::epoch`]), and so does the loss of a connection, for then the failure policy rules;
+/// anything else is noticed after the longest age, which is much shorter on a cluster.
 ///
 /// The time is the local one. A remembered denial counts from before the check was sent, and a little is taken off for
 /// clocks that run at different speeds.
@@ -30,6 +31,8 @@ pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
     epoch: AtomicU64,
+    /// However long the wait, the store is asked again after so long.
+    max_age_us: u64,
 }
 
 type Set = [Option<Box<Entry>>; WAYS];
@@ -50,19 +53,22 @@ struct Entry {
 const SETS: usize = 2_048;
 const WAYS: usize = 4;
 
-/// However long the wait, the store is asked again after so long: it may have lost its data, or another process may
-/// have reset the key.
-const MAX_AGE_US: u64 = 10_000_000;
+/// On a single server, which may have lost its data, or where another process may have reset the key …
+pub(super) const MAX_AGE_US: u64 = 10_000_000;
+/// … and on a cluster, where another process may give back what it has just paid.
+#[cfg(feature = "cluster")]
+pub(super) const MAX_AGE_ON_CLUSTER_US: u64 = 1_000_000;
 
 /// A thousandth: twice what clocks out of step with the world are corrected by (500 ppm).
 const DRIFT: u64 = 1_000;
 
 impl DenyCache {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(max_age_us: u64) -> Self {
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             epoch: AtomicU64::new(0),
+            max_age_us,
         }
     }
 
@@ -96,7 +102,7 @@ impl DenyCache {
         if verdict.allowed || counted || epoch != self.epoch() {
             return;
         }
-        let until_us = sent_us + (wait - wait.div_ceil(DRIFT)).min(MAX_AGE_US);
+        let until_us = sent_us + (wait - wait.div_ceil(DRIFT)).min(self.max_age_us);
         if until_us <= received_us {
             return;
         }

@@ -3,6 +3,7 @@
 
 mod clock_steps;
 mod differential;
+mod give_back;
 mod protocol;
 #[path = "../support/mod.rs"]
 mod support;

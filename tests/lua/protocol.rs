@@ -10,11 +10,12 @@ pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/sliding_window_counter.lua"),
     include_str!("../../lua/fixed_window.lua"),
     include_str!("../../lua/token_bucket.lua"),
+    include_str!("../../lua/give_back.lua"),
     include_str!("../../lua/check.lua"),
 );
 
 /// What the script tells of a charge: fits, available, retry_after, next unit, reset.
-type Report = (u8, u32, f64, f64, f64);
+pub(crate) type Report = (u8, u32, f64, f64, f64);
 
 /// Charges of these costs on a log of 5 a second, check by check. Returns the time and the packed reports.
 fn eval(connection: &mut redis::Connection, now: &str, keys: &[&str], checks: &[&[u32]]) -> (f64, Vec<u8>) {
@@ -35,7 +36,7 @@ fn eval(connection: &mut redis::Connection, now: &str, keys: &[&str], checks: &[
     (f64::from_le_bytes(*time), packed.to_vec())
 }
 
-fn reports(packed: &[u8]) -> Vec<Report> {
+pub(crate) fn reports(packed: &[u8]) -> Vec<Report> {
     let double = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap());
     let report = |packed: &[u8]| {
         let available = u32::from_le_bytes(packed[1..5].try_into().unwrap());

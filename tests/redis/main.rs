@@ -14,6 +14,8 @@ mod script;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod setup;
+#[cfg(feature = "cluster")]
+mod slots;
 #[path = "../support/mod.rs"]
 mod support;
 mod time;

@@ -7,34 +7,41 @@
 //! take from the lanes in turn, so that a flood on one key fills its own lane and delays hardly anybody else. A full
 //! lane refuses at once.
 //!
-//! On a cluster only checks of one slot may share a call, so few would: those go out one by one, see `slots`.
+//! On a cluster only checks of one slot may share a call. So each slot has a queue and calls of its own: one that is
+//! hot, or whose master does not answer, holds up no other.
 
 use std::{
-    collections::VecDeque,
-    hash::{BuildHasher, RandomState},
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use super::{Link, Shared};
+use super::{Link, Shared, protocol::Request};
 use crate::{
     check::Check,
     error::{Error, ErrorKind, Told},
     store::Verdict,
 };
 
-/// Calls under way at the same time: one is judged while the next one is on its way.
+/// The slot of all keys where there are no slots.
+pub(super) const WHOLE: u16 = 0;
+/// Calls of a slot under way at the same time: one is judged while the next one is on its way.
 const IN_FLIGHT: usize = 2;
 /// Charges in one call: less than half a millisecond of Redis' time.
 const MAX_CHARGES: usize = 2 * Check::MAX_CHARGES;
 const LANES: usize = 16;
 /// Checks that wait in one lane: some milliseconds of Redis' time, well within the deadline.
 const LANE_CAPACITY: usize = 1024;
+/// Slots whose queues are kept while nothing is in them, for those who come next: a kilobyte or two each.
+const IDLE_QUEUES: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Batcher {
-    queue: Mutex<Queue>,
+    /// By slot.
+    queues: Mutex<HashMap<u16, Queue, RandomState>>,
     hasher: RandomState,
 }
 
@@ -48,18 +55,18 @@ struct Queue {
 
 #[derive(Debug)]
 struct Waiting {
-    check: Check,
+    request: Request,
     verdict: oneshot::Sender<Result<Verdict, Error>>,
 }
 
 impl Batcher {
     pub(super) fn new() -> Self {
-        Self { queue: Mutex::default(), hasher: RandomState::new() }
+        Self { queues: Mutex::default(), hasher: RandomState::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u16, Queue, RandomState>> {
         // No invariant spans a panic: nothing under the lock calls out.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lane_of(&self, check: &Check) -> usize {
@@ -68,48 +75,59 @@ impl Batcher {
     }
 }
 
-/// Waits for the verdict on `check`. Dropped before the check is sent, it is not sent.
-pub(super) async fn submit(shared: Arc<Shared>, check: Check) -> Result<Verdict, Error> {
+/// Waits for the verdict on a check, whose keys are all in `slot`. Dropped before the check is sent, it is not sent.
+pub(super) async fn submit(shared: Arc<Shared>, slot: u16, request: Request) -> Result<Verdict, Error> {
     let link = shared.link()?;
-    let lane = link.batcher.lane_of(&check);
+    let lane = link.batcher.lane_of(&request.check);
     let (sender, verdict) = oneshot::channel();
     let starts = {
-        let mut queue = link.batcher.lock();
+        let mut queues = link.batcher.lock();
+        let queue = queues.entry(slot).or_default();
         if queue.lanes[lane].len() >= LANE_CAPACITY {
             // Its own key's flood, and no reason to leave the others without answers.
             return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting").telling(Told::Unasked));
         }
-        queue.lanes[lane].push_back(Waiting { check, verdict: sender });
+        queue.lanes[lane].push_back(Waiting { request, verdict: sender });
         let starts = queue.in_flight < IN_FLIGHT;
         queue.in_flight += usize::from(starts);
         starts
     };
     if starts {
-        tokio::spawn(drive(Flight { shared, link, ended: false }));
+        tokio::spawn(drive(Flight { shared, link, slot, ended: false }));
     }
     // Without an answer the runtime that was to send the check has gone.
     let gone = |_| Error::new(ErrorKind::Unavailable, "the call was given up").charge_unknown();
     verdict.await.map_err(gone)?
 }
 
-/// The right to have a call under way; it ends also when the runtime drops the task.
+/// The right to have a call of a slot under way; it ends also when the runtime drops the task.
 struct Flight {
     shared: Arc<Shared>,
     link: Arc<Link>,
+    slot: u16,
     ended: bool,
 }
 
 impl Flight {
+    fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        work(self.link.batcher.lock().entry(self.slot).or_default())
+    }
+
     /// Whether no other call is under way: nobody has just been answered.
     fn is_alone(&self) -> bool {
-        self.link.batcher.lock().in_flight == 1
+        self.with_queue(|queue| queue.in_flight == 1)
     }
 
     /// Ends if nobody waits. Under one lock, or a check that comes in between would be left waiting.
     fn end_if_idle(&mut self) -> bool {
-        let mut queue = self.link.batcher.lock();
+        let mut queues = self.link.batcher.lock();
+        let crowded = queues.len() > IDLE_QUEUES;
+        let queue = queues.entry(self.slot).or_default();
         self.ended = queue.lanes.iter().all(VecDeque::is_empty);
         queue.in_flight -= usize::from(self.ended);
+        if crowded && self.ended && queue.in_flight == 0 {
+            queues.remove(&self.slot);
+        }
         self.ended
     }
 }
@@ -117,7 +135,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if !self.ended {
-            self.link.batcher.lock().in_flight -= 1;
+            self.with_queue(|queue| queue.in_flight -= 1);
         }
     }
 }
@@ -135,13 +153,13 @@ async fn drive(mut flight: Flight) {
         }
         // First, for it may take time, and whoever gives up meanwhile need not be sent.
         let connection = flight.shared.connect(&flight.link).await;
-        let batch = flight.link.batcher.lock().take_batch();
+        let batch = flight.with_queue(Queue::take_batch);
         if batch.is_empty() {
             continue;
         }
-        let checks = batch.iter().map(|waiting| &waiting.check);
+        let requests = batch.iter().map(|waiting| &waiting.request);
         let verdicts = match connection {
-            Ok(connection) => flight.shared.call(connection, checks).await,
+            Ok(connection) => flight.shared.call(connection, requests).await,
             Err(error) => Err(error),
         };
         match verdicts {
@@ -177,7 +195,7 @@ impl Queue {
             if waiting.verdict.is_closed() {
                 continue;
             }
-            charges += waiting.check.charges().len();
+            charges += waiting.request.check.charges().len();
             if charges > MAX_CHARGES && !batch.is_empty() {
                 self.turn = turn;
                 self.lanes[turn].push_front(waiting);

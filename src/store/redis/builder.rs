@@ -23,7 +23,10 @@ use crate::{
     error::ConfigError,
     failure::Breaker,
     observe::Slot,
-    store::{DEFAULT_DEADLINE, deny_cache::DenyCache},
+    store::{
+        DEFAULT_DEADLINE,
+        deny_cache::{self, DenyCache},
+    },
 };
 
 /// Builds a [`RedisStore`].
@@ -96,8 +99,8 @@ impl RedisStoreBuilder {
     /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
     /// [count rejected requests](crate::Policy::count_rejected) are always asked for. Exceptions are a
     /// [reset](crate::Limiter::reset) and a Redis that loses its data or goes away: a reset made through a clone of this
-    /// store is seen at once, and so is a connection that is lost; anything else after ten seconds at most. Switch this
-    /// off if that matters.
+    /// store is seen at once, and so is a connection that is lost; anything else after ten seconds at most, and after one
+    /// on a cluster, where a check may give back what it took. Switch this off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
@@ -176,16 +179,28 @@ impl RedisStoreBuilder {
     /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
     /// others are found through them. Login and TLS are those of the first URL.
     ///
-    /// All policies of a key are in one slot, so a check of one key is atomic, as on a single server. Each check is a call
-    /// of its own, whatever [`batching`](Self::batching) says, for Redis takes only the keys of one slot in a call.
+    /// All policies of a key are in one slot, so a check of **one key** is what it is on a single server: atomic, and checks
+    /// of one slot that wait at the same time share a call. At most two calls of a slot are under way; each slot has a
+    /// queue of its own, so a slot that is hot, or whose master does not answer, holds up no other.
     ///
-    /// A check of **several keys in different slots** cannot be atomic there. All of its charges are looked at first,
-    /// and only if all fit are they paid, slot by slot. If another request is faster in between, a later charge is
-    /// refused after earlier ones were paid: the request is denied and **those stay paid** until they leave their
-    /// windows. So nothing is ever admitted beyond a limit, and what was looked at and denied costs nothing; under
-    /// contention some capacity may go unused. Retry-After is exact for the first slot that refuses, and never too long.
+    /// A check of **several keys in different slots** cannot be atomic there. All slots are asked at the same time
+    /// whether it fits, which is all that most denials take: one round trip, nothing charged, and a Retry-After that is
+    /// as exact as on a single server. If it fits, it is paid slot by slot. When another request was faster in between, a
+    /// later slot refuses; then the request is denied, and what the earlier slots took is **given back**, right after the
+    /// answer. What that means:
     ///
-    /// Keys that contend for several scarce limits belong in one key.
+    /// * Never over: nothing is admitted that was not charged in every slot, and no more is given back than was taken.
+    /// * What is held for a moment, a round trip or two, may be denied to others. Checks pay in the same order, so one of
+    ///   those that contend gets through.
+    /// * What cannot be given back stays paid until it leaves its window: when the call that gives it back gets no answer
+    ///   (it is sent once, like every charge), when its master is lost or its clock set back in between, or when the log
+    ///   has had more than 255 other records since. A token bucket keeps what may have come in again since. A check that
+    ///   itself gets no answer stays paid as far as it was, for its failure policy may let it pass.
+    /// * A [reset](crate::Limiter::reset) in between forgets the charge; only the exact log knows that, others then give
+    ///   back as much of what came after the reset.
+    /// * Policies that [count rejected requests](crate::Policy::count_rejected) count them in every slot.
+    ///
+    /// Keys that always contend together for scarce limits are better off as one key.
     ///
     /// A slot that moves is followed to the node that it moves to. A check that was lost with its connection is not sent
     /// again, neither by this store nor by the client under it.
@@ -241,12 +256,17 @@ impl RedisStoreBuilder {
         if prefix.contains(['{', '}']) {
             return Err(ConfigError::InvalidPrefix { prefix });
         }
+        let max_age_us = match &source {
+            #[cfg(feature = "cluster")]
+            source if source.is_cluster() => deny_cache::MAX_AGE_ON_CLUSTER_US,
+            _ => deny_cache::MAX_AGE_US,
+        };
         let shared = Shared {
             source,
             links: Mutex::default(),
             loader: Loader::default(),
             batching,
-            deny_cache: deny_cache.then(DenyCache::new),
+            deny_cache: deny_cache.then(|| DenyCache::new(max_age_us)),
             breaker,
             heartbeat: Heartbeat::default(),
             eviction: Eviction::default(),

@@ -41,6 +41,7 @@ use self::{
     eviction::Eviction,
     heartbeat::Heartbeat,
     pool::{Pool, Source},
+    protocol::{Request, Step},
     script::Loader,
 };
 use super::{Answer, Store, Verdict, deny_cache::DenyCache};
@@ -57,10 +58,10 @@ use crate::{
 /// Counts on a Redis that every instance of a service shares.
 ///
 /// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
-/// own clock. A lone check leaves at once; checks that wait at the same time share a call. Connections are made when the
-/// first check comes and made again when they break, so a service starts and runs on while Redis does not. Checks need
-/// a tokio runtime with its timer; making the store does not. Each runtime that a store is used from has connections of
-/// its own.
+/// own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks that
+/// wait at the same time share a call. Connections are made when the first check comes and made again when they break, so
+/// a service starts and runs on while Redis does not. Checks need a tokio runtime with its timer; making the store does
+/// not. Each runtime that a store is used from has connections of its own.
 ///
 /// # Failures
 ///
@@ -265,11 +266,16 @@ impl Shared {
         if self.source.is_cluster() {
             return self.send_by_slots(check).await;
         }
+        self.request(batch::WHOLE, Request { check, step: Step::Pay }).await
+    }
+
+    /// One step with a check, whose keys are all in `slot`.
+    async fn request(self: Arc<Self>, slot: u16, request: Request) -> Result<Verdict, Error> {
         if self.batching {
-            return batch::submit(self, check).await;
+            return batch::submit(self, slot, request).await;
         }
         let connection = self.connect(&*self.link()?).await?;
-        self.call(connection, std::iter::once(&check)).await?.swap_remove(0)
+        self.call(connection, std::iter::once(&request)).await?.swap_remove(0)
     }
 
     /// A connection, or an error as soon as there is none to be had.
@@ -295,19 +301,20 @@ impl Shared {
         }
     }
 
-    /// One call of the script for all of `checks`.
+    /// One call of the script for all of `requests`.
     async fn call<'a>(
         &self,
         mut connection: Connection,
-        checks: impl Iterator<Item = &'a Check> + Clone,
+        requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
         let watch = connection.call();
-        let observed = self.observer.get().map(|observer| Call::start(observer, checks.clone()));
+        let observed =
+            self.observer.get().map(|observer| Call::start(observer, requests.clone().map(|request| &request.check)));
         let now_us = self.script_now_us();
-        let mut reply = self.run(&mut connection, now_us, checks.clone()).await;
+        let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
             // The time is the first that the script asks for: nothing has been charged.
-            reply = self.run(&mut connection, Some(wall_clock_us()), checks.clone()).await;
+            reply = self.run(&mut connection, Some(wall_clock_us()), requests.clone()).await;
             // Only if that was all: a server that answers nothing else either is asked for its time again.
             if reply.is_ok() {
                 let until_us = SystemClock.now_us() + TIME_FORBIDDEN_US;
@@ -318,7 +325,7 @@ impl Shared {
             watch.answered();
         }
         let reply =
-            reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, checks));
+            reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, requests));
         if let Some(observed) = observed {
             observed.end(reply.is_ok());
         }
@@ -334,10 +341,10 @@ impl Shared {
         &self,
         connection: &mut Connection,
         now_us: Option<u64>,
-        checks: impl Iterator<Item = &'a Check> + Clone,
+        requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> redis::RedisResult<redis::Value> {
         let mut call = script::evalsha();
-        protocol::write(&mut call, &self.prefix, now_us, checks);
+        protocol::write(&mut call, &self.prefix, now_us, requests);
         self.loader.run(connection, &call).await
     }
 

@@ -12,26 +12,51 @@ use crate::{
     store::{Outcome, Verdict},
 };
 
+/// A check, and what is to be done with it.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) check: Check,
+    pub(super) step: Step,
+}
+
+/// What is to be done with a check.
+///
+/// All of it on a single server, where a check is paid whole or not at all; on a cluster that takes several steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Give back what was paid at that time. Nothing is judged.
+    #[cfg(feature = "cluster")]
+    GiveBack { paid_us: u64 },
+    /// Judge alone: nothing is paid or counted.
+    #[cfg(feature = "cluster")]
+    Look,
+    /// Judge, and pay if all of it fits.
+    Pay,
+    /// It is refused elsewhere: judge, and count what is to be counted then.
+    #[cfg(feature = "cluster")]
+    Refuse,
+}
+
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
 pub(super) fn write<'a>(
     command: &mut Cmd,
     prefix: &str,
     now_us: Option<u64>,
-    checks: impl Iterator<Item = &'a Check> + Clone,
+    requests: impl Iterator<Item = &'a Request> + Clone,
 ) {
-    let count = checks.clone().map(|check| check.charges().len()).sum::<usize>();
+    let count = requests.clone().map(|request| request.check.charges().len()).sum::<usize>();
     let mut policies = Policies::default();
     let mut charges = Vec::with_capacity(CHARGE_SIZE * count);
     command.arg(count);
     let mut encoded = Vec::new();
-    for check in checks {
+    for Request { check, step } in requests {
         for (index, Charge { key, policy, cost }) in check.charges().iter().enumerate() {
             encoded.clear();
             key::encode(&mut encoded, prefix, key, policy);
             command.arg(&encoded);
             let begins = if index == 0 { check.charges().len() } else { 0 };
             charges.push(u8::try_from(begins).expect("a check has at most Check::MAX_CHARGES charges"));
-            charges.extend_from_slice(&policies.number(policy).to_le_bytes());
+            charges.extend_from_slice(&policies.number(policy, *step).to_le_bytes());
             charges.extend_from_slice(&cost.to_le_bytes());
         }
     }
@@ -40,35 +65,51 @@ pub(super) fn write<'a>(
         None => command.arg(""),
     };
     command.arg(policies.packed).arg(charges);
+    #[cfg(feature = "cluster")]
+    if policies.seen.iter().any(|(_, step)| matches!(step, Step::GiveBack { .. })) {
+        let paid =
+            |(_, step): &(&Policy, Step)| double(if let Step::GiveBack { paid_us } = *step { paid_us } else { 0 });
+        command.arg(policies.seen.iter().flat_map(paid).collect::<Vec<u8>>());
+    }
 }
 
 const CHARGE_SIZE: usize = 7;
 
-/// The policies of a call, each sent once.
+/// The policies of a call, each sent once for each step.
 #[derive(Default)]
 struct Policies<'a> {
-    seen: SmallVec<[&'a Policy; 4]>,
+    seen: SmallVec<[(&'a Policy, Step); 4]>,
     packed: Vec<u8>,
 }
 
 impl<'a> Policies<'a> {
-    fn number(&mut self, policy: &'a Policy) -> u16 {
-        let number = self.seen.iter().position(|seen| *seen == policy).unwrap_or_else(|| {
-            self.seen.push(policy);
-            self.pack(policy);
+    fn number(&mut self, policy: &'a Policy, step: Step) -> u16 {
+        let number = self.seen.iter().position(|seen| *seen == (policy, step)).unwrap_or_else(|| {
+            self.seen.push((policy, step));
+            self.pack(policy, step);
             self.seen.len() - 1
         });
         u16::try_from(number).expect("a call has no more charges than fit a batch, far below 2^16")
     }
 
-    fn pack(&mut self, policy: &Policy) {
+    fn pack(&mut self, policy: &Policy, step: Step) {
         let (algorithm, parameter) = match policy.kind() {
             Algorithm::SlidingWindowLog => (1, policy.resolution_us()),
             Algorithm::SlidingWindowCounter => (2, 0),
             Algorithm::FixedWindow => (3, 0),
             Algorithm::TokenBucket => (4, policy.capacity().into()),
         };
-        self.packed.extend_from_slice(&[algorithm, u8::from(policy.counts_rejected())]);
+        let counts = u8::from(policy.counts_rejected());
+        let step = match step {
+            #[cfg(feature = "cluster")]
+            Step::GiveBack { .. } => 4,
+            #[cfg(feature = "cluster")]
+            Step::Look => 2,
+            Step::Pay => counts,
+            #[cfg(feature = "cluster")]
+            Step::Refuse => 2 | counts,
+        };
+        self.packed.extend_from_slice(&[algorithm, step]);
         self.packed.extend_from_slice(&policy.limit().to_le_bytes());
         self.packed.extend_from_slice(&double(policy.window_us()));
         self.packed.extend_from_slice(&double(parameter));
@@ -90,12 +131,12 @@ pub(super) struct Reply {
 }
 
 /// Reads the reply.
-pub(super) fn read<'a>(reply: &Value, checks: impl Iterator<Item = &'a Check>) -> Result<Reply, Error> {
+pub(super) fn read<'a>(reply: &Value, requests: impl Iterator<Item = &'a Request>) -> Result<Reply, Error> {
     let Value::BulkString(packed) = reply else { return Err(unexpected()) };
     let mut packed = Packed(packed);
     let time_us = packed.microseconds()?.ok_or_else(unexpected)?;
-    let mut reply = Reply { verdicts: Vec::with_capacity(checks.size_hint().0), broken: false };
-    for check in checks {
+    let mut reply = Reply { verdicts: Vec::with_capacity(requests.size_hint().0), broken: false };
+    for Request { check, .. } in requests {
         let verdict = match packed.failure()? {
             Some(message) => {
                 let (error, broken) = error::convert_reported(&String::from_utf8_lossy(message));

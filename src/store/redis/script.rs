@@ -16,6 +16,7 @@ const CODE: &str = concat!(
     include_str!("../../../lua/sliding_window_counter.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/give_back.lua"),
     include_str!("../../../lua/check.lua"),
 );
 

@@ -1,62 +1,74 @@
 //! Checks on a cluster: atomic within a slot, and never over across slots.
 //!
-//! A check of one slot is a call of its own: Redis takes only the keys of one slot in a call, so that checks of different
-//! keys could hardly ever share one. The client sends them side by side to their nodes.
+//! A check of one slot is like one on a single server. One whose keys are in several slots is looked at first, in all of
+//! them at once and without a charge; that is all that most denials take. If all of it fits, it is paid slot by slot, in
+//! the order of the slots: of two checks that want the same, one is ahead everywhere. A part that is refused then,
+//! because another request was faster, ends the check, and what was paid before is given back.
 //!
-//! One whose keys are in several slots is looked at first, without a charge;
-//! only if all of it fits is it paid, part by part. A part that is refused then, because another request was faster,
-//! ends the check: what was paid before it stays paid, for the script has no way to give units back. So such a check may
-//! charge without admitting, and never admits without charging.
+//! So such a check may hold for a moment what it does not get, and nothing is ever admitted that was not charged. What
+//! is given back is sent once, like everything that changes a count: if that is lost, it stays paid (law 9). So does a
+//! check that gets no verdict, for its failure policy may let it pass.
+
+use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tokio::task::JoinSet;
 
-use super::{Connection, Shared};
+use super::{
+    Forget, Shared,
+    protocol::{Request, Step},
+};
 use crate::{
     check::{Charge, Check},
     error::{Error, ErrorKind},
     store::{Outcome, Verdict},
 };
 
-/// Where the charges of a part are in the whole check.
-type Places = SmallVec<[usize; 4]>;
 /// The charges of one slot.
-type Part = (u16, Places, Check);
+struct Part {
+    slot: u16,
+    /// Where they are in the whole check.
+    places: SmallVec<[usize; 4]>,
+    check: Check,
+}
 
 impl Shared {
-    pub(super) async fn send_by_slots(&self, check: Check) -> Result<Verdict, Error> {
-        let connection = self.connect(&*self.link()?).await?;
-        let mut parts = parts_of(&check);
-        if parts.len() < 2 {
-            return self.call_one(&connection, &check).await;
+    pub(super) async fn send_by_slots(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+        let slots: SmallVec<[u16; 4]> = check.charges().iter().map(slot_of).collect();
+        let Some(&slot) = slots.first() else {
+            return Err(Error::new(ErrorKind::Config, "a check without a charge"));
+        };
+        if slots.iter().all(|&other| other == slot) {
+            return self.request(slot, Request { check, step: Step::Pay }).await;
         }
-        if counts_nothing_when_refused(&check) {
-            let looks = self.judge_parts(&connection, &parts, &check, Step::Look).await?;
-            // Those that do not fit go first. They are refused again, with their figures and before anything is paid; or
-            // they fit by now, and the check goes on.
-            let fits = |(_, places, _): &Part| places.iter().all(|&place| looks.outcomes[place].fits);
-            parts.sort_by_key(fits);
+        let parts = parts_of(&check, &slots);
+        let mut verdict = self.look(&parts, check.charges().len()).await?;
+        if verdict.allowed {
+            self.pay(&parts, &mut verdict).await?
+        } else {
+            self.refuse(&parts, &mut verdict).await?
         }
-        self.judge_parts(&connection, &parts, &check, Step::Pay).await
+        Ok(verdict)
     }
 
-    async fn judge_parts(
-        &self,
-        connection: &Connection,
-        parts: &[Part],
-        check: &Check,
-        step: Step,
-    ) -> Result<Verdict, Error> {
+    async fn step(self: &Arc<Self>, part: &Part, step: Step) -> Result<Verdict, Error> {
+        Arc::clone(self).request(part.slot, Request { check: part.check.clone(), step }).await
+    }
+
+    /// What the check would get, asked in all slots at the same time.
+    async fn look(self: &Arc<Self>, parts: &[Part], charges: usize) -> Result<Verdict, Error> {
+        let mut looks = JoinSet::new();
+        for (number, part) in parts.iter().enumerate() {
+            let request = Request { check: part.check.clone(), step: Step::Look };
+            let look = Arc::clone(self).request(part.slot, request);
+            looks.spawn(async move { (number, look.await) });
+        }
         let mut whole: Option<Verdict> = None;
-        let mut outcomes: SmallVec<[Option<Outcome>; 4]> = check.charges().iter().map(|_| None).collect();
-        let mut paid = false;
-        for (_, places, part) in parts {
-            // After a refusal the rest is only looked at, to tell what it has.
-            let refused = whole.as_ref().is_some_and(|whole| !whole.allowed);
-            let looks = step == Step::Look || refused;
-            let call = if looks { self.look(connection, part).await } else { self.call_one(connection, part).await };
-            let verdict = call.map_err(|error| if paid { error.charge_unknown() } else { error })?;
-            paid |= !looks && verdict.allowed;
-            for (&place, outcome) in places.iter().zip(&verdict.outcomes) {
+        let mut outcomes: SmallVec<[Option<Outcome>; 4]> = SmallVec::from_elem(None, charges);
+        while let Some(look) = looks.join_next().await {
+            let (number, verdict) = look.map_err(|_| Error::new(ErrorKind::Unavailable, "the call was given up"))?;
+            let verdict = verdict?;
+            for (&place, outcome) in parts[number].places.iter().zip(&verdict.outcomes) {
                 outcomes[place] = Some(*outcome);
             }
             whole = Some(match whole {
@@ -69,70 +81,94 @@ impl Shared {
         Ok(whole)
     }
 
-    /// What a part would get, without a charge.
-    async fn look(&self, connection: &Connection, part: &Check) -> Result<Verdict, Error> {
-        let mut free = Check::empty();
-        for Charge { key, policy, .. } in part.charges() {
-            let pushed = free.push(key.clone(), policy.clone(), 0);
-            pushed.expect("charges that were valid together are valid without a cost");
-        }
-        let mut verdict = self.call_one(connection, &free).await?;
-        for (outcome, charge) in verdict.outcomes.iter_mut().zip(part.charges()) {
-            outcome.fits = charge.cost <= outcome.available;
-            if !outcome.fits {
-                // The earliest that anything comes back; the cost may have to wait longer.
-                outcome.retry_after_us = (charge.cost <= charge.policy.capacity()).then_some(outcome.next_us.max(1));
+    /// Pays what has been found to fit, or gives back what was paid when that is not so any more.
+    async fn pay(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) -> Result<(), Error> {
+        let mut paid: SmallVec<[Verdict; 4]> = SmallVec::new();
+        for (number, part) in parts.iter().enumerate() {
+            let pay = self.step(part, Step::Pay).await;
+            let pay = pay.map_err(|error| if number > 0 { error.charge_unknown() } else { error })?;
+            if !pay.allowed {
+                for (part, pay) in parts.iter().zip(&paid) {
+                    self.give_back(part, pay.time_us);
+                }
+                verdict.allowed = false;
+                part.put(&pay, verdict);
+                // What counts rejections keeps what was paid.
+                return self.refuse(&parts[number + 1..], verdict).await;
             }
+            paid.push(pay);
         }
-        verdict.allowed = verdict.outcomes.iter().all(|outcome| outcome.fits);
-        Ok(verdict)
+        for (part, pay) in parts.iter().zip(&paid) {
+            part.put(pay, verdict);
+        }
+        Ok(())
     }
 
-    async fn call_one(&self, connection: &Connection, check: &Check) -> Result<Verdict, Error> {
-        self.call(connection.clone(), std::iter::once(check)).await?.swap_remove(0)
+    /// Has the rejection counted where it is to be counted.
+    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) -> Result<(), Error> {
+        for part in parts {
+            if part.check.charges().iter().any(|charge| charge.policy.counts_rejected()) {
+                let refused = self.step(part, Step::Refuse).await.map_err(Error::charge_unknown)?;
+                // It may fit by now, but is refused all the same, and for the reason that was found.
+                if !refused.allowed {
+                    part.put(&refused, verdict);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In a task of its own: the caller has its answer already, and what is given back is not given up with the caller.
+    fn give_back(self: &Arc<Self>, part: &Part, paid_us: u64) {
+        let mut check = Check::empty();
+        for Charge { key, policy, cost } in part.check.charges() {
+            if *cost > 0 && !policy.counts_rejected() {
+                let pushed = check.push(key.clone(), policy.clone(), *cost);
+                pushed.expect("charges that were valid together are valid in a part");
+            }
+        }
+        if check.charges().is_empty() {
+            return;
+        }
+        let (shared, slot) = (Arc::clone(self), part.slot);
+        tokio::spawn(async move {
+            // Others may have been denied for what was held.
+            let _forget = Forget::new(&shared);
+            let request = Request { check, step: Step::GiveBack { paid_us } };
+            // If it fails, it stays paid.
+            let _ = Arc::clone(&shared).request(slot, request).await;
+        });
     }
 }
 
-/// The check, cut by slot. The order is that of the slots, so two checks of the same keys pay in the same order and the
-/// slower one is refused before it has paid anything.
-fn parts_of(check: &Check) -> Vec<Part> {
+impl Part {
+    /// Puts what was found in this slot into the verdict on the whole.
+    fn put(&self, found: &Verdict, verdict: &mut Verdict) {
+        for (&place, outcome) in self.places.iter().zip(&found.outcomes) {
+            verdict.outcomes[place] = *outcome;
+        }
+    }
+}
+
+/// The check, cut by slot, in the order of the slots.
+fn parts_of(check: &Check, slots: &[u16]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    for (place, charge) in check.charges().iter().enumerate() {
-        let slot = slot_of(charge);
-        let index = parts.iter().position(|(known, ..)| *known == slot).unwrap_or_else(|| {
-            parts.push((slot, Places::new(), Check::empty()));
+    for (place, (charge, &slot)) in check.charges().iter().zip(slots).enumerate() {
+        let index = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
+            parts.push(Part { slot, places: SmallVec::new(), check: Check::empty() });
             parts.len() - 1
         });
-        let (_, places, part) = &mut parts[index];
-        places.push(place);
-        let pushed = part.push(charge.key.clone(), charge.policy.clone(), charge.cost);
+        parts[index].places.push(place);
+        let pushed = parts[index].check.push(charge.key.clone(), charge.policy.clone(), charge.cost);
         pushed.expect("charges that were valid together are valid in a part");
     }
-    parts.sort_by_key(|(slot, ..)| *slot);
+    parts.sort_by_key(|part| part.slot);
     parts
 }
 
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Step {
-    Look,
-    Pay,
-}
-
-/// A policy that counts what it refuses has to be asked in earnest.
-fn counts_nothing_when_refused(check: &Check) -> bool {
-    !check.charges().iter().any(|charge| charge.policy.counts_rejected())
-}
-
-/// The slot of a charge's key: CRC-16 (XMODEM) of its hash tag, which is the subject.
+/// The slot of a charge's key, whose hash tag is the subject.
 fn slot_of(charge: &Charge) -> u16 {
-    let mut crc = 0_u16;
-    for &byte in charge.key.encoded() {
-        crc ^= u16::from(byte) << 8;
-        for _ in 0..8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-        }
-    }
-    crc % SLOTS
+    crc16::State::<crc16::XMODEM>::calculate(charge.key.encoded()) % SLOTS
 }
 
 const SLOTS: u16 = 16_384;

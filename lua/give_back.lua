@@ -1,0 +1,128 @@
+-- What a check has paid in one slot of a cluster is given back when it is refused in another: the counts become what
+-- they are without it. Called as the algorithms are, but with the time of the charge in the end.
+--
+-- Never over: what is given back is that very charge. One that cannot be found any more stays paid.
+--
+-- Calls: 1 (GET) and 1 (SETRANGE); the log 1 (GETRANGE) and 1 (SETRANGE), for each block of records that are newer than
+-- the charge 2 (GETRANGE, SETRANGE), and 2 if the ring was growing; or 1 (UNLINK) if no other record is live.
+--
+-- All this is made only in calls that need it.
+
+local give_back
+
+if ARGV[4] then
+  -- How many of the newest records are looked through, which then have to be written anew: some milliseconds' worth of a
+  -- key that is as busy as one can be.
+  local depth = 256
+
+  local function to_log(key, cost, at, _, _, resolution)
+    local packed = call('GETRANGE', key, '0', '99')
+    if packed == '' then return end
+    local newest, total, count, settled, live_at, live, head, size, grown, offset = unpack('<ddI5dddI5I4I5d', packed, 34)
+
+    local blocks, read = (count - 1 - (count - 1) % 4) / 4, {}
+    local function place(block)
+      return 128 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 44
+    end
+    local function read_block(from)
+      return call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
+    end
+    -- The stamp and the cumulative cost of a record.
+    local function record(number)
+      if number == count - 1 then return newest, total end
+      local block = (number - number % 4) / 4
+      if block < blocks and not read[block] then read[block] = read_block(place(block)) end
+      local stamp, reached = unpack('<I6I5', read[block] or packed, 1 + number % 4 * 11)
+      return newest - (newest - stamp) % 2^48, total - (total - reached) % 2^40
+    end
+
+    local stamp = math.ceil((at + offset) / resolution) * resolution
+    local index, found, reached, before, _ = count - 1, newest, total, settled, nil
+    while found > stamp and index > head and count - index < depth do
+      index = index - 1
+      found, reached = record(index)
+    end
+    if index > head then _, before = record(index - 1) end
+    local rest = reached - before - cost
+    if found ~= stamp or rest < 0 then return end
+    -- The record goes, and those after it move up; or it keeps what others paid at the same instant.
+    local gone = rest == 0 and 1 or 0
+    if gone == 1 and head == count - 1 then return call('UNLINK', key) end
+
+    -- What is written anew: all from `first` on, for what is pending then may be in a block now.
+    local left = count - gone
+    local pending = left - 1 - (left - 1) % 4
+    local first = math.min(index, pending)
+    local stamps, records = {}, {}
+    for number = first, left - 1 do
+      local stamp, reached = record(number < index and number or number + gone)
+      if number >= index then reached = reached - cost end
+      stamps[number], records[number] = stamp, pack('<I6I5', stamp % 2^48, reached % 2^40)
+      if number == head and index == head then live_at, live = stamp, reached end
+    end
+
+    if pending < blocks * 4 then
+      -- The last block is none any more. What came with it is undone: an old block's turn to move, and the growth.
+      blocks = blocks - 1
+      local old = blocks - size / 2
+      if old < grown and old >= 0 and old % size >= size / 2 then
+        local moved = read_block(128 + old % size * 44)
+        call('SETRANGE', key, string.format('%d', 128 + old % (size / 2) * 44), moved)
+      end
+      if blocks == grown and size > 1 then size, grown = size / 2, 0 end
+    end
+    local number = first
+    while number < pending do
+      local last = math.min(number - number % 4 + 3, pending - 1)
+      local from = place((number - number % 4) / 4) + number % 4 * 11
+      call('SETRANGE', key, string.format('%d', from), table.concat(records, '', number, last))
+      number = last + 1
+    end
+    local waiting = table.concat(records, '', pending, left - 2)
+    call('SETRANGE', key, '0', pack('<c0c0ddI5dddI5I4I5d', waiting, string.rep('\0', 33 - #waiting), stamps[left - 1],
+      total - cost, left, settled, live_at, live, head, size, grown, offset))
+  end
+
+  local function to_counter(key, cost, at, _, window)
+    local value = call('GET', key)
+    if not value then return end
+    local start, previous, current, _, offset = unpack('<ddddd', value)
+    at = at + offset
+    -- The older bucket weighs less, so by a client's clock that is behind too little is given back.
+    if at - at % window == start then
+      if current >= cost then call('SETRANGE', key, '16', pack('<d', current - cost)) end
+    elseif at - at % window == start - window then
+      if previous >= cost then call('SETRANGE', key, '8', pack('<d', previous - cost)) end
+    end
+  end
+
+  local function to_window(key, cost, at, _, window)
+    local value = call('GET', key)
+    if not value then return end
+    local start, count, _, offset = unpack('<dddd', value)
+    at = at + offset
+    if at - at % window == start and count >= cost then call('SETRANGE', key, '8', pack('<d', count - cost)) end
+  end
+
+  local function to_bucket(key, cost, at, limit, window)
+    local value = call('GET', key)
+    if not value then return end
+    local arrival, fraction, _, last, offset = unpack('<ddddd', value)
+    local whole, rest = muldiv(cost, window, limit)
+    -- Without the charge the bucket may have been full until the last one since, and what comes in then is lost.
+    local since = last - at - offset
+    whole = whole - since
+    if since < 0 or whole < 0 or fraction >= limit then return end
+    arrival, fraction = arrival - whole, fraction - rest
+    if fraction < 0 then arrival, fraction = arrival - 1, fraction + limit end
+    call('SETRANGE', key, '0', pack('<dd', arrival, fraction))
+  end
+
+  give_back = {}
+  for algorithm, undo in ipairs({to_log, to_counter, to_window, to_bucket}) do
+    give_back[algorithm] = function(key, cost, allowed, _, limit, window, parameter, at)
+      if allowed ~= 'evaluate' then undo(key, cost, at, limit, window, parameter) end
+      return true, 0, -1, 0, 0
+    end
+  end
+end
