@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use crate::{
     crew::{Crew, Load},
     faults::LOSSLESS,
-    scenario::{ONE_SECOND_US, alone, outage, report, say},
+    scenario::{ONE_SECOND_US, Place, alone, outage, report, say},
     stage::Stage,
     worker::POLICIES,
 };
@@ -30,7 +30,7 @@ fn soak(requests: u64, hold: Duration, calm: Duration) {
     alone(|| {
         let policies: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
         let mut stage = Stage::set(SERVER, true, hold);
-        let crew = Crew::start(&stage.url(), &policies, Load::BRISK);
+        let crew = Crew::start(&stage.address(), &policies, Load::BRISK);
         let mut outages = Vec::new();
         let mut slowest_us = 0;
         let mut millions = 0;

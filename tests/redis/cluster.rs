@@ -11,79 +11,12 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{Check, ConfigError, Limiter, Policy, RedisStore};
 
-use crate::{
-    address::LEAST,
-    policy,
-    support::redis_server::{Directory, RedisServer, free_port},
-};
+use crate::{address::LEAST, policy, support::cluster::Cluster};
 
-/// Three masters that share the slots.
-struct Cluster {
-    nodes: Vec<RedisServer>,
-    _directory: Directory,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let (directory, mut buses) = (Directory::new(), Vec::new());
-        let nodes: Vec<_> = (0..3)
-            .map(|number| {
-                let file = directory.path(&format!("nodes{number}.conf"));
-                let bus = free_port();
-                buses.push(bus);
-                RedisServer::start_with(&[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-port",
-                    &bus.to_string(),
-                    "--cluster-config-file",
-                    &file,
-                    "--cluster-node-timeout",
-                    "1000",
-                ])
-            })
-            .collect();
-        for (number, (first, last)) in [(0, 5_460), (5_461, 10_922), (10_923, 16_383)].into_iter().enumerate() {
-            nodes[number].command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
-            if number > 0 {
-                nodes[0].command(&format!("CLUSTER MEET 127.0.0.1 {} {}", nodes[number].port(), buses[number]));
-            }
-        }
-        let start = Instant::now();
-        while !nodes.iter().all(|node| {
-            let info = node.command("CLUSTER INFO");
-            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-        }) {
-            assert!(start.elapsed() < Duration::from_secs(20), "the cluster does not come up");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self { nodes, _directory: directory }
-    }
-
-    fn limiter(&self) -> Limiter {
-        let store =
-            RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([self.nodes[0].url().as_str()]);
-        Limiter::new(store.unwrap())
-    }
-
-    /// Moves a slot as `redis-cli --cluster reshard` does.
-    fn move_slot(&self, slot: u16, from: usize, to: usize) {
-        let id = |node: usize| self.nodes[node].command("CLUSTER MYID").lines().nth(1).unwrap().to_owned();
-        self.nodes[to].command(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from)));
-        self.nodes[from].command(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(to)));
-        std::thread::sleep(Duration::from_millis(50));
-        loop {
-            let keys = self.nodes[from].command(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
-            let keys: Vec<_> = keys.lines().filter(|line| line.starts_with("tollgate:")).collect();
-            let Some(key) = keys.first() else { break };
-            let reply = self.nodes[from].command(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", self.nodes[to].port()));
-            assert!(reply.starts_with("+OK") || reply.is_empty(), "{reply}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        for node in [to, from] {
-            self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} NODE {}", id(to)));
-        }
-    }
+fn limiter(cluster: &Cluster) -> Limiter {
+    let store =
+        RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([cluster.nodes[0].url().as_str()]);
+    Limiter::new(store.unwrap())
 }
 
 async fn settled(limiter: &Limiter) {
@@ -96,7 +29,7 @@ async fn settled(limiter: &Limiter) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_all_slots_are_counted_and_several_keys_are_never_over() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     for key in 0..60_u64 {
         let policy = Policy::per_hour("p", 2).unwrap();
@@ -139,7 +72,7 @@ async fn keys_of_all_slots_are_counted_and_several_keys_are_never_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_under_load_loses_no_count() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     // "foo" is in slot 12182, of the third node.
     let policy = Policy::per_hour("moving", 1_000_000).unwrap();
@@ -178,7 +111,7 @@ async fn a_master_that_is_lost_takes_its_slots_alone_and_heals_with_its_return()
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     assert!(limiter.check("foo", &policy(), 1).await.is_ok() && limiter.check("bar", &policy(), 1).await.is_ok());
     cluster.nodes[2].kill();

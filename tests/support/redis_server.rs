@@ -86,6 +86,15 @@ impl RedisServer {
         self.try_command(command).unwrap()
     }
 
+    /// A server that sends a replica what it does as soon as the replica has got all data. Without a disk in between it
+    /// would wait five seconds for further replicas, and up to a second for the replica to say that it is ready.
+    pub const FEEDS_AT_ONCE: [&str; 2] = ["--repl-diskless-sync", "no"];
+
+    /// Whether this server, one that [feeds at once](Self::FEEDS_AT_ONCE), sends all it does to so many replicas.
+    pub fn feeds(&self, replicas: usize) -> bool {
+        self.command("INFO replication").matches("state=online").count() == replicas
+    }
+
     /// Makes the server silent for so long: it takes commands and answers none.
     pub fn pause(&self, pause: Duration) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -98,7 +107,8 @@ impl RedisServer {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    fn try_command(&self, command: &str) -> std::io::Result<String> {
+    /// The same, of a server that may just be going or coming.
+    pub fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut reply = String::new();
