@@ -51,6 +51,7 @@ impl Keys {
     pub(crate) const ALL: Self = Self(u8::MAX);
     pub(crate) const NONE: Self = Self(0);
 
+    #[cfg(feature = "cluster")]
     pub(crate) fn which(chosen: impl Fn(u8) -> bool) -> Self {
         Self((0..KEYS).filter(|key| chosen(*key)).fold(0, |keys, key| keys | 1 << key))
     }

@@ -128,6 +128,30 @@ async fn a_master_that_is_lost_takes_its_slots_alone_and_heals_with_its_return()
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_lost_is_not_looked_for_with_every_check() {
+    let mut cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.command("CONFIG SET cluster-require-full-coverage no");
+    }
+    let builder = RedisStore::builder().deadline(Duration::from_secs(1)).breaker(None);
+    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    settled(&limiter).await;
+    assert!(limiter.check("foo", &policy(), 1).await.is_ok());
+    let dialled = |cluster: &Cluster| {
+        let info = cluster.nodes[0].command("INFO stats");
+        let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        received.trim().parse::<u32>().unwrap()
+    };
+    let before = dialled(&cluster);
+    cluster.nodes[2].kill();
+    for _ in 0..200 {
+        assert!(limiter.check("foo", &policy(), 1).await.is_err());
+    }
+    let dials = dialled(&cluster) - before;
+    assert!(dials < 60, "{dials} dials to a node that was never away");
+}
+
 #[tokio::test]
 async fn the_least_acl_of_the_documentation_is_enough_on_a_cluster() {
     let cluster = Cluster::start();
