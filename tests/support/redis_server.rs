@@ -5,6 +5,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -173,7 +174,9 @@ pub struct Directory(PathBuf);
 
 impl Directory {
     pub fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("tollgate-{}-{}", std::process::id(), free_port()));
+        static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), DIRECTORIES.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("tollgate-{process}-{number}-{}", free_port()));
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }
