@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     record::{Record, now_us},
-    tally::Tally,
+    tally::{Keys, Tally},
 };
 
 pub(crate) const WORKERS: usize = 4;
@@ -27,6 +27,9 @@ pub(crate) struct Load {
 impl Load {
     /// Some thousand requests a second in all, so that waits are Redis' doing and not the machine's.
     pub(crate) const STEADY: Self = Self { tasks: 8, pause: Duration::from_millis(6) };
+    /// Less of it, for a cluster: its servers run on the same machine.
+    #[cfg(feature = "cluster")]
+    pub(crate) const LIGHT: Self = Self { tasks: 4, pause: Duration::from_millis(8) };
     /// Without a pause, and not so much that requests wait for each other within the worker: waits are judged.
     pub(crate) const BRISK: Self = Self { tasks: 16, pause: Duration::ZERO };
     /// As much as the machine can do.
@@ -42,11 +45,11 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Starts the processes. They have these failure policies in turn.
-    pub(crate) fn start(url: &str, policies: &[&str], load: Load) -> Self {
+    pub(crate) fn start(place: &str, policies: &[&str], load: Load) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let report = listener.local_addr().unwrap().to_string();
         let workers: Vec<Child> =
-            (0..WORKERS).map(|seed| spawn(url, policies[seed % policies.len()], load, seed, &report)).collect();
+            (0..WORKERS).map(|seed| spawn(place, policies[seed % policies.len()], load, seed, &report)).collect();
         let tally = Arc::new(Mutex::new(Tally::new(WORKERS)));
         let mut this = Self { workers, streams: Vec::new(), readers: Vec::new(), tally };
         for worker in 0..WORKERS {
@@ -55,7 +58,7 @@ impl Crew {
             this.streams.push(stream);
             this.readers.push(thread::spawn(move || read(reader, worker, &tally)));
         }
-        this.until("no decision of the store to begin with", |tally| tally.recovery(0));
+        this.until("no decision of the store to begin with", |tally| tally.recovery(0, Keys::ALL));
         this
     }
 
@@ -106,11 +109,11 @@ impl Drop for Crew {
     }
 }
 
-fn spawn(url: &str, policy: &str, load: Load, seed: usize, report: &str) -> Child {
+fn spawn(place: &str, policy: &str, load: Load, seed: usize, report: &str) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "worker_process", "--ignored", "--nocapture"])
         .env("RUST_BACKTRACE", "0")
-        .env("CHAOS_URL", url)
+        .env("CHAOS_PLACE", place)
         .env("CHAOS_POLICY", policy)
         .env("CHAOS_TASKS", load.tasks.to_string())
         .env("CHAOS_PAUSE_US", load.pause.as_micros().to_string())

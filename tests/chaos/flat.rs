@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use crate::{
     crew::{Crew, Load},
-    scenario::{ONE_SECOND_US, alone, outage, say},
+    scenario::{ONE_SECOND_US, Place, alone, outage, say},
     stage::Stage,
     tally::Seen,
 };
@@ -28,7 +28,7 @@ fn long_memory_and_tasks_stay_flat_while_the_server_is_silent_for_a_minute() {
 fn flat(hold: Duration) {
     alone(|| {
         let mut stage = Stage::set(&[], false, hold);
-        let crew = Crew::start(&stage.url(), &["closed"], Load::FULL);
+        let crew = Crew::start(&stage.address(), &["closed"], Load::FULL);
         // What is needed for healthy load has been allocated by then.
         thread::sleep(Duration::from_secs(2));
         let (from_us, recovery) = outage(&mut stage, &crew, |stage| {

@@ -12,14 +12,18 @@
     missing_docs
 )]
 
+#[cfg(feature = "cluster")]
+mod cluster;
 mod crew;
 mod faults;
 mod flat;
-mod later;
 mod log;
 mod machine;
+mod open;
 mod record;
 mod scenario;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod soak;
 mod stage;
 #[path = "../support/mod.rs"]

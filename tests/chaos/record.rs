@@ -19,9 +19,11 @@ pub(crate) enum Kind {
     Late,
     /// Not a request: the process's memory and tasks.
     Usage,
+    /// Not a request: what one takes that no limiter looks at.
+    Plain,
 }
 
-use Kind::{Allowed, Denied, Late, Passed, Refused, Remembered, Usage};
+use Kind::{Allowed, Denied, Late, Passed, Plain, Refused, Remembered, Usage};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -34,7 +36,7 @@ pub(crate) struct Record {
     pub(crate) end_us: u64,
     /// The store's time of the answer; bytes of [`Usage`].
     pub(crate) time_us: u64,
-    /// Retry-After of a denial; tasks of [`Usage`].
+    /// Retry-After of a denial; 1 if the breaker was open for one without a verdict; tasks of [`Usage`].
     pub(crate) extra: u64,
 }
 
@@ -46,7 +48,7 @@ impl Record {
     }
 
     pub(crate) fn is_request(&self) -> bool {
-        !matches!(self.kind, Late | Usage)
+        !matches!(self.kind, Late | Plain | Usage)
     }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
@@ -63,7 +65,7 @@ impl Record {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let kinds = [Allowed, Denied, Remembered, Passed, Refused, Late, Usage];
+        let kinds = [Allowed, Denied, Remembered, Passed, Refused, Late, Usage, Plain];
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         Self {
             kind: kinds[usize::from(bytes[0])],

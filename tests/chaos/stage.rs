@@ -12,6 +12,7 @@ use tollgate::redis::{self, Client, Connection};
 
 use crate::{
     record::now_us,
+    scenario::Place,
     support::{
         proxy::{Fault, Proxy},
         redis_server::RedisServer,
@@ -50,8 +51,7 @@ impl Stage {
         Self { server, proxy, directory, control, proxied, hold }
     }
 
-    /// Where the workers go.
-    pub(crate) fn url(&self) -> String {
+    fn url(&self) -> String {
         let port = if self.proxied { self.proxy.port() } else { self.server.port() };
         format!("redis://{USER}:{PASSWORD}@127.0.0.1:{port}")
     }
@@ -93,9 +93,15 @@ impl Stage {
         self.server.restart();
         self.control = Some(self.server.connection());
     }
+}
 
-    /// When Redis answers a write on a new connection, made the way the workers make theirs.
-    pub(crate) fn answers_us(&self) -> u64 {
+impl Place for Stage {
+    fn address(&self) -> String {
+        format!("server {}", self.url())
+    }
+
+    /// A write on a new connection, made the way the workers make theirs.
+    fn answers_us(&self) -> u64 {
         let start = Instant::now();
         loop {
             let client = Client::open(self.url()).unwrap();

@@ -1,6 +1,9 @@
 //! Counts what the workers tell, as it comes in: memory stays flat however long a run is.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{HashSet, VecDeque},
+    ops::Not,
+};
 
 use crate::{
     DEADLINE,
@@ -15,6 +18,8 @@ const STEP_US: u32 = 100;
 const STEPS: usize = 10_000;
 /// Those without a verdict in finer steps, up to a tenth of a second.
 const FINE_US: u32 = 10;
+/// Those that met an open breaker in microseconds, up to a hundredth of a second.
+const FINEST_US: u32 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -23,6 +28,10 @@ pub(crate) struct Tally {
     unjudged: Vec<Record>,
     waits: Vec<u64>,
     waits_in_vain: Vec<u64>,
+    waits_while_open: Vec<u64>,
+    waits_of_plain: Vec<u64>,
+    /// Requests that the store was asked about, and that got no verdict before the deadline was near.
+    pub(crate) refused_early: u64,
     pub(crate) requests: u64,
     pub(crate) errors_to_client: u64,
     pub(crate) worst_wait_us: u32,
@@ -34,14 +43,40 @@ pub(crate) struct Tally {
     pub(crate) seen: Vec<Seen>,
 }
 
+/// Some of the keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Keys(u8);
+
+impl Keys {
+    pub(crate) const ALL: Self = Self(u8::MAX);
+    pub(crate) const NONE: Self = Self(0);
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn which(chosen: impl Fn(u8) -> bool) -> Self {
+        Self((0..KEYS).filter(|key| chosen(*key)).fold(0, |keys, key| keys | 1 << key))
+    }
+
+    fn of(self, times: &[Vec<u64>; KEYS as usize]) -> impl Iterator<Item = &u64> {
+        times.iter().zip(0..).filter(move |(_, key)| self.0 & 1 << key != 0).flat_map(|(times, _)| times)
+    }
+}
+
+impl Not for Keys {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        Self(!self.0)
+    }
+}
+
 /// What is known of one worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) until_us: u64,
-    /// When decisions of the store came, at most one a millisecond.
-    pub(crate) store_us: Vec<u64>,
+    /// When decisions of the store came, by key, at most one a millisecond.
+    store_us: [Vec<u64>; KEYS as usize],
     /// When requests were left without one, as well.
-    pub(crate) failed_us: Vec<u64>,
+    failed_us: [Vec<u64>; KEYS as usize],
     /// When, resident bytes, tasks.
     pub(crate) usage: Vec<(u64, u64, u64)>,
 }
@@ -66,6 +101,9 @@ impl Tally {
             unjudged: Vec::new(),
             waits: vec![0; STEPS + 1],
             waits_in_vain: vec![0; STEPS + 1],
+            waits_while_open: vec![0; STEPS + 1],
+            waits_of_plain: vec![0; STEPS + 1],
+            refused_early: 0,
             requests: 0,
             errors_to_client: 0,
             worst_wait_us: 0,
@@ -85,14 +123,15 @@ impl Tally {
                 let answer = Answer { time_us: record.time_us, cost: record.cost.into(), retry_after_us };
                 self.judges[usize::from(record.key)].answer(answer);
                 if record.kind != Kind::Remembered {
-                    thinned(&mut seen.store_us, record.end_us);
+                    thinned(&mut seen.store_us[usize::from(record.key)], record.end_us);
                 }
             }
             Kind::Passed | Kind::Refused => {
                 self.unjudged.push(record);
-                thinned(&mut seen.failed_us, record.end_us);
+                thinned(&mut seen.failed_us[usize::from(record.key)], record.end_us);
             }
             Kind::Late => self.late[worker].push_back(record),
+            Kind::Plain => count(&mut self.waits_of_plain, record.wait_us / FINEST_US),
             Kind::Usage => seen.usage.push((record.end_us, record.time_us, record.extra)),
         }
         if record.is_request() {
@@ -101,6 +140,11 @@ impl Tally {
             count(&mut self.waits, record.wait_us / STEP_US);
             if matches!(record.kind, Kind::Passed | Kind::Refused) {
                 count(&mut self.waits_in_vain, record.wait_us / FINE_US);
+                if record.extra == 1 {
+                    count(&mut self.waits_while_open, record.wait_us / FINEST_US);
+                } else {
+                    self.refused_early += u64::from(u128::from(record.wait_us) * 2 < DEADLINE.as_micros());
+                }
             }
             self.worst_wait_us = self.worst_wait_us.max(record.wait_us);
             if record.wait_us > self.worst_excess_us {
@@ -125,9 +169,11 @@ impl Tally {
         }
         self.compare_waits(time_us);
         for seen in &mut self.seen {
+            seen.usage.retain(|(at, ..)| *at >= time_us);
             // Recoveries have been looked up by now.
-            seen.store_us.retain(|at| *at >= time_us);
-            seen.failed_us.retain(|at| *at >= time_us);
+            for times in seen.store_us.iter_mut().chain(&mut seen.failed_us) {
+                times.retain(|at| *at >= time_us);
+            }
         }
     }
 
@@ -146,12 +192,12 @@ impl Tally {
         }
     }
 
-    /// From `answers_us`, when Redis answered again, until the last of the workers had a decision of the store's.
-    /// `None` as long as one has not.
-    pub(crate) fn recovery(&self, answers_us: u64) -> Option<Recovery> {
+    /// From `answers_us`, when Redis answered again, until the last of the workers had a decision of the store's on one
+    /// of these keys. `None` as long as one has not.
+    pub(crate) fn recovery(&self, answers_us: u64, keys: Keys) -> Option<Recovery> {
         let mut last = Recovery { answers_us, us: 0, excess_us: 0 };
         for (seen, late) in self.seen.iter().zip(&self.late) {
-            let first_us = *seen.store_us.iter().find(|at| **at >= answers_us)?;
+            let first_us = *keys.of(&seen.store_us).filter(|at| **at >= answers_us).min()?;
             let mut late: Vec<&Record> = late.iter().filter(|late| late.end_us > answers_us).collect();
             late.sort_by_key(|late| late.start_us());
             let us = first_us - answers_us;
@@ -161,10 +207,21 @@ impl Tally {
         Some(last)
     }
 
-    /// Milliseconds of workers in which one had no verdict for a request.
-    pub(crate) fn failures_between(&self, from_us: u64, until_us: u64) -> usize {
-        let during = |seen: &Seen| seen.failed_us.iter().filter(|at| (from_us..until_us).contains(at)).count();
-        self.seen.iter().map(during).sum()
+    /// Milliseconds of workers in which one had a verdict of the store's for a request, and in which one had none.
+    pub(crate) fn between(&self, from_us: u64, until_us: u64, keys: Keys) -> (usize, usize) {
+        let during = |times| {
+            let times = keys.of(times).filter(|at| (from_us..until_us).contains(at));
+            times.map(|at| at / 1_000).collect::<HashSet<_>>().len()
+        };
+        let served = self.seen.iter().map(|seen| during(&seen.store_us)).sum();
+        (served, self.seen.iter().map(|seen| during(&seen.failed_us)).sum())
+    }
+
+    /// What the store admitted in that time, it may have forgotten.
+    pub(crate) fn forgets(&mut self, from_us: u64, until_us: u64) {
+        for judge in &mut self.judges {
+            judge.forgets(from_us, until_us);
+        }
     }
 
     pub(crate) fn p999_wait_us(&self) -> u32 {
@@ -174,6 +231,14 @@ impl Tally {
     /// Of the requests that got no verdict: what an outage adds to nearly every one.
     pub(crate) fn p99_without_verdict_us(&self) -> u32 {
         FINE_US * quantile(&self.waits_in_vain, 100)
+    }
+
+    /// Of requests that met an open breaker: how many there were, and the wait of all but one in `share` of them. And that
+    /// of requests that met no limiter, at the same time.
+    pub(crate) fn while_open(&self, share: u64) -> (u64, u32, u32) {
+        let [open, plain] =
+            [&self.waits_while_open, &self.waits_of_plain].map(|waits| FINEST_US * quantile(waits, share));
+        (self.waits_while_open.iter().sum(), open, plain)
     }
 
     /// What the judges found; and of the keys with long windows, which multiple of the limit was admitted in one.

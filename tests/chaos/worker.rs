@@ -17,6 +17,8 @@ use tokio::{
 use tollgate::{Decision, Key, KeyExtractor, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, Source};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
+#[cfg(feature = "sentinel")]
+use crate::support::sentinel::Trio;
 use crate::{
     DEADLINE,
     crew::WORKERS,
@@ -59,7 +61,7 @@ pub(crate) fn main() {
 
 async fn run() {
     let number = |name: &str| env::var(name).unwrap().parse::<u64>().unwrap();
-    let limiter = Limiter::new(RedisStore::connect(&env::var("CHAOS_URL").unwrap()).unwrap());
+    let limiter = Limiter::new(connect(&env::var("CHAOS_PLACE").unwrap()));
     let limiter = limiter.with_local(MemoryStore::new(), WORKERS as u32).unwrap();
     let (tasks, pause) = (number("CHAOS_TASKS"), Duration::from_micros(number("CHAOS_PAUSE_US")));
     let mut report = TcpStream::connect(env::var("CHAOS_REPORT").unwrap()).await.unwrap();
@@ -84,6 +86,20 @@ async fn run() {
     }
 }
 
+/// A place is a word that says what it is, and URLs.
+fn connect(place: &str) -> RedisStore {
+    let (kind, urls) = place.split_once(' ').unwrap();
+    let store = match kind {
+        "server" => RedisStore::connect(urls),
+        #[cfg(feature = "cluster")]
+        "cluster" => RedisStore::builder().connect_cluster(urls.split(' ')),
+        #[cfg(feature = "sentinel")]
+        "sentinels" => RedisStore::builder().connect_sentinel(urls.split(' '), Trio::NAME),
+        _ => panic!("{place}"),
+    };
+    store.unwrap()
+}
+
 async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
     let name = env::var("CHAOS_POLICY").unwrap();
     let (_, failing) = POLICIES.iter().find(|(policy, _)| *policy == name).unwrap();
@@ -94,8 +110,9 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
         let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(ask_of(parts).key)));
         let limit = RateLimitLayer::new(limiter.clone(), policy, key);
         let limit = failing(limit.with_cost(move |parts: &Parts| ask_of(parts).cost.into()).unwrap());
-        limit.layer(service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(bytes::Bytes::new())) }))
+        limit.layer(service_fn(answer))
     };
+    let mut plain = service_fn(answer);
     let mut services: Vec<_> = (0..KEYS).map(service_of).collect();
     let mut random = seed;
     while !log.ended.get() {
@@ -104,20 +121,38 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
         let mut request = Request::new(());
         request.extensions_mut().insert(Ask { key, cost });
         let service = services[usize::from(key)].ready().await.unwrap();
+        let open = limiter.is_breaker_open();
         let start = Instant::now();
         let response = service.call(request).await.unwrap();
         let end = Instant::now();
         let wait_us = u32::try_from((end - start).as_micros()).unwrap();
         let (kind, time_us, extra) = outcome(&response);
+        let in_vain = matches!(kind, Kind::Passed | Kind::Refused);
+        let open = in_vain && open && limiter.is_breaker_open();
+        let extra = extra + u64::from(open);
         log.add(Record { kind, key, cost, wait_us, end_us: log.time_us(end), time_us, extra });
+        if open {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(Ask { key, cost });
+            let service = plain.ready().await.unwrap();
+            let start = Instant::now();
+            service.call(request).await.unwrap();
+            let end = Instant::now();
+            let (wait_us, end_us) = ((end - start).as_micros() as u32, log.time_us(end));
+            log.add(Record { kind: Kind::Plain, key, cost, wait_us, end_us, time_us: 0, extra: 0 });
+        }
         // Load, and not as much as the machine can do; a client that gets no verdict comes back a little later.
-        let pause = if matches!(kind, Kind::Passed | Kind::Refused) { pause.max(PATIENCE) } else { pause };
+        let pause = if in_vain { pause.max(PATIENCE) } else { pause };
         if pause.is_zero() {
             tokio::task::yield_now().await;
         } else {
             sleep(pause).await;
         }
     }
+}
+
+async fn answer(_: Request<()>) -> Result<Response<bytes::Bytes>, Infallible> {
+    Ok(Response::new(bytes::Bytes::new()))
 }
 
 const PATIENCE: Duration = Duration::from_millis(2);

@@ -6,58 +6,17 @@ use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore};
 
 use crate::{
     policy,
-    support::redis_server::{Directory, RedisServer, free_port},
+    support::{
+        redis_server::{RedisServer, free_port},
+        sentinel::Trio,
+        until,
+    },
 };
 
-/// A master, a replica, and three sentinels that agree on who is which.
-struct Trio {
-    master: RedisServer,
-    replica: RedisServer,
-    sentinels: Vec<RedisServer>,
-    _directory: Directory,
-}
-
-impl Trio {
-    fn start() -> Self {
-        let (master, replica) = (RedisServer::start(), RedisServer::start());
-        replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
-        until("the replica is in step", || replica.command("INFO replication").contains("master_link_status:up"));
-        let directory = Directory::new();
-        let sentinels: Vec<_> = (0..3)
-            .map(|number| {
-                let configuration = format!(
-                    "port 0\nsentinel monitor mymaster 127.0.0.1 {} 2\nsentinel down-after-milliseconds mymaster 500\n\
-                     sentinel failover-timeout mymaster 3000\n",
-                    master.port()
-                );
-                let file = directory.write(&format!("sentinel{number}.conf"), configuration);
-                RedisServer::start_sentinel(&file, free_port())
-            })
-            .collect();
-        let this = Self { master, replica, sentinels, _directory: directory };
-        until("the sentinels know one another and the replica", || {
-            this.sentinels.iter().all(|sentinel| {
-                let known = sentinel.command("SENTINEL MASTERS");
-                known.contains("num-other-sentinels\r\n$1\r\n2") && known.contains("num-slaves\r\n$1\r\n1")
-            })
-        });
-        this
-    }
-
-    fn limiter(&self) -> Limiter {
-        let urls: Vec<_> = self.sentinels.iter().map(RedisServer::url).collect();
-        let urls = urls.iter().map(String::as_str);
-        Limiter::new(RedisStore::builder().connect_sentinel(urls, "mymaster").unwrap())
-    }
-}
-
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !reached() {
-        // A sentinel that was kept from running for two seconds does nothing for thirty.
-        assert!(start.elapsed() < Duration::from_secs(60), "not yet: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn limiter(trio: &Trio) -> Limiter {
+    let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
+    let urls = urls.iter().map(String::as_str);
+    Limiter::new(RedisStore::builder().connect_sentinel(urls, Trio::NAME).unwrap())
 }
 
 /// Sentinels cut all connections of a server whose role they change, this one too.
@@ -75,8 +34,8 @@ async fn healed(limiter: &Limiter, within: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_switch_of_the_master_is_followed_when_it_is_asked_for_and_when_the_master_dies() {
-    let mut trio = Trio::start();
-    let limiter = trio.limiter();
+    let mut trio = Trio::start(Duration::from_millis(500));
+    let limiter = limiter(&trio);
     healed(&limiter, Duration::from_secs(2)).await;
     assert!(trio.master.command("DBSIZE").starts_with(":1"));
 
@@ -91,12 +50,7 @@ async fn a_switch_of_the_master_is_followed_when_it_is_asked_for_and_when_the_ma
 
     // Killed: the other one is promoted again, once the sentinels agree that nobody answers.
     until("the old master is in step", || trio.master.command("INFO replication").contains("master_link_status:up"));
-    until("the sentinels have settled", || {
-        trio.sentinels.iter().all(|sentinel| {
-            let role = sentinel.command("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster");
-            role.contains(&trio.replica.port().to_string())
-        })
-    });
+    until("the sentinels have settled", || trio.sentinels.iter().all(|sentinel| Trio::names(sentinel, &trio.replica)));
     trio.replica.kill();
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -13,8 +13,9 @@ use tollgate::{Algorithm, Check, Clock, Limiter, ManualClock, Policy, RedisStore
 
 use crate::{
     calls,
-    cluster::{Cluster, settled},
+    cluster::{limiter, settled},
     policy,
+    support::cluster::Cluster,
 };
 
 /// "bar" is in slot 5061, of the first node, and is paid before "foo", in slot 12182, of the third one.
@@ -32,7 +33,7 @@ fn evalshas(cluster: &Cluster) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow] {
         // A window that no other begins in the middle of.
@@ -70,7 +71,7 @@ async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     // Each is the scarce one now and then; and buckets, which give back no more than they know to be theirs.
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
@@ -103,7 +104,7 @@ async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_is_given_back_than_was_taken_while_the_slot_moves() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     let wide = Policy::per_day("wide", 1_000_000).unwrap();
     // "a" is in slot 15495, so it is paid last; all want what comes back every 10 ms.
@@ -168,7 +169,7 @@ async fn a_denial_costs_nothing_and_tells_the_truth_across_slots() {
 #[tokio::test]
 async fn rejections_are_counted_in_every_slot_whichever_refuses() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     let counting = Policy::per_hour("counting", 100).unwrap().count_rejected(true);
     let (plain, full) = (Policy::per_hour("plain", 100).unwrap(), Policy::per_hour("full", 1).unwrap());
@@ -184,7 +185,7 @@ async fn rejections_are_counted_in_every_slot_whichever_refuses() {
 #[tokio::test]
 async fn a_crowd_in_one_slot_shares_a_few_calls_and_a_lone_check_is_one() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     let before = evalshas(&cluster);
     for _ in 0..20 {
@@ -205,7 +206,7 @@ async fn a_crowd_in_one_slot_shares_a_few_calls_and_a_lone_check_is_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_slot_on_a_master_that_hangs_holds_up_no_other() {
     let cluster = Cluster::start();
-    let limiter = cluster.limiter();
+    let limiter = limiter(&cluster);
     settled(&limiter).await;
     cluster.nodes[2].pause(Duration::from_millis(600));
     let start = Instant::now();

@@ -24,7 +24,7 @@ pub struct Unknown {
 pub struct Findings {
     pub answers: u64,
     pub denials: u64,
-    /// Law 1: admissions above the limit of the window that ends with them.
+    /// Law 1: admissions above the limit of the window that ends with them, and what the store may have forgotten.
     pub over: u64,
     /// Law 2: denials of what would have fit.
     pub false_denials: u64,
@@ -55,6 +55,8 @@ pub struct Judge {
     unknown: Vec<Unknown>,
     /// Until when the last of them may count.
     unknown_until_us: u64,
+    /// When what was admitted may have been forgotten later.
+    forgotten: Vec<(u64, u64)>,
     /// What was admitted in the window, and its sum.
     admitted: VecDeque<(u64, u64)>,
     spent: u64,
@@ -63,9 +65,9 @@ pub struct Judge {
 
 impl Judge {
     pub fn new(limit: u64, window_us: u64) -> Self {
-        let (unsettled, unknown, admitted) = Default::default();
+        let (unsettled, unknown, forgotten, admitted) = Default::default();
         let (unknown_until_us, spent, found) = Default::default();
-        Self { limit, window_us, unsettled, unknown, unknown_until_us, admitted, spent, found }
+        Self { limit, window_us, unsettled, unknown, unknown_until_us, forgotten, admitted, spent, found }
     }
 
     pub fn answer(&mut self, answer: Answer) {
@@ -75,6 +77,11 @@ impl Judge {
     pub fn unknown(&mut self, unknown: Unknown) {
         self.unknown_until_us = self.unknown_until_us.max(unknown.until_us + self.window_us);
         self.unknown.push(unknown);
+    }
+
+    /// The store may lose what it admits in that time.
+    pub fn forgets(&mut self, from_us: u64, until_us: u64) {
+        self.forgotten.push((from_us, until_us));
     }
 
     pub fn found(&self) -> Findings {
@@ -110,7 +117,7 @@ impl Judge {
         self.found.answers += instant.len() as u64;
         self.found.denials += denied.len() as u64;
         self.found.most = self.found.most.max(self.spent);
-        if self.spent > self.limit {
+        if self.spent > self.limit && self.spent - self.maybe_forgotten() > self.limit {
             self.found.over += allowed.len() as u64;
         }
         for answer in denied {
@@ -120,6 +127,12 @@ impl Judge {
                 self.found.wrong_waits += u64::from(!self.tells_the_truth(answer));
             }
         }
+    }
+
+    /// What of the window the store may not know.
+    fn maybe_forgotten(&self) -> u64 {
+        let lost = |at: &u64| self.forgotten.iter().any(|(from, until)| (from..until).contains(&at));
+        self.admitted.iter().filter(|(at, _)| lost(at)).map(|(_, cost)| cost).sum()
     }
 
     /// What unanswered checks may have spent in the window, counted until it is more than `enough`.

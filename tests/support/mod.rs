@@ -1,15 +1,20 @@
 //! What several test areas need.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod http;
 pub mod judge;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis_server;
+#[cfg(feature = "sentinel")]
+pub mod sentinel;
 
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use tollgate::{Answer, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
@@ -96,5 +101,15 @@ impl<S: Store + Clone> Store for Later<S> {
 
     fn deadline(&self) -> Duration {
         self.0.deadline()
+    }
+}
+
+/// Waits until it is so. Servers take real time to agree.
+pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !reached() {
+        // A sentinel that was kept from running for two seconds does nothing for thirty.
+        assert!(start.elapsed() < Duration::from_secs(60), "not yet: {what}");
+        thread::sleep(Duration::from_millis(20));
     }
 }

@@ -8,7 +8,10 @@ use std::{
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -100,6 +103,15 @@ impl RedisServer {
         self.try_command(command).unwrap()
     }
 
+    /// A server that sends a replica what it does as soon as the replica has got all data. Without a disk in between it
+    /// would wait five seconds for further replicas, and up to a second for the replica to say that it is ready.
+    pub const FEEDS_AT_ONCE: [&str; 2] = ["--repl-diskless-sync", "no"];
+
+    /// Whether this server, one that [feeds at once](Self::FEEDS_AT_ONCE), sends all it does to so many replicas.
+    pub fn feeds(&self, replicas: usize) -> bool {
+        self.command("INFO replication").matches("state=online").count() == replicas
+    }
+
     /// Makes the server silent for so long: it takes commands and answers none.
     pub fn pause(&self, pause: Duration) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -112,7 +124,7 @@ impl RedisServer {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// The same, where the server may be about to go.
+    /// The same, of a server that may just be going or coming.
     pub fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -195,7 +207,9 @@ pub struct Directory(PathBuf);
 
 impl Directory {
     pub fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("tollgate-{}-{}", std::process::id(), free_port()));
+        static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), DIRECTORIES.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("tollgate-{process}-{number}-{}", free_port()));
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }

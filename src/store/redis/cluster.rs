@@ -4,7 +4,11 @@
 //! would also send again what may have run. A redirection is another matter: the node has refused to run the call, and
 //! has named the one that will. That is followed here.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use redis::{
     Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value,
@@ -48,8 +52,8 @@ impl Cluster {
         Ok(Self { client: builder.build()?, nodes })
     }
 
-    pub(super) async fn dial(&self) -> RedisResult<ClusterConnection> {
-        self.client.get_async_connection().await
+    pub(super) async fn dial(&self) -> RedisResult<Nodes> {
+        Ok(Nodes { connection: self.client.get_async_connection().await?, lost: Arc::default() })
     }
 }
 
@@ -59,32 +63,62 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// While slots move, a node may send us on to one that sends us on. More than this is a quarrel.
-const REDIRECTIONS: usize = 4;
-
-/// Sends a command to the node that has its key, and on to where that node says it is.
-pub(super) async fn query<T: FromRedisValue>(cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<T> {
-    let mut result = command.query_async::<Value>(cluster).await;
-    for _ in 0..REDIRECTIONS {
-        let Some(redirection) = result.as_ref().err().and_then(Redirection::read) else {
-            return Ok(redis::from_redis_value(result?)?);
-        };
-        result = redirection.follow(cluster, command).await;
-    }
-    result.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| match Redirection::read(&error) {
-        Some(_) => RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot is on the move")),
-        None => error,
-    })
+/// Connections to all nodes of a cluster. Clones share them.
+#[derive(Clone)]
+pub(super) struct Nodes {
+    connection: ClusterConnection,
+    /// The last node that we were sent to and had no connection to, and when.
+    lost: Arc<Mutex<Option<(String, Instant)>>>,
 }
 
-/// Sends a command to any one master; left to itself the client would ask all of them.
-pub(super) async fn query_any<T: FromRedisValue>(cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<T> {
-    let master = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
-    Ok(redis::from_redis_value(cluster.route_command(command.clone(), master).await?)?)
+/// While slots move, a node may send us on to one that sends us on. More than this is a quarrel.
+const REDIRECTIONS: usize = 4;
+/// A master that died is named by the others until they have elected another one. Each time somebody asks for it in vain
+/// the client dials all nodes anew, and nobody is served meanwhile.
+const LOST: Duration = Duration::from_millis(200);
+
+impl Nodes {
+    /// Sends a command to the node that has its key, and on to where that node says it is.
+    pub(super) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        let mut result = command.query_async::<Value>(&mut self.connection).await;
+        for _ in 0..REDIRECTIONS {
+            let Some(redirection) = result.as_ref().err().and_then(Redirection::read) else {
+                return Ok(redis::from_redis_value(result?)?);
+            };
+            let named = redirection.address.clone();
+            if self.is_lost(&named) {
+                return Err(RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot's node is gone")));
+            }
+            result = redirection.follow(&mut self.connection, command).await;
+            if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::ClusterConnectionNotFound) {
+                *self.lost() = Some((named, Instant::now()));
+            }
+        }
+        result.and_then(|value| Ok(redis::from_redis_value(value)?)).map_err(|error| match Redirection::read(&error) {
+            Some(_) => RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot is on the move")),
+            None => error,
+        })
+    }
+
+    /// Sends a command to any one master; left to itself the client would ask all of them.
+    pub(super) async fn query_any<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        let master = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
+        Ok(redis::from_redis_value(self.connection.route_command(command.clone(), master).await?)?)
+    }
+
+    fn is_lost(&self, node: &str) -> bool {
+        self.lost().as_ref().is_some_and(|(lost, at)| lost == node && at.elapsed() < LOST)
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
+        // It is put in whole.
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Redirection {
     asks: bool,
+    address: String,
     node: SingleNodeRoutingInfo,
 }
 
@@ -95,9 +129,10 @@ impl Redirection {
             ErrorKind::Server(ServerErrorKind::Moved) => false,
             _ => return None,
         };
-        let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        let (address, _) = error.redirect_node()?;
+        let (host, port) = address.rsplit_once(':')?;
         let node = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? };
-        Some(Self { asks, node })
+        Some(Self { asks, address: address.to_owned(), node })
     }
 
     async fn follow(self, cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<Value> {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "cluster")]
-use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection};
 
+#[cfg(feature = "cluster")]
+use super::cluster::Nodes;
 use super::health::{Call, Health, Network};
 
 /// A connection and what is known about it. Clones share both.
@@ -20,7 +20,7 @@ pub(super) struct Connection {
 pub(super) enum Wire {
     /// To all masters of a cluster. It replaces its own sockets.
     #[cfg(feature = "cluster")]
-    Cluster(ClusterConnection),
+    Cluster(Nodes),
     /// To one server.
     Single(MultiplexedConnection),
 }
@@ -34,7 +34,7 @@ impl Connection {
     pub(super) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         match &mut self.wire {
             #[cfg(feature = "cluster")]
-            Wire::Cluster(cluster) => super::cluster::query(cluster, command).await,
+            Wire::Cluster(nodes) => nodes.query(command).await,
             Wire::Single(connection) => command.query_async(connection).await,
         }
     }
@@ -43,7 +43,7 @@ impl Connection {
     pub(super) async fn query_any<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         match &mut self.wire {
             #[cfg(feature = "cluster")]
-            Wire::Cluster(cluster) => super::cluster::query_any(cluster, command).await,
+            Wire::Cluster(nodes) => nodes.query_any(command).await,
             Wire::Single(connection) => command.query_async(connection).await,
         }
     }

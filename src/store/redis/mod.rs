@@ -238,6 +238,16 @@ impl Store for RedisStore {
         self.shared.breaker
     }
 
+    #[cfg(feature = "cluster")]
+    fn parts(&self) -> usize {
+        if self.shared.source.is_cluster() { slots::PARTS } else { 1 }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn part_of(&self, key: &Key) -> usize {
+        if self.shared.source.is_cluster() { slots::part_of(key) } else { 0 }
+    }
+
     /// Counts itself in the sorted set `{prefix}instances`, every few seconds, on the back of its traffic.
     fn instances(&self) -> Option<u32> {
         self.shared.heartbeat.instances()

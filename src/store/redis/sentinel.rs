@@ -1,14 +1,18 @@
 //! A master that sentinels name.
 
-use std::fmt;
+use std::{fmt, io};
 
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsMode,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsMode,
     aio::MultiplexedConnection,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
+use tokio::{task::JoinSet, time::timeout};
 
-use super::address::{self, Security, tcp_settings};
+use super::{
+    address::{self, Security, tcp_settings},
+    pace::LONGEST,
+};
 
 /// Sentinels, and the name of the master that they watch.
 #[derive(Clone)]
@@ -50,20 +54,44 @@ impl Sentinels {
             #[cfg(feature = "tls")]
             security: security.clone(),
         };
-        this.client()?;
+        for sentinel in &this.sentinels {
+            this.client(sentinel)?;
+        }
         Ok(this)
     }
 
-    /// Asks the sentinels for the master, several at once, and dials it. It has to say itself that it is the master.
+    /// Asks the sentinels for the master, and dials the first that one of them names. It has to say itself that it is
+    /// the master.
     pub(super) async fn dial(&self, config: &AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
-        // Made anew: connections that it keeps would belong to another runtime, or to sentinels that have gone.
-        let mut client = self.client()?;
-        client.async_get_client().await?.get_multiplexed_async_connection_with_config(config).await
+        let late = |_| RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
+        let master = timeout(LONGEST, self.ask()).await.map_err(late)??;
+        master.get_multiplexed_async_connection_with_config(config).await
     }
 
-    fn client(&self) -> RedisResult<SentinelClient> {
-        let addresses: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.addr().clone()).collect();
-        let mut builder = SentinelClientBuilder::new(addresses, &self.name, SentinelServerType::Master)?
+    /// Each by a client of its own: redis' own takes the answers in order, and the first sentinel may have gone without a
+    /// word, with the machine that the master was on. Made anew: connections that they keep would belong to another
+    /// runtime.
+    async fn ask(&self) -> RedisResult<Client> {
+        let mut asked = JoinSet::new();
+        for sentinel in &self.sentinels {
+            let mut client = self.client(sentinel)?;
+            asked.spawn(async move { client.async_get_client().await });
+        }
+        let mut failure = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered"));
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(master)) => return Ok(master),
+                Ok(Err(error)) => failure = error,
+                // The runtime ends.
+                Err(_) => {}
+            }
+        }
+        Err(failure)
+    }
+
+    fn client(&self, sentinel: &ConnectionInfo) -> RedisResult<SentinelClient> {
+        let address = vec![sentinel.addr().clone()];
+        let mut builder = SentinelClientBuilder::new(address, &self.name, SentinelServerType::Master)?
             .set_client_to_sentinel_tcp_settings(tcp_settings())
             .set_client_to_redis_tcp_settings(tcp_settings())
             .set_client_to_redis_db(self.master.redis_settings().db())

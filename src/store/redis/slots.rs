@@ -21,6 +21,7 @@ use super::{
 use crate::{
     check::{Charge, Check},
     error::{Error, ErrorKind},
+    key::Key,
     store::{Outcome, Verdict},
 };
 
@@ -34,7 +35,7 @@ struct Part {
 
 impl Shared {
     pub(super) async fn send_by_slots(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
-        let slots: SmallVec<[u16; 4]> = check.charges().iter().map(slot_of).collect();
+        let slots: SmallVec<[u16; 4]> = check.charges().iter().map(|charge| slot_of(&charge.key)).collect();
         let Some(&slot) = slots.first() else {
             return Err(Error::new(ErrorKind::Config, "a check without a charge"));
         };
@@ -166,22 +167,28 @@ fn parts_of(check: &Check, slots: &[u16]) -> Vec<Part> {
     parts
 }
 
-/// The slot of a charge's key, whose hash tag is the subject.
-fn slot_of(charge: &Charge) -> u16 {
-    crc16::State::<crc16::XMODEM>::calculate(charge.key.encoded()) % SLOTS
+/// The slot of a key, whose hash tag is the subject.
+fn slot_of(key: &Key) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(key.encoded()) % SLOTS
 }
 
 const SLOTS: u16 = 16_384;
 
+/// Parts that have a breaker each. A master usually has neighbouring slots, and which ones is its own affair: so many
+/// parts that few belong to two masters, and so few that each has the traffic that a breaker learns from.
+pub(super) const PARTS: usize = 64;
+
+pub(super) fn part_of(key: &Key) -> usize {
+    usize::from(slot_of(key)) * PARTS / usize::from(SLOTS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{key::Key, policy::Policy};
 
     #[test]
     fn slots_are_those_of_the_specification() {
-        let policy = Policy::per_second("p", 1).unwrap();
-        let slot = |key: &str| slot_of(&Charge { key: Key::from(key), policy: policy.clone(), cost: 1 });
+        let slot = |key: &str| slot_of(&Key::from(key));
         // `CLUSTER KEYSLOT` says so.
         assert_eq!((slot("123456789"), slot("foo"), slot("bar")), (0x31c3, 12_182, 5_061));
     }

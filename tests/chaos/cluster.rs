@@ -1,0 +1,98 @@
+//! A cluster that loses a master, and one whose slots move.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    crew::Load,
+    record::now_us,
+    scenario::{Place, Trial},
+    support::cluster::Cluster,
+    tally::Keys,
+    worker::KEYS,
+};
+
+/// From the new map of slots on.
+const HEALS_WITHIN_US: u64 = 1_500_000;
+struct Shards {
+    cluster: Cluster,
+    killed_us: Option<u64>,
+}
+
+impl Shards {
+    fn start() -> Self {
+        Self { cluster: Cluster::start_with_replicas(), killed_us: None }
+    }
+}
+
+impl Place for Shards {
+    fn address(&self) -> String {
+        // One that will be lost, and one that will not.
+        format!("cluster {} {}", self.cluster.nodes[0].url(), self.cluster.nodes[1].url())
+    }
+
+    fn answers_us(&self) -> u64 {
+        let start = Instant::now();
+        loop {
+            let at = now_us();
+            let survivors = &self.cluster.nodes[1..];
+            if survivors[2].command("ROLE").contains("master")
+                && survivors.iter().all(|node| node.command("CLUSTER INFO").contains("cluster_state:ok"))
+            {
+                return at;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "no replica was elected");
+        }
+    }
+
+    fn cut_off(&self) -> Keys {
+        Keys::which(|key| self.cluster.slot_of(key).1 == 0)
+    }
+
+    fn afterwards(&mut self) {
+        self.cluster.nodes[0].restart();
+    }
+
+    fn killed_us(&self) -> Option<u64> {
+        self.killed_us
+    }
+}
+
+#[test]
+fn a_cluster_loses_a_master_and_elects_its_replica() {
+    let trial = Trial { name: "cluster_failover", losses: 0, heals_within_us: HEALS_WITHIN_US, load: Load::LIGHT };
+    trial.run(Shards::start, |shards| {
+        shards.cluster.nodes[0].kill();
+        shards.killed_us = Some(now_us());
+    });
+}
+
+struct Moving(Cluster);
+
+impl Place for Moving {
+    fn address(&self) -> String {
+        format!("cluster {}", self.0.nodes[0].url())
+    }
+
+    fn answers_us(&self) -> u64 {
+        now_us()
+    }
+
+    /// Each slot has a node at any time.
+    fn cut_off(&self) -> Keys {
+        Keys::NONE
+    }
+}
+
+#[test]
+fn slots_move_between_the_masters_of_a_cluster() {
+    let trial = Trial { name: "cluster_slots_move", losses: 0, heals_within_us: HEALS_WITHIN_US, load: Load::LIGHT };
+    trial.run(
+        || Moving(Cluster::start()),
+        |Moving(cluster)| {
+            for key in 0..KEYS {
+                let (slot, from) = cluster.slot_of(key);
+                cluster.move_slot(slot, from, (from + 1) % 3);
+            }
+        },
+    );
+}
