@@ -200,3 +200,7 @@ pub use redis;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../docs/behind-a-proxy.md")]
+struct BehindAProxy;
