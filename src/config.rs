@@ -7,6 +7,7 @@ use http::{Response, request::Parts};
 use crate::{
     check::Check,
     cost::Cost,
+    decision::Decision,
     error::ConfigError,
     failure::FailurePolicy,
     headers::{self, Writer},
@@ -103,13 +104,20 @@ impl<K, R> Config<K, R> {
     {
         let mut response = self.rejection.reject(parts, &denial);
         match denial.decision() {
-            Some(decision) => {
-                response.extensions_mut().insert(decision.clone());
-                self.writer.apply(decision, response.headers_mut());
-            }
+            Some(decision) => self.writer.apply(decision, response.headers_mut()),
             None => headers::refuse(response.headers_mut(), denial.retry_after()),
         }
         response.extensions_mut().insert(denial);
+        response
+    }
+
+    /// Builds the response to a request that was judged, whether by the store or by the failure policy.
+    pub(crate) fn deny<B>(&self, parts: &Parts, decision: Decision) -> Response<B>
+    where
+        R: Rejection<B>,
+    {
+        let mut response = self.refuse(parts, Denial::of(decision.clone()));
+        response.extensions_mut().insert(decision);
         response
     }
 }
@@ -117,7 +125,10 @@ impl<K, R> Config<K, R> {
 impl<K: KeyExtractor, R> Config<K, R> {
     /// Reads all that `check` needs from the request's head; the borrow ends here.
     pub(crate) fn begin(&self, parts: &Parts, check: &mut Check) -> Step {
-        self.fill(parts, check).unwrap_or_else(Step::Refuse)
+        self.fill(parts, check).unwrap_or_else(|reason| {
+            self.limiter.refused(&reason);
+            Step::Refuse(reason)
+        })
     }
 
     fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {

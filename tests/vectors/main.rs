@@ -3,6 +3,7 @@
 
 mod algorithms;
 mod client_ip;
+mod grpc;
 mod headers;
 mod problem;
 #[path = "../support/mod.rs"]
@@ -56,6 +57,7 @@ async fn main() -> ExitCode {
         let results = match name.as_str() {
             "algorithms.json" => algorithms::run(&file).await,
             "client_ip.json" => client_ip::run(&file).await,
+            "grpc.json" => grpc::run(&file).await,
             "headers.json" => headers::run(&file),
             "problem.json" => problem::run(&file).await,
             _ => skip_all(&file),

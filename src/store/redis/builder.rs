@@ -1,10 +1,7 @@
 //! What a [`RedisStore`] can be told.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -16,6 +13,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use super::{
     RedisStore, Shared,
     address::{Address, Security},
+    eviction::Eviction,
     heartbeat::Heartbeat,
     pool::Source,
     script::Loader,
@@ -251,11 +249,12 @@ impl RedisStoreBuilder {
             deny_cache: deny_cache.then(DenyCache::new),
             breaker,
             heartbeat: Heartbeat::default(),
+            eviction: Eviction::default(),
             prefix: prefix.into(),
             deadline,
             clock,
             latest_us: AtomicU64::new(0),
-            time_forbidden: AtomicBool::new(false),
+            time_forbidden_until_us: AtomicU64::new(0),
             observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })
