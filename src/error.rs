@@ -48,6 +48,16 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
+    /// A number of proxies outside 1..=64.
+    InvalidHops {
+        /// The number, as given.
+        hops: usize,
+    },
+    /// Something that is neither an address nor a prefix of addresses.
+    InvalidIpPrefix {
+        /// The prefix, as given.
+        prefix: String,
+    },
     /// A policy name that is not both a Structured Field String and a Token.
     InvalidPolicyName {
         /// The name, as given.
@@ -89,6 +99,11 @@ pub enum ConfigError {
     },
     /// A check without a single policy, which would limit nothing.
     NoPolicy,
+    /// A prefix that holds every address, by which anybody would be trusted.
+    PrefixOfEverybody {
+        /// The prefix, as given.
+        prefix: String,
+    },
     /// A resolution is set on an algorithm that keeps no records.
     ResolutionWithoutLog {
         /// The policy's name.
@@ -151,6 +166,10 @@ impl fmt::Display for ConfigError {
             Self::DuplicateRoute { route } => write!(f, "route {route:?} is in the table already"),
             Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
             Self::InvalidHeaderName { name } => write!(f, "{name:?} is not a header name"),
+            Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
+            Self::InvalidIpPrefix { prefix } => {
+                write!(f, "{prefix:?} is no prefix of addresses; write 10.0.0.0/8, fd00::/8 or an address")
+            }
             Self::InvalidPolicyName { name } => write!(
                 f,
                 "policy name {name:?} is not usable in a header: start with a letter, go on with letters, digits or \
@@ -174,6 +193,11 @@ impl fmt::Display for ConfigError {
             }
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
+            Self::PrefixOfEverybody { prefix } => write!(
+                f,
+                "{prefix:?} holds every address, so anybody would be believed; list your proxies, or call \
+                 `PrefixList::dangerously_everybody()`"
+            ),
             Self::ResolutionWithoutLog { policy } => {
                 write!(f, "policy {policy:?}: only the sliding window log has a resolution")
             }

@@ -111,7 +111,7 @@
 //!
 //! In a `ServiceBuilder` the first layer is the outermost. With `Router::layer` the **last** one is, and only routes
 //! that were added before are limited; `route_layer` leaves out requests that match no route. Behind a proxy
-//! [`PeerIp`] sees the proxy alone.
+//! [`PeerIp`] sees the proxy alone; [`ClientIp`] reads the header in which proxies that you trust tell the client.
 //!
 //! # Cancel safety
 //!
@@ -183,7 +183,8 @@ pub use self::{
     future::ResponseFuture,
     headers::HeaderStyle,
     key::{
-        ApiKey, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, Key, KeyError, KeyExtractor, MatchedPathKey, PeerIp,
+        ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, IntoPrefixes, Key, KeyError,
+        KeyExtractor, MatchedPathKey, PeerIp, PrefixList,
     },
     layer::{MissingKey, RateLimitLayer},
     limiter::{CheckFuture, Limiter},
@@ -203,3 +204,7 @@ pub use redis;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../docs/behind-a-proxy.md")]
+struct BehindAProxy;

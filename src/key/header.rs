@@ -65,17 +65,22 @@ impl KeyExtractor for ApiKey {
     }
 }
 
-fn header_name(name: &str) -> Result<HeaderName, ConfigError> {
+pub(super) fn header_name(name: &str) -> Result<HeaderName, ConfigError> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::InvalidHeaderName { name: name.to_owned() })
 }
 
 /// The header's one value; an empty one counts as missing.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a HeaderValue, KeyError> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (Some(value), None) if !value.is_empty() => Ok(value),
-        (_, None) => Err(KeyError::MissingHeader(name.clone())),
+    let value = single_line(headers, name)?.filter(|value| !value.is_empty());
+    value.ok_or_else(|| KeyError::MissingHeader(name.clone()))
+}
+
+/// The header's one line, if there is one.
+pub(super) fn single_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, KeyError> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
         (_, Some(_)) => Err(KeyError::RepeatedHeader(name.clone())),
+        (line, None) => Ok(line),
     }
 }
 

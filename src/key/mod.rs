@@ -18,7 +18,7 @@ pub use self::{
     combine::IntoExtraction,
     extension::ExtensionKey,
     header::{ApiKey, HeaderKey},
-    ip::PeerIp,
+    ip::{ClientIp, IntoPrefixes, PeerIp, PrefixList},
     path::{GlobalKey, MatchedPathKey},
 };
 
@@ -227,7 +227,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The header is there but cannot be read; for extractors of your own.
+    /// The client's address is one of those that are refused, see [`ClientIp::deny`]. The answer is 403.
+    AddressDenied,
+    /// The header names fewer proxies than the request must have passed.
+    ChainTooShort(HeaderName),
+    /// The header is there but cannot be read.
     MalformedHeader(HeaderName),
     /// Something else that the key is made of is not there.
     Missing(Cow<'static, str>),
@@ -237,8 +241,12 @@ pub enum KeyError {
     MissingHeader(HeaderName),
     /// The connection's address is not known. The message says how to provide it.
     NoPeerAddress,
+    /// The header has a name in the place of the client's address: `unknown`, `_hidden`.
+    OpaqueClient(HeaderName),
     /// The header is there more than once.
     RepeatedHeader(HeaderName),
+    /// The header names more proxies in a row than there can be.
+    TooManyHops(HeaderName),
 }
 
 impl KeyError {
@@ -251,13 +259,23 @@ impl KeyError {
     ///
     /// Not so if it has something that cannot be used.
     pub fn is_missing(&self) -> bool {
-        !matches!(self, Self::MalformedHeader(_) | Self::RepeatedHeader(_))
+        match self {
+            Self::Missing(_) | Self::MissingExtension(_) | Self::MissingHeader(_) | Self::NoPeerAddress => true,
+            Self::AddressDenied
+            | Self::ChainTooShort(_)
+            | Self::MalformedHeader(_)
+            | Self::OpaqueClient(_)
+            | Self::RepeatedHeader(_)
+            | Self::TooManyHops(_) => false,
+        }
     }
 }
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AddressDenied => f.write_str("requests from this address are refused"),
+            Self::ChainTooShort(name) => write!(f, "header {name} names too few proxies"),
             Self::MalformedHeader(name) => write!(f, "header {name} cannot be read"),
             Self::Missing(what) => write!(f, "{what} is missing"),
             Self::MissingExtension(name) => write!(
@@ -270,7 +288,9 @@ impl fmt::Display for KeyError {
                  `into_make_service_with_connect_info::<SocketAddr>()`, or insert a `SocketAddr` or `IpAddr` \
                  extension into each request",
             ),
+            Self::OpaqueClient(name) => write!(f, "header {name} does not tell the client's address"),
             Self::RepeatedHeader(name) => write!(f, "header {name} is there more than once"),
+            Self::TooManyHops(name) => write!(f, "header {name} names too many proxies"),
         }
     }
 }

@@ -76,7 +76,7 @@ pub enum Reason {
         /// The most that can pass at once.
         limit: u32,
     },
-    /// The request has no usable key.
+    /// The request has no usable key, or one that is refused ([`KeyError::AddressDenied`]).
     Key(KeyError),
     /// The layer's configuration turned out to be wrong for this request.
     Misconfigured(ConfigError),
@@ -111,10 +111,11 @@ impl Denial {
         &self.reason
     }
 
-    /// The fitting status: 429 for a spent quota, 503 for a store that is down, 400 for a request that cannot be
-    /// judged, 500 for a layer that cannot judge it.
+    /// The fitting status: 429 for a spent quota, 503 for a store that is down, 403 for an address that is
+    /// refused, 400 for a request that cannot be judged, 500 for a layer that cannot judge it.
     pub fn status(&self) -> StatusCode {
         match self.reason {
+            Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
             Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
             Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,

@@ -1,6 +1,6 @@
 //! Outages, and calls that cannot be judged.
 
-use tollgate::{GlobalKey, GrpcStatus, HeaderKey, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+use tollgate::{GlobalKey, GrpcStatus, HeaderKey, Key, KeyError, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
 use tonic::Code;
 use tonic_types::{ErrorDetail, StatusExt};
 
@@ -51,6 +51,16 @@ async fn a_cost_that_can_never_pass_says_not_to_try_again() {
     let violation = &quota.violations[0];
     assert_eq!((&*violation.quota_id, violation.quota_value), ("p", 5));
     assert!(violation.description.contains("costs 7 units"), "{}", violation.description);
+}
+
+#[tokio::test]
+async fn a_call_from_a_denied_address_is_not_permitted() {
+    let denied = |_: &http::request::Parts| Err::<Key, _>(KeyError::AddressDenied);
+    let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute(1), denied);
+    let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default())).await;
+    let status = refused(check(&channel).await, Code::PermissionDenied);
+    assert_eq!(status.message(), "requests from this address are refused");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
 }
 
 #[tokio::test]

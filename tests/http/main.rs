@@ -12,6 +12,7 @@ mod failure;
 mod fields;
 mod gate;
 mod head;
+mod key_client;
 mod key_custom;
 mod key_header;
 mod key_path;

@@ -1,6 +1,9 @@
 //! Requests, and what comes back: within the process, and over TCP.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+};
 
 use axum::{
     Router,
@@ -10,7 +13,7 @@ use axum::{
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::{Service, ServiceExt};
 
 /// A response that has been read to its end.
@@ -89,7 +92,17 @@ pub struct Connection(http1::SendRequest<Body>);
 
 impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Self::over(TcpStream::connect(address).await.unwrap()).await
+    }
+
+    /// Connects from one of the host's addresses: all of `127.0.0.0/8` are, on Linux.
+    pub async fn open_from(source: IpAddr, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(source, 0)).unwrap();
+        Self::over(socket.connect(address).await.unwrap()).await
+    }
+
+    async fn over(stream: TcpStream) -> Self {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         Self(sender)

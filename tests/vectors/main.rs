@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
+mod client_ip;
 mod grpc;
 mod headers;
 mod problem;
@@ -55,6 +56,7 @@ async fn main() -> ExitCode {
         let file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let results = match name.as_str() {
             "algorithms.json" => algorithms::run(&file).await,
+            "client_ip.json" => client_ip::run(&file).await,
             "grpc.json" => grpc::run(&file).await,
             "headers.json" => headers::run(&file),
             "problem.json" => problem::run(&file).await,

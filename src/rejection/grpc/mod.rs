@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::details::{Quota, Status};
 use super::{Denial, Reason, Rejection};
-use crate::headers::whole_seconds;
+use crate::{headers::whole_seconds, key::KeyError};
 
 /// Answers refused gRPC calls with a gRPC status, and all other requests as `R` does.
 ///
@@ -23,6 +23,7 @@ use crate::headers::whole_seconds;
 /// | the cost can never pass | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded |
 /// | the store is down, fail-closed | 14 `UNAVAILABLE` | rate limiter unavailable |
 /// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable |
+/// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
 /// | the layer is misconfigured | 13 `INTERNAL` | what is wrong |
 ///
 /// `grpc-retry-pushback-ms` tells clients that retry ([gRFC A6]) how long to wait, in milliseconds, rounded up, at most
@@ -195,6 +196,7 @@ fn is_call(parts: &Parts) -> bool {
 fn code(denial: &Denial) -> u16 {
     match denial.reason() {
         Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => 8,
+        Reason::Key(KeyError::AddressDenied) => 7,
         Reason::Key(_) => 3,
         Reason::Misconfigured(_) => 13,
         Reason::StoreUnavailable => 14,
@@ -207,6 +209,7 @@ fn message(denial: &Denial) -> Cow<'static, str> {
             Some(wait) => format!("rate limit exceeded; retry after {}s", whole_seconds(wait)).into(),
             None => "rate limit exceeded".into(),
         },
+        Reason::Key(KeyError::AddressDenied) => "requests from this address are refused".into(),
         Reason::Key(_) | Reason::Misconfigured(_) => {
             denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
         }

@@ -1,0 +1,293 @@
+//! The client's address: where it is read, and from whom it is believed.
+
+use http::{HeaderName, request::Parts};
+
+use super::{
+    network::Network,
+    prefixes::{IntoPrefixes, PrefixList},
+};
+use crate::{
+    error::ConfigError,
+    key::{Key, KeyError, KeyExtractor, header::header_name},
+};
+
+/// Charges the address of the client, which trusted proxies tell in a header.
+///
+/// 1. **One source.** Exactly one header is read, and only if the connection's other end is in the trusted prefixes.
+///    Otherwise that other end is the client: who comes past the proxies gains nothing by a header. There is no
+///    fallback from one header to another.
+/// 2. **From the right.** What a proxy appends is on the right; what the client sent is on the left. `X-Forwarded-For`
+///    and `Forwarded` are walked from the right, over all lines of the header, and the first address that is not a
+///    trusted proxy is the client. If all are trusted, the leftmost is. What is further left is not read. At most 64
+///    addresses are walked over.
+/// 3. **Malformed is 400.** What a trusted proxy is responsible for has to be readable; nothing is guessed or stepped
+///    over. A port is thrown away. Private addresses are clients like any other, unless they are trusted.
+/// 4. **One client, one key.** IPv4 addresses within IPv6 (mapped, or NAT64's `64:ff9b::/96`) are IPv4 addresses. IPv6
+///    addresses are grouped by prefix, /64 by default, because one customer usually has a whole one. Some have a /56 or
+///    /48: add a wider, looser limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`.
+///
+/// The page [behind a proxy](https://docs.rs/crate/tollgate/latest/source/docs/behind-a-proxy.md) tells which deployment
+/// needs what. The connection's other end is found as in [`PeerIp`](super::PeerIp).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::ClientIp;
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// // A proxy of yours, or several in a row, that append to X-Forwarded-For:
+/// let client = ClientIp::x_forwarded_for(["10.0.0.0/8", "fd00::/8"])?;
+///
+/// // The same from the environment, "10.0.0.0/8, fd00::/8"; internal callers are exempt, and one network is refused:
+/// # let trusted_proxies = String::from("10.0.0.0/8, fd00::/8");
+/// let client = ClientIp::x_forwarded_for(trusted_proxies)?
+///     .ipv6_prefix(56)?
+///     .exempt(["10.20.0.0/16"])?
+///     .deny(["198.51.100.0/24"])?;
+///
+/// // Presets:
+/// let client = ClientIp::behind_load_balancer(["10.0.0.0/8"])?;
+/// let client = ClientIp::behind_cloudflare();
+/// let client = ClientIp::behind_fly();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// As a part of a key, and for other purposes:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{ClientIp, Key, KeyError, MatchedPathKey};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let client = ClientIp::x_real_ip(["127.0.0.1", "::1"])?;
+/// let per_client_and_route = (client.clone(), MatchedPathKey);
+/// let by_hand = move |parts: &Parts| -> Result<Key, KeyError> {
+///     let address = client.resolve(parts)?;
+///     Ok(if address.is_loopback() { Key::from("this host") } else { Key::from(address) })
+/// };
+/// # fn assert_extractor(_: impl tollgate::KeyExtractor) {}
+/// # assert_extractor(per_client_and_route);
+/// # assert_extractor(by_hand);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientIp {
+    pub(super) source: Source,
+    pub(super) trusted: PrefixList,
+    /// So many from the right, in place of the walk over trusted ones.
+    pub(super) hops: Option<usize>,
+    pub(super) network: Network,
+    pub(super) peer_if_missing: bool,
+    pub(super) proxy_if_opaque: bool,
+    pub(super) trust_unix_peer: bool,
+    exempt: PrefixList,
+    denied: PrefixList,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Forwarded,
+    ForwardedFor,
+    Peer,
+    Single(HeaderName),
+}
+
+impl ClientIp {
+    /// The most addresses that are walked over: far more than there are proxies in a row anywhere.
+    pub(super) const MAX_HOPS: usize = 64;
+
+    pub(super) fn of(source: Source, trusted: PrefixList) -> Self {
+        Self {
+            source,
+            trusted,
+            hops: None,
+            network: Network::default(),
+            peer_if_missing: false,
+            proxy_if_opaque: false,
+            trust_unix_peer: false,
+            exempt: PrefixList::default(),
+            denied: PrefixList::default(),
+        }
+    }
+
+    /// Charges the connection's other end and reads no header, like [`PeerIp`](super::PeerIp).
+    pub fn peer() -> Self {
+        Self::of(Source::Peer, PrefixList::default())
+    }
+
+    /// Reads `X-Forwarded-For`, to which every proxy appends the address that it was called from.
+    ///
+    /// `trusted` are the addresses of all your proxies, as this server and the proxies see them. An empty list trusts
+    /// nobody.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn x_forwarded_for(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Ok(Self::of(Source::ForwardedFor, trusted.into_prefixes()?))
+    }
+
+    /// Reads `X-Forwarded-For` and takes the address that is `hops` from the right: 1 behind one proxy.
+    ///
+    /// For proxies whose addresses are not known. The connection's other end is **not** looked at, so this is safe only
+    /// if nobody but the proxies can reach the port: say so with [`only_from`](Self::only_from) if you can.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
+    pub fn x_forwarded_for_hops(hops: usize) -> Result<Self, ConfigError> {
+        Self::hops(Source::ForwardedFor, hops)
+    }
+
+    /// Reads `Forwarded` (RFC 7239), to which every proxy appends the address that it was called from.
+    ///
+    /// `trusted` are the addresses of all your proxies, as this server and the proxies see them. More than 32 KiB of the
+    /// header are malformed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn forwarded(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Ok(Self::of(Source::Forwarded, trusted.into_prefixes()?))
+    }
+
+    /// Reads `Forwarded` and takes the element that is `hops` from the right, with the caution of
+    /// [`x_forwarded_for_hops`](Self::x_forwarded_for_hops).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
+    pub fn forwarded_hops(hops: usize) -> Result<Self, ConfigError> {
+        Self::hops(Source::Forwarded, hops)
+    }
+
+    /// Reads `X-Real-IP`, one address. nginx sends it only if it is told to (`proxy_set_header X-Real-IP $remote_addr`),
+    /// and otherwise passes on what the client sent.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn x_real_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Self::header("x-real-ip", trusted)
+    }
+
+    /// Reads `CF-Connecting-IP`, one address, which Cloudflare sets; see [`behind_cloudflare`](Self::behind_cloudflare).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn cf_connecting_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Self::header("cf-connecting-ip", trusted)
+    }
+
+    /// Reads `True-Client-IP`, one address, which Akamai and Cloudflare set **if it is turned on** there. Where it is
+    /// not, the client's own header comes through, and nothing in the request tells.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn true_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Self::header("true-client-ip", trusted)
+    }
+
+    /// Reads `Fly-Client-IP`, one address, which Fly.io sets; see [`behind_fly`](Self::behind_fly).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn fly_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Self::header("fly-client-ip", trusted)
+    }
+
+    /// Reads the header `name`, which holds one address and is set by the proxies in `trusted`, whatever clients send.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidHeaderName`], and those of [`PrefixList::new`].
+    pub fn header(name: &str, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Ok(Self::of(Source::Single(header_name(name)?), trusted.into_prefixes()?))
+    }
+
+    pub(super) fn hops(source: Source, hops: usize) -> Result<Self, ConfigError> {
+        if !(1..=Self::MAX_HOPS).contains(&hops) {
+            return Err(ConfigError::InvalidHops { hops });
+        }
+        Ok(Self { hops: Some(hops), ..Self::of(source, PrefixList::dangerously_everybody()) })
+    }
+
+    /// Believes the header only if the connection's other end is in `trusted`, in place of what was said before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn only_from(self, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Ok(Self { trusted: trusted.into_prefixes()?, ..self })
+    }
+
+    /// Believes the header on connections without an address, those of a unix socket. Defaults to no: such requests
+    /// are [`KeyError::NoPeerAddress`].
+    ///
+    /// A server that is not told its peers' addresses at all looks the same. Set it only where the socket is one that
+    /// nobody but the proxy may open.
+    pub fn trust_unix_peer(self) -> Self {
+        Self { trust_unix_peer: true, ..self }
+    }
+
+    /// Charges the trusted proxy itself if it sends no header, for its own health checks. Defaults to
+    /// [`KeyError::MissingHeader`], because a proxy that does not send the header at all would be one client.
+    pub fn peer_if_missing(self) -> Self {
+        Self { peer_if_missing: true, ..self }
+    }
+
+    /// Charges the proxy that vouched for a client without an address (`unknown`, `_hidden`): all of those together.
+    /// Defaults to [`KeyError::OpaqueClient`].
+    pub fn proxy_if_opaque(self) -> Self {
+        Self { proxy_if_opaque: true, ..self }
+    }
+
+    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, a customer's network at least.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
+    pub fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.ipv6_prefix(length)?, ..self })
+    }
+
+    /// Keeps addresses in `64:ff9b::/96` as the IPv6 addresses that they are. By default they are the IPv4 addresses
+    /// that NAT64 has put there, for otherwise all of them would be one client.
+    pub fn keep_nat64(self) -> Self {
+        Self { network: self.network.keep_nat64(), ..self }
+    }
+
+    /// Exempts the clients in `prefixes`: nothing that belongs to this key limits them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn exempt(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Ok(Self { exempt: prefixes.into_prefixes()?, ..self })
+    }
+
+    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]; also those that are exempt.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrefixList::new`].
+    pub fn deny(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        Ok(Self { denied: prefixes.into_prefixes()?, ..self })
+    }
+}
+
+impl KeyExtractor for ClientIp {
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        let address = self.resolve(parts)?;
+        if self.denied.holds(address) {
+            return Err(KeyError::AddressDenied);
+        }
+        Ok((!self.exempt.holds(address)).then(|| self.network.key(address)))
+    }
+}

@@ -1,0 +1,210 @@
+//! `Forwarded`, RFC 7239: the `for` of each element.
+
+use http::{HeaderMap, header::FORWARDED};
+use smallvec::SmallVec;
+
+use super::node::Unusable;
+
+/// The bytes of all lines together. They have to be read whole, for a quote that a client opens ends where it ends, and
+/// that much is read in a tenth of a millisecond.
+const MAX_LENGTH: usize = 32 * 1024;
+/// The pairs of one element; four are registered.
+const MAX_PAIRS: usize = 16;
+
+/// The `for` of an element, `None` where there is none. `Value` is still quoted as it was.
+pub(super) type For<'a> = Option<Value<'a>>;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Value<'a> {
+    /// What is between the quotes.
+    Quoted(&'a [u8]),
+    Token(&'a [u8]),
+}
+
+impl Value<'_> {
+    /// The value without its backslashes.
+    pub(super) fn unescaped(&self) -> SmallVec<[u8; 64]> {
+        let quoted = match self {
+            Self::Token(text) => return SmallVec::from_slice(text),
+            Self::Quoted(text) => text,
+        };
+        let mut text = SmallVec::new();
+        let mut bytes = quoted.iter();
+        while let Some(&byte) = bytes.next() {
+            // A backslash is never the last byte, or the quote that ends the value would have been escaped.
+            text.push(if byte == b'\\' { bytes.next().copied().unwrap_or(byte) } else { byte });
+        }
+        text
+    }
+}
+
+/// The last elements of all lines, at least `most` of them if there are so many, in order.
+pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec<[For<'_>; 8]>, Unusable> {
+    let lines = || headers.get_all(FORWARDED).iter();
+    // With the commas that would join them.
+    lines()
+        .try_fold(0, |length, line| Some(length + line.len() + 1).filter(|&length| length <= MAX_LENGTH + 1))
+        .ok_or(Unusable::Malformed)?;
+    let mut elements = SmallVec::new();
+    for line in lines() {
+        // Line by line: no quoted string goes on in the next one.
+        let mut reader = Reader(line.as_bytes());
+        loop {
+            reader.skip(|byte| matches!(byte, b',' | b' ' | b'\t'));
+            if reader.0.is_empty() {
+                break;
+            }
+            if elements.len() >= 2 * most {
+                elements.drain(..most);
+            }
+            elements.push(reader.element()?);
+        }
+    }
+    Ok(elements)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Reads up to the comma or the end: pairs, any of which may be empty, with semicolons between them.
+    ///
+    /// White space around semicolons is not in the grammar, but written by some, and can be mistaken for nothing else.
+    fn element(&mut self) -> Result<For<'a>, Unusable> {
+        let mut node = None;
+        let mut names = SmallVec::<[&[u8]; 4]>::new();
+        for _ in 0..MAX_PAIRS {
+            self.skip(is_white);
+            if !matches!(self.0.first(), None | Some(b',' | b';')) {
+                let (name, value) = self.pair()?;
+                if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                    return Err(Unusable::Malformed);
+                }
+                names.push(name);
+                if name.eq_ignore_ascii_case(b"for") {
+                    node = Some(value);
+                }
+                self.skip(is_white);
+            }
+            match self.0.split_first() {
+                None | Some((b',', _)) => return Ok(node),
+                Some((b';', rest)) => self.0 = rest,
+                Some(_) => return Err(Unusable::Malformed),
+            }
+        }
+        Err(Unusable::Malformed)
+    }
+
+    fn pair(&mut self) -> Result<(&'a [u8], Value<'a>), Unusable> {
+        let name = self.token()?;
+        self.0 = self.0.strip_prefix(b"=").ok_or(Unusable::Malformed)?;
+        let value =
+            if self.0.starts_with(b"\"") { self.quoted().map(Value::Quoted) } else { self.token().map(Value::Token) };
+        Ok((name, value?))
+    }
+
+    fn token(&mut self) -> Result<&'a [u8], Unusable> {
+        let token = self.skip(is_token);
+        if token.is_empty() { Err(Unusable::Malformed) } else { Ok(token) }
+    }
+
+    fn quoted(&mut self) -> Result<&'a [u8], Unusable> {
+        let text = &self.0[1..];
+        let mut at = 0;
+        loop {
+            match text.get(at) {
+                None => return Err(Unusable::Malformed),
+                Some(b'"') => break,
+                Some(b'\\') => at += 2,
+                Some(_) => at += 1,
+            }
+        }
+        self.0 = &text[at + 1..];
+        Ok(&text[..at])
+    }
+
+    fn skip(&mut self, skipped: impl Fn(u8) -> bool) -> &'a [u8] {
+        let end = self.0.iter().position(|&byte| !skipped(byte)).unwrap_or(self.0.len());
+        let (text, rest) = self.0.split_at(end);
+        self.0 = rest;
+        text
+    }
+}
+
+fn is_white(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(lines: &[&str]) -> Result<Vec<Option<String>>, Unusable> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FORWARDED, line.parse().unwrap());
+        }
+        let text = |value: Value<'_>| String::from_utf8(value.unescaped().to_vec()).unwrap();
+        Ok(last_elements(&headers, 4)?.into_iter().map(|node| node.map(text)).collect())
+    }
+
+    #[test]
+    fn elements_are_read() {
+        let of = |nodes: &[&str]| Ok(nodes.iter().map(|node| Some(node.to_string())).collect());
+        assert_eq!(nodes(&[]), of(&[]));
+        assert_eq!(nodes(&["", " ,, "]), of(&[]));
+        assert_eq!(nodes(&["for=192.0.2.60;proto=http;by=203.0.113.43"]), of(&["192.0.2.60"]));
+        assert_eq!(nodes(&["proto=http;FOR=a, for=b,,for=\"c,;d\"", "By=x;For=e"]), of(&["a", "b", "c,;d", "e"]));
+        assert_eq!(nodes(&["for=a; proto=http ;host=b , for=c;"]), of(&["a", "c"]));
+        assert_eq!(nodes(&[r#"host="a\"b,for=x";for="[2001:db8::\1]:80""#]), of(&["[2001:db8::1]:80"]));
+        assert_eq!(nodes(&["for=\"\""]), of(&[""]));
+        assert_eq!(nodes(&["proto=http, ;, for=a"]), Ok(vec![None, None, Some("a".into())]));
+    }
+
+    #[test]
+    fn what_is_no_element_is_malformed() {
+        for line in [
+            "for",
+            "for=",
+            "=a",
+            "for=a b",
+            "for =a",
+            "for= a",
+            "for=a;for=b",
+            "for=a;FOR=b",
+            "for=a;x=1;X=2",
+            "a=b;c",
+            "for=\"a",
+            "for=\"a\\\"",
+            "for=\"a\"b",
+            "for=[::1]",
+            "for=1.2.3.4:80",
+            "for=a\"b\"",
+            "for=é",
+            "for=a;;;=",
+            "for=<script>",
+            "(for=a)",
+            "for=a, \"",
+        ] {
+            assert_eq!(nodes(&[line]), Err(Unusable::Malformed), "{line}");
+            assert_eq!(nodes(&[line, "for=203.0.113.7"]), Err(Unusable::Malformed), "{line}, to the left");
+        }
+        assert_eq!(nodes(&["for=\"a", "b\""]), Err(Unusable::Malformed), "a quote in two lines");
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        assert!(nodes(&["x=1;".repeat(MAX_PAIRS).as_str()]).is_err());
+        assert!(nodes(&[";".repeat(MAX_PAIRS).as_str()]).is_err());
+        assert!(nodes(&[&format!("for=\"{}\"", "x".repeat(MAX_LENGTH - 6))]).is_ok());
+        assert!(nodes(&[&format!("for=\"{}\"", "x".repeat(MAX_LENGTH - 5))]).is_err());
+        let many: Vec<String> = (0..1_000).map(|node| format!("for={node}")).collect();
+        let last = nodes(&[&many.join(",")]).unwrap();
+        assert!((4..=8).contains(&last.len()));
+        assert_eq!(last.last().unwrap().as_deref(), Some("999"));
+    }
+}

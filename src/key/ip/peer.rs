@@ -1,0 +1,62 @@
+//! The address of the connection's other end.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{Extensions, request::Parts};
+
+use super::network::Network;
+use crate::{
+    error::ConfigError,
+    key::{Key, KeyError, KeyExtractor},
+};
+
+/// Charges the address of the connection's other end.
+///
+/// IPv4 addresses are charged one by one, also when they come within IPv6 (`::ffff:a.b.c.d`, and `64:ff9b::a.b.c.d` of
+/// NAT64). IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole one. Behind a
+/// proxy, the other end is the proxy: use [`ClientIp`](super::ClientIp).
+///
+/// The address is taken from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a
+/// [`SocketAddr`] or [`IpAddr`] in the request's extensions. Without any of them the answer is
+/// [`KeyError::NoPeerAddress`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeerIp {
+    network: Network,
+}
+
+impl PeerIp {
+    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
+    pub fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.ipv6_prefix(length)? })
+    }
+}
+
+impl KeyExtractor for PeerIp {
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        let address = peer(&parts.extensions).ok_or(KeyError::NoPeerAddress)?;
+        Ok(Some(self.network.key(self.network.canonical(address))))
+    }
+}
+
+pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    connect_info(extensions)
+        .or_else(|| extensions.get::<SocketAddr>().map(SocketAddr::ip))
+        .or_else(|| extensions.get::<IpAddr>().copied())
+}
+
+#[cfg(feature = "axum")]
+fn connect_info(extensions: &Extensions) -> Option<IpAddr> {
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+    let real = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    real.or_else(|| extensions.get::<MockConnectInfo<SocketAddr>>().map(|info| info.0)).map(|address| address.ip())
+}
+
+#[cfg(not(feature = "axum"))]
+fn connect_info(_: &Extensions) -> Option<IpAddr> {
+    None
+}

@@ -1,0 +1,281 @@
+//! Sets of addresses, written as prefixes.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::network::Network;
+use crate::error::ConfigError;
+
+/// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
+///
+/// Bits behind a prefix's length are ignored. IPv4 prefixes in IPv6 notation (`::ffff:10.0.0.0/104`,
+/// `64:ff9b::10.0.0.0/104`) are the IPv4 prefixes, as the addresses that they are compared with are unmapped, too. The
+/// default is empty. Asking takes a binary search, so that lists may be long.
+///
+/// # Examples
+///
+/// Keys that are not addresses can be exempt by address as well:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{ApiKey, ClientIp, KeyExtractor, PrefixList};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let client = ClientIp::x_forwarded_for(["10.0.0.0/8"])?;
+/// let office = PrefixList::new(["198.51.100.0/24", "2001:db8:17::/48"])?;
+/// let key = ApiKey::bearer();
+/// let all_but_the_office = move |parts: &Parts| {
+///     if office.contains(client.resolve(parts)?) { Ok(None) } else { key.extract(parts) }
+/// };
+/// # fn assert_extractor(_: impl KeyExtractor) {}
+/// # assert_extractor(all_but_the_office);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct PrefixList {
+    /// Sorted, and apart from each other.
+    v4: Vec<Ipv4Net>,
+    v6: Vec<Ipv6Net>,
+}
+
+impl PrefixList {
+    /// Creates the set: of an array, a `Vec` or a slice of texts or addresses, or of one text with commas.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidIpPrefix`], [`ConfigError::PrefixOfEverybody`] if all addresses of a family are in it, as
+    /// in `0.0.0.0/0`.
+    pub fn new(prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        prefixes.into_prefixes()
+    }
+
+    /// Adds `prefixes` to the set.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn and(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        let Self { v4, v6 } = prefixes.into_prefixes()?;
+        Self::of([self.v4, v4].concat(), [self.v6, v6].concat())
+    }
+
+    /// Creates the set of all addresses.
+    ///
+    /// As the trusted proxies of a [`ClientIp`](super::ClientIp) it lets **anybody** who reaches the port choose the
+    /// address that is charged, unless something else keeps everybody but the proxies away.
+    pub fn dangerously_everybody() -> Self {
+        Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
+    }
+
+    /// Whether `address` is in the set, unmapped.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.holds(Network::default().canonical(address))
+    }
+
+    /// Whether an address that is canonical already is in the set.
+    pub(super) fn holds(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let next = self.v4.partition_point(|net| net.network() <= address);
+                self.v4[..next].last().is_some_and(|net| net.contains(&address))
+            }
+            IpAddr::V6(address) => {
+                let next = self.v6.partition_point(|net| net.network() <= address);
+                self.v6[..next].last().is_some_and(|net| net.contains(&address))
+            }
+        }
+    }
+
+    fn parse(texts: impl IntoIterator<Item = impl ToString>) -> Result<Self, ConfigError> {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for text in texts {
+            let text = text.to_string();
+            match parse(text.trim()) {
+                None => return Err(ConfigError::InvalidIpPrefix { prefix: text }),
+                Some(net) if net.prefix_len() == 0 => return Err(ConfigError::PrefixOfEverybody { prefix: text }),
+                Some(IpNet::V4(net)) => v4.push(net),
+                Some(IpNet::V6(net)) => v6.push(net),
+            }
+        }
+        Self::of(v4, v6)
+    }
+
+    fn of(v4: Vec<Ipv4Net>, v6: Vec<Ipv6Net>) -> Result<Self, ConfigError> {
+        let mut list = Self { v4: Ipv4Net::aggregate(&v4), v6: Ipv6Net::aggregate(&v6) };
+        list.v4.sort_unstable();
+        list.v6.sort_unstable();
+        // Halves make a whole.
+        let everybody = [list.v4.first().map(|&net| net.into()), list.v6.first().map(|&net| net.into())];
+        match everybody.into_iter().flatten().find(|net: &IpNet| net.prefix_len() == 0) {
+            Some(net) => Err(ConfigError::PrefixOfEverybody { prefix: net.to_string() }),
+            None => Ok(list),
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<IpNet> {
+    let net = match text.split_once('/') {
+        Some((address, length)) => IpNet::new(address.parse().ok()?, length.parse().ok()?).ok()?,
+        None => IpNet::from(text.parse::<IpAddr>().ok()?),
+    };
+    match (Network::default().canonical(net.network()), net.prefix_len().checked_sub(96)) {
+        (IpAddr::V4(address), Some(length)) if matches!(net, IpNet::V6(_)) => {
+            Some(IpNet::V4(Ipv4Net::new(address, length).ok()?))
+        }
+        _ => Some(net.trunc()),
+    }
+}
+
+/// What a [`PrefixList`] can be made of.
+///
+/// A text is a list with commas between the prefixes, as it may come from the environment; an empty one is an empty
+/// list.
+pub trait IntoPrefixes {
+    /// Makes the list.
+    ///
+    /// # Errors
+    ///
+    /// See [`PrefixList::new`].
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError>;
+}
+
+impl IntoPrefixes for PrefixList {
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
+        Ok(self)
+    }
+}
+
+impl IntoPrefixes for &str {
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
+        PrefixList::parse(self.split(',').filter(|text| !text.trim().is_empty()))
+    }
+}
+
+impl IntoPrefixes for String {
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
+        self.as_str().into_prefixes()
+    }
+}
+
+impl<T: ToString, const N: usize> IntoPrefixes for [T; N] {
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
+        PrefixList::parse(self)
+    }
+}
+
+impl<T: ToString> IntoPrefixes for Vec<T> {
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
+        PrefixList::parse(self)
+    }
+}
+
+impl<T: ToString> IntoPrefixes for &[T] {
+    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
+        PrefixList::parse(self.iter().map(T::to_string))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contains(list: &PrefixList, address: &str) -> bool {
+        list.contains(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_list_holds_what_its_prefixes_hold() {
+        let list = PrefixList::new([
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            " 192.0.2.130/25 ",
+            "203.0.113.7",
+            "::ffff:198.51.100.0/120",
+            "64:ff9b::172.16.0.0/108",
+            "fd00::/8",
+            "2001:db8::1",
+        ])
+        .unwrap();
+        for inside in [
+            "10.0.0.0",
+            "10.255.255.255",
+            "192.0.2.128",
+            "192.0.2.255",
+            "203.0.113.7",
+            "198.51.100.9",
+            "172.31.255.255",
+            "::ffff:10.1.2.3",
+            "64:ff9b::10.1.2.3",
+            "fd12::1",
+            "2001:db8::1",
+        ] {
+            assert!(contains(&list, inside), "{inside}");
+        }
+        for outside in [
+            "9.255.255.255",
+            "11.0.0.0",
+            "192.0.2.127",
+            "203.0.113.6",
+            "203.0.113.8",
+            "198.51.101.0",
+            "172.32.0.0",
+            "0.0.0.0",
+            "255.255.255.255",
+            "fe00::",
+            "fcff::",
+            "2001:db8::2",
+            "::10.0.0.1",
+            "::",
+        ] {
+            assert!(!contains(&list, outside), "{outside}");
+        }
+        assert!(!contains(&PrefixList::default(), "10.0.0.1"));
+        let everybody = PrefixList::dangerously_everybody();
+        assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::"].iter().all(|address| contains(&everybody, address)));
+    }
+
+    #[test]
+    fn a_text_with_commas_is_a_list() {
+        let list = PrefixList::new(" 10.0.0.0/8,fd00::/8 ,").unwrap();
+        assert!(contains(&list, "10.1.2.3") && contains(&list, "fd00::1") && !contains(&list, "11.0.0.0"));
+        assert!(!contains(&PrefixList::new("").unwrap(), "10.1.2.3"));
+        let more = list.and(["10.1.0.0/16", "192.0.2.0/24"]).unwrap();
+        assert!(contains(&more, "10.2.2.3") && contains(&more, "fd00::1") && contains(&more, "192.0.2.9"));
+        assert!(PrefixList::new("0.0.0.0/1").unwrap().and("128.0.0.0/1").is_err());
+    }
+
+    #[test]
+    fn what_holds_everybody_is_refused() {
+        for everybody in [
+            "0.0.0.0/0",
+            "10.0.0.0/0",
+            "::/0",
+            "::ffff:0.0.0.0/96",
+            "64:ff9b::/96",
+            "0.0.0.0/1, 128.0.0.0/1",
+            "::/1,8000::/1",
+        ] {
+            let error = PrefixList::new(everybody).unwrap_err();
+            assert!(matches!(error, ConfigError::PrefixOfEverybody { .. }), "{everybody}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_refused() {
+        for prefix in [
+            "",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "010.0.0.0/8",
+            "fe80::1%eth0",
+            "10.0.0.0/8/8",
+            "10.0.0.0-10.0.0.9",
+            "localhost",
+        ] {
+            assert_eq!(PrefixList::new([prefix]).unwrap_err(), ConfigError::InvalidIpPrefix { prefix: prefix.into() });
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A real nginx with several ways in, started for one test and ended with it.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::support::redis_server::{Directory, free_port};
+
+/// Where the proxy in front of another one calls it from.
+pub(crate) const FRONT: &str = "127.0.0.8";
+/// Where the proxy calls the application from.
+pub(crate) const PROXY: &str = "127.0.0.9";
+
+/// What the proxy in front of the application tells it, and by which way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Appends to X-Forwarded-For.
+    ForwardedFor,
+    /// Appends to X-Forwarded-For, behind another proxy that does.
+    TwoInARow,
+    /// Appends to X-Forwarded-For, and calls a unix socket.
+    UnixSocket,
+    /// Appends to Forwarded.
+    Forwarded,
+    /// Sets X-Real-IP.
+    RealIp,
+}
+
+/// It ends when this is dropped, and also when the test process dies.
+#[derive(Debug)]
+pub(crate) struct Nginx {
+    guard: Child,
+    ports: [u16; 5],
+    _directory: Directory,
+}
+
+/// Ends the server as soon as standard input is closed, however the test ends. Not every user has it on the PATH.
+const GUARD: &str = r#"PATH="$PATH:/usr/sbin:/usr/local/sbin"
+nginx -e stderr -p "$1" -c "$1/nginx.conf" & server=$!; read -r _; kill -9 $server; { wait $server; } 2>/dev/null"#;
+
+impl Nginx {
+    /// Starts it in front of an application on a port and on a unix socket.
+    pub(crate) fn start(application: SocketAddr, socket: &str) -> Self {
+        let directory = Directory::new();
+        let ports = [(); 5].map(|()| free_port());
+        directory.write("nginx.conf", configuration(&directory.path(""), ports, application, socket));
+        let guard = Command::new("sh")
+            .args(["-c", GUARD, "nginx", &directory.path("")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let nginx = Self { guard, ports, _directory: directory };
+        nginx.wait();
+        nginx
+    }
+
+    /// Where clients call it.
+    pub(crate) fn address(&self, way: Way) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.ports[way as usize])
+    }
+
+    fn wait(&self) {
+        let start = Instant::now();
+        while !self.ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
+            assert!(start.elapsed() < Duration::from_secs(10), "nginx did not start; is it installed?");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+fn configuration(directory: &str, ports: [u16; 5], application: SocketAddr, socket: &str) -> String {
+    let server = |way: Way, to: &str, bind: &str, header: &str| {
+        let (port, bind) = (ports[way as usize], if bind.is_empty() { "off" } else { bind });
+        format!(
+            "server {{ listen 127.0.0.1:{port}; proxy_bind {bind};
+               location / {{ proxy_pass {to}; proxy_set_header {header}; }} }}\n"
+        )
+    };
+    let application = format!("http://{application}");
+    let socket = format!("http://unix:{socket}:");
+    let single = format!("http://127.0.0.1:{}", ports[Way::ForwardedFor as usize]);
+    let append = "X-Forwarded-For $proxy_add_x_forwarded_for";
+    let servers = [
+        server(Way::ForwardedFor, &application, PROXY, append),
+        server(Way::TwoInARow, &single, FRONT, append),
+        server(Way::UnixSocket, &socket, "", append),
+        server(Way::Forwarded, &application, PROXY, r#"Forwarded "$http_forwarded, for=$remote_addr""#),
+        server(Way::RealIp, &application, PROXY, "X-Real-IP $remote_addr"),
+    ];
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|what| format!("{what}_temp_path {directory}/{what};\n"))
+        .concat();
+    format!(
+        "daemon off; master_process off; pid {directory}/pid; events {{ worker_connections 64; }}
+         http {{ access_log off; {temporary} {} }}",
+        servers.concat()
+    )
+}
