@@ -185,7 +185,7 @@ pub use self::{
     limiter::{CheckFuture, Limiter},
     policies::{Policies, PolicySource},
     policy::{Algorithm, Policy},
-    rejection::{Denial, ProblemJson, Reason, Rejection},
+    rejection::{Denial, EmptyBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
     service::RateLimit,
     store::{Answer, MemoryStore, Outcome, Store, Verdict},

@@ -1,12 +1,17 @@
 //! What a refused request gets instead of the service's response.
 
+mod body;
+mod plain;
 mod problem;
 
 use std::time::Duration;
 
 use http::{Response, StatusCode, request::Parts};
 
-pub use self::problem::ProblemJson;
+pub use self::{
+    plain::{EmptyBody, PlainText},
+    problem::{ProblemJson, ProblemType},
+};
 use crate::{
     decision::{Decision, Source},
     error::ConfigError,
@@ -15,8 +20,8 @@ use crate::{
 
 /// Builds the response to a refused request.
 ///
-/// Implemented by [`ProblemJson`], the default, and by closures `Fn(&Parts, &Denial) -> Response<B>`. The layer then
-/// adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+/// Implemented by [`ProblemJson`], the default, [`PlainText`], [`EmptyBody`], and by closures
+/// `Fn(&Parts, &Denial) -> Response<B>`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
 ///
 /// # Examples
 ///
@@ -82,8 +87,8 @@ pub enum Reason {
 }
 
 impl Denial {
-    /// What a client is told when the store is down, in seconds: soon enough to notice its return.
-    const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
+    /// What a client is told when the store is down, unless the layer says otherwise: soon enough to notice its return.
+    pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(reason: Reason) -> Self {
         let retry_after = match &reason {
@@ -99,6 +104,10 @@ impl Denial {
             Source::Closed | Source::Open => Reason::StoreUnavailable,
             Source::DenyCache | Source::Local | Source::Store => Reason::QuotaExceeded(decision),
         })
+    }
+
+    pub(crate) fn set_retry_after(&mut self, wait: Duration) {
+        self.retry_after = Some(wait);
     }
 
     /// The reason.
@@ -117,7 +126,8 @@ impl Denial {
         }
     }
 
-    /// When the request may be repeated; `None` if no wait helps.
+    /// When the request may be repeated, with [jitter](crate::headers::Writer::jitter_seconds) if there is some; `None` if no
+    /// wait helps. The decision has the wait itself.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
