@@ -23,6 +23,8 @@ pub(crate) const STYLES: [HeaderStyle; 9] = [
     HeaderStyle::XRateLimitEpoch,
 ];
 
+const PAGE: &str = include_str!("../../docs/what-clients-see.md");
+
 /// An application with 3 requests a minute, after one of them and 20 seconds.
 async fn started(style: HeaderStyle) -> Router {
     let (limiter, clock) = timed();
@@ -40,13 +42,16 @@ fn fields(reply: &Reply) -> Vec<String> {
     names.iter().map(|name| format!("{name}: {}", reply.header(name).unwrap())).collect()
 }
 
-/// The second, the third and a fourth request, which is denied.
+/// The second, the third and a fourth request, which is denied. The page for users shows the same.
 async fn assert_fields(style: HeaderStyle, expected: [&[&str]; 3]) {
     let app = started(style).await;
     for (expected, status) in expected.into_iter().zip([200, 200, 429]) {
         let reply = get(&app, "/").await;
         assert_eq!(reply.status, status, "{style:?}");
         assert_eq!(fields(&reply), expected, "{style:?}");
+        for field in expected {
+            assert!(PAGE.contains(&format!("`{field}`")), "{style:?}: the page lacks {field}");
+        }
         assert_eq!(reply.headers.contains_key("retry-after"), status == 429, "{style:?}");
     }
 }

@@ -135,7 +135,7 @@ fn style(name: &str) -> Option<HeaderStyle> {
         "draft-11" => HeaderStyle::Draft11,
         "envoy-compat" => HeaderStyle::EnvoyCompat,
         "tower-governor-compat" => HeaderStyle::TowerGovernorCompat,
-        "x-ratelimit-delta" => HeaderStyle::XRateLimitDelta,
+        "x-ratelimit" | "x-ratelimit-delta" => HeaderStyle::XRateLimitDelta,
         "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,
         _ => return None,
     })
