@@ -40,7 +40,7 @@ impl Fields {
     ///
     /// Lists are appended to. Of two single-valued limits the more restrictive one is kept as a whole: the one with less
     /// left, then the one with the later reset; one that cannot be read stays, for it might be it. Of two `Retry-After`
-    /// the longer one is kept, on one line; a `Cache-Control` that is there stays.
+    /// the longer one is kept, on one line, and a date gives way to ours; a `Cache-Control` that is there stays.
     pub fn apply(self, headers: &mut HeaderMap) {
         let single = self.style.single();
         let mut keep_inner = single.iter().any(|name| headers.contains_key(name));

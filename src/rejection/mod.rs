@@ -21,7 +21,8 @@ use crate::{
 /// Builds the response to a refused request.
 ///
 /// Implemented by [`ProblemJson`], the default, [`PlainText`], [`EmptyBody`], and by closures
-/// `Fn(&Parts, &Denial) -> Response<B>`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+/// `Fn(&Parts, &Denial) -> Response<B>`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After`
+/// and `Cache-Control: no-store`.
 ///
 /// # Examples
 ///
@@ -126,8 +127,9 @@ impl Denial {
         }
     }
 
-    /// When the request may be repeated, with [jitter](crate::headers::Writer::jitter_seconds) if there is some; `None` if no
-    /// wait helps. The decision has the wait itself.
+    /// When the request may be repeated; `None` if no wait helps.
+    ///
+    /// With [jitter](crate::headers::Writer::jitter_seconds), if there is some; the decision has the wait itself.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
