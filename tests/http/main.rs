@@ -11,6 +11,7 @@ mod denial;
 mod failure;
 mod fields;
 mod gate;
+mod grammar;
 mod head;
 mod jitter;
 mod key_custom;
