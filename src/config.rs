@@ -1,6 +1,6 @@
 //! What a layer knows, and the synchronous half of a request: from its head to the check that it owes.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 
@@ -31,6 +31,7 @@ pub(crate) struct Config<K, R> {
     pub(crate) routes: Routes,
     pub(crate) rejection: Arc<R>,
     pub(crate) writer: Writer,
+    pub(crate) outage_retry_after: Duration,
 }
 
 /// Who is charged, and under what.
@@ -61,15 +62,17 @@ impl<K> Config<K, ProblemJson> {
             routes: Routes::default(),
             rejection: Arc::new(ProblemJson::default()),
             writer: Writer::default(),
+            outage_retry_after: Denial::OUTAGE_RETRY_AFTER,
         }
     }
 }
 
 impl<K, R> Config<K, R> {
     pub(crate) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
-        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer } = self;
+        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer, outage_retry_after } =
+            self;
         let rejection = Arc::new(rejection);
-        Config { limiter, subject, others, cost, failure, missing, routes, rejection, writer }
+        Config { limiter, subject, others, cost, failure, missing, routes, rejection, writer, outage_retry_after }
     }
 
     /// Finds, before the first request, what could never pass or would count in one place.
@@ -98,13 +101,21 @@ impl<K, R> Config<K, R> {
     }
 
     /// Builds the response to a refused request.
-    pub(crate) fn refuse<B>(&self, parts: &Parts, denial: Denial) -> Response<B>
+    pub(crate) fn refuse<B>(&self, parts: &Parts, mut denial: Denial) -> Response<B>
     where
         R: Rejection<B>,
     {
+        if let Reason::StoreUnavailable = denial.reason() {
+            denial.set_retry_after(self.outage_retry_after);
+        }
+        // Drawn once, so that every field and the body say the same.
+        let jitter = self.writer.draw(denial.retry_after());
+        if let Some(wait) = denial.retry_after() {
+            denial.set_retry_after(wait.saturating_add(jitter));
+        }
         let mut response = self.rejection.reject(parts, &denial);
         match denial.decision() {
-            Some(decision) => self.writer.apply(decision, response.headers_mut()),
+            Some(decision) => self.writer.apply_later(decision, jitter, response.headers_mut()),
             None => headers::refuse(response.headers_mut(), denial.retry_after()),
         }
         response.extensions_mut().insert(denial);
@@ -207,6 +218,7 @@ impl<K, R> Clone for Config<K, R> {
             routes: self.routes.clone(),
             rejection: Arc::clone(&self.rejection),
             writer: self.writer,
+            outage_retry_after: self.outage_retry_after,
         }
     }
 }
@@ -219,7 +231,8 @@ impl<K: ?Sized> Clone for Subject<K> {
 
 impl<K, R> fmt::Debug for Config<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer } = self;
+        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer, outage_retry_after } =
+            self;
         f.debug_struct("Config")
             .field("limiter", limiter)
             .field("policies", &subject.policies.fixed())
@@ -229,6 +242,7 @@ impl<K, R> fmt::Debug for Config<K, R> {
             .field("missing", missing)
             .field("routes", routes)
             .field("writer", writer)
+            .field("outage_retry_after", outage_retry_after)
             .finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ use std::{fmt, slice, sync::Arc, time::Duration};
 
 use crate::{
     check::{Charge, Check},
+    headers::PartitionKey,
     policy::Policy,
     store::{Outcome, Verdict},
 };
@@ -66,13 +67,15 @@ pub struct PolicyDecision {
     pub next: Duration,
     /// Until all of it is available again.
     pub reset: Duration,
+    pub(crate) partition_key: Option<PartitionKey>,
 }
 
 impl PolicyDecision {
     fn new(charge: Charge, outcome: Outcome) -> Self {
-        let Charge { policy, cost, .. } = charge;
+        let Charge { policy, cost, key } = charge;
         let Outcome { fits, available, retry_after_us, next_us, reset_us } = outcome;
         Self {
+            partition_key: policy.partition_key(&key),
             policy,
             cost,
             violated: !fits,
@@ -81,6 +84,11 @@ impl PolicyDecision {
             next: Duration::from_micros(next_us),
             reset: Duration::from_micros(reset_us),
         }
+    }
+
+    /// Which partition it was counted in, if the policy [tells that](Policy::partition_keys).
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_ref().map(PartitionKey::as_bytes)
     }
 
     /// Whether the cost is above what can ever pass at once.

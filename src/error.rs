@@ -92,6 +92,13 @@ pub enum ConfigError {
         /// The route, as given.
         route: String,
     },
+    /// A unit that is not both a Structured Field String and a Token.
+    InvalidUnit {
+        /// The policy's name.
+        policy: String,
+        /// The unit, as given.
+        unit: String,
+    },
     /// A negative cost.
     NegativeCost {
         /// The cost, as given.
@@ -108,6 +115,13 @@ pub enum ConfigError {
     ResolutionWithoutLog {
         /// The policy's name.
         policy: String,
+    },
+    /// A secret that could be guessed. It is left out.
+    SecretTooShort {
+        /// Its length in bytes.
+        length: usize,
+        /// The least.
+        least: usize,
     },
     /// A check of more charges than one call of the store takes.
     TooManyCharges {
@@ -191,6 +205,11 @@ impl fmt::Display for ConfigError {
             Self::InvalidRoute { route } => {
                 write!(f, "route {route:?} is not understood; write \"/path\" or \"METHOD /path\"")
             }
+            Self::InvalidUnit { policy, unit } => write!(
+                f,
+                "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" \
+                 or the like, a letter and then letters, digits or dashes"
+            ),
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
             Self::PrefixOfEverybody { prefix } => write!(
@@ -200,6 +219,9 @@ impl fmt::Display for ConfigError {
             ),
             Self::ResolutionWithoutLog { policy } => {
                 write!(f, "policy {policy:?}: only the sliding window log has a resolution")
+            }
+            Self::SecretTooShort { length, least } => {
+                write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
             }
             Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
             Self::WindowTooLong { policy, window } => {

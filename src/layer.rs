@@ -1,6 +1,6 @@
 //! What the middleware is told: the layer is its builder.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
@@ -157,6 +157,14 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.failure = FailurePolicy::Local)
     }
 
+    /// Sets when a request that is refused with 503, because the store cannot answer, may be repeated.
+    ///
+    /// Whole seconds, rounded up, at least 1. Defaults to 1 second, because limits hold again within a second of the
+    /// store's return.
+    pub fn with_outage_retry_after(self, wait: Duration) -> Self {
+        self.change(|config| config.outage_retry_after = wait)
+    }
+
     /// Sets what a request without a key gets. Defaults to [`MissingKey::Reject`], because a silent exemption would be
     /// a way around the limit.
     pub fn on_missing_key(self, missing: MissingKey) -> Self {
@@ -173,7 +181,8 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.writer = writer)
     }
 
-    /// Sets how refused requests are answered, see [`Rejection`](crate::Rejection). Defaults to [`ProblemJson`].
+    /// Sets how refused requests are answered: [`ProblemJson`], the default, [`PlainText`](crate::PlainText),
+    /// [`EmptyBody`](crate::EmptyBody) or a closure, see [`Rejection`](crate::Rejection).
     pub fn with_rejection<T>(self, rejection: T) -> RateLimitLayer<K, T> {
         RateLimitLayer { config: Arc::new(Arc::unwrap_or_clone(self.config).with_rejection(rejection)) }
     }

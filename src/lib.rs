@@ -104,7 +104,8 @@
 //! Outermost first: panics and tracing, **CORS**, timeouts, *limits by address*, **authentication**, *limits by user*,
 //! the handlers.
 //!
-//! * CORS outside: refusals then carry CORS fields, so that scripts can read them, and preflights cost nothing.
+//! * CORS outside: refusals then carry CORS fields, so that scripts can read them, and preflights cost nothing. What to
+//!   expose is told by [`HeaderStyle::names`].
 //! * Authentication outside the limits by user, for it finds the user ([`ExtensionKey`]); limits by address outside
 //!   authentication, so that guessing is limited.
 //! * Load shedding outside, so that a request which is shed is not charged; concurrency limits inside.
@@ -190,7 +191,7 @@ pub use self::{
     limiter::{CheckFuture, Limiter},
     policies::{Policies, PolicySource},
     policy::{Algorithm, Policy},
-    rejection::{Denial, ProblemJson, Reason, Rejection},
+    rejection::{Denial, EmptyBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
     service::RateLimit,
     store::{Answer, MemoryStore, Outcome, Store, Verdict},

@@ -10,7 +10,11 @@ use std::{
 use foldhash::fast::FixedState;
 use http::HeaderValue;
 
-use crate::error::ConfigError;
+use crate::{
+    error::ConfigError,
+    headers::{PartitionKey, PartitionKeys},
+    key::Key,
+};
 
 /// A quota: `limit` units per `window`, counted by an [`Algorithm`].
 ///
@@ -57,6 +61,9 @@ struct Definition {
     resolution: u64,
     burst: u32,
     count_rejected: bool,
+    /// `None` for requests, which need not be told.
+    unit: Option<Box<str>>,
+    partition_keys: Option<PartitionKeys>,
 }
 
 /// How units are counted.
@@ -129,6 +136,8 @@ impl Policy {
             resolution: 1,
             burst: limit,
             count_rejected: false,
+            unit: None,
+            partition_keys: None,
         };
         Ok(Self::from(definition))
     }
@@ -231,6 +240,32 @@ impl Policy {
         self.change(|d| d.count_rejected = count_rejected)
     }
 
+    /// Says what is counted, for clients: `qu` in `RateLimit-Policy` of [`HeaderStyle::Draft11`](crate::HeaderStyle).
+    ///
+    /// The draft knows `requests`, `content-bytes` and `concurrent-requests`. Changes nothing about the counting: what
+    /// a request costs is up to the layer. Defaults to `requests`, which is not sent, for it is the draft's default too.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidUnit`] if the unit is not usable as a Structured Field String and Token, as the name.
+    pub fn unit(self, unit: impl Into<String>) -> Result<Self, ConfigError> {
+        let unit = unit.into();
+        if !is_token(&unit) {
+            return Err(ConfigError::InvalidUnit { policy: self.name().to_owned(), unit });
+        }
+        let unit = (unit != "requests").then(|| unit.into_boxed_str());
+        Ok(self.change(|d| d.unit = unit))
+    }
+
+    /// Tells clients which partition a request was counted in: `pk` in both fields of
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle).
+    ///
+    /// Defaults to not telling it, because most clients have one partition, and it makes them recognisable.
+    #[must_use]
+    pub fn partition_keys(self, keys: PartitionKeys) -> Self {
+        self.change(|d| d.partition_keys = Some(keys))
+    }
+
     /// The name.
     pub fn name(&self) -> &str {
         &self.0.definition.name
@@ -262,6 +297,16 @@ impl Policy {
     /// Whether refused requests are counted.
     pub fn counts_rejected(&self) -> bool {
         self.0.definition.count_rejected
+    }
+
+    /// The unit, if it is not requests.
+    pub fn unit_name(&self) -> Option<&str> {
+        self.0.definition.unit.as_deref()
+    }
+
+    /// What is told of `key`, if anything is.
+    pub(crate) fn partition_key(&self, key: &Key) -> Option<PartitionKey> {
+        self.0.definition.partition_keys.as_ref().map(|keys| keys.of(key))
     }
 
     pub(crate) fn window_us(&self) -> u64 {
@@ -340,7 +385,8 @@ impl Definition {
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected } = &self.0.definition;
+        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected, unit, partition_keys } =
+            &self.0.definition;
         f.debug_struct("Policy")
             .field("name", name)
             .field("limit", limit)
@@ -349,6 +395,8 @@ impl fmt::Debug for Policy {
             .field("resolution", &Duration::from_micros(*resolution))
             .field("burst", burst)
             .field("count_rejected", count_rejected)
+            .field("unit", unit)
+            .field("partition_keys", partition_keys)
             .finish()
     }
 }

@@ -12,7 +12,8 @@ Usage: server [OPTIONS]
   --algorithm NAME   log, counter, fixed, token-bucket [log]
   --limit N          units per window and client [60]
   --window TIME      the window: 500ms, 60s, 5m, 1h, 1d [60s]
-  --headers STYLE    draft-11, draft-07, draft-06, x-ratelimit, x-ratelimit-epoch, none [draft-11]
+  --headers STYLE    draft-11, draft-07, draft-06, draft-03, x-ratelimit, x-ratelimit-epoch, envoy,
+                     tower-governor, none [draft-11]
   --deadline TIME    how long a check may take [50ms]
 ";
 
@@ -95,8 +96,11 @@ fn headers(name: &str) -> Option<HeaderStyle> {
         "draft-11" => HeaderStyle::Draft11,
         "draft-07" => HeaderStyle::Draft07,
         "draft-06" => HeaderStyle::Draft06,
+        "draft-03" => HeaderStyle::Draft03,
         "x-ratelimit" => HeaderStyle::XRateLimitDelta,
         "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,
+        "envoy" => HeaderStyle::EnvoyCompat,
+        "tower-governor" => HeaderStyle::TowerGovernorCompat,
         "none" => HeaderStyle::None,
         _ => return None,
     })

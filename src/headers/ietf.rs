@@ -1,16 +1,21 @@
-//! The fields of draft-ietf-httpapi-ratelimit-headers, in the forms of its revisions 06, 07 and 11.
+//! The fields of draft-ietf-httpapi-ratelimit-headers, in the forms of its revisions 03, 06, 07 and 11.
 
 use http::{HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
-use super::{Fields, Quota, Report, fields::number, line::Line};
+use super::{
+    Fields, Quota,
+    fields::number,
+    line::Line,
+    report::{Report, seconds_up},
+    structured::{List, Text, bytes, parameter, string},
+};
 
 // Not statics: a constant is made in place, a static is cloned through its table of functions.
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 pub(super) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+pub(super) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// Revision 11, section 3: what the client may do, a List with one member per policy.
 pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
@@ -23,9 +28,8 @@ pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
                 out.extend_from_slice(b";qu=");
                 string(out, unit);
             }
-            if let Some(window) = whole_window(quota) {
-                parameter(out, ";w=", window);
-            }
+            window(out, quota);
+            partition_key(out, quota);
         });
     }
     policies.value()
@@ -41,12 +45,13 @@ pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool) -> Optio
             if let Some(window) = report.effective_window(quota) {
                 parameter(out, ";t=", window);
             }
+            partition_key(out, quota);
         });
     }
     limits.value()
 }
 
-/// The same of one policy, which has a name without escapes and of a bounded length.
+/// The same of one policy, which has a name without escapes and of a bounded length, and tells no partition key.
 pub(super) fn draft_11_limit(report: &Report<'_>, quota: &Quota<'_>) -> HeaderValue {
     let mut line = Line::default();
     line.push(b"\"");
@@ -68,7 +73,7 @@ pub(super) fn draft_07(report: &Report<'_>, fields: &mut Fields) {
         limit.member(|out| parameter(out, "remaining=", selected.remaining));
         limit.member(|out| parameter(out, "reset=", reset));
         limit.push_to(fields, RATELIMIT);
-        quota_policies(report, selected, fields);
+        quota_policies(List::default(), report, selected).push_to(fields, RATELIMIT_POLICY);
     }
 }
 
@@ -78,19 +83,22 @@ pub(super) fn draft_06(report: &Report<'_>, fields: &mut Fields) {
         fields.push(RATELIMIT_LIMIT, number(selected.limit));
         fields.push(RATELIMIT_REMAINING, number(selected.remaining));
         fields.push(RATELIMIT_RESET, number(reset));
-        quota_policies(report, selected, fields);
+        quota_policies(List::default(), report, selected).push_to(fields, RATELIMIT_POLICY);
     }
 }
 
-/// The names that [`draft_06`] and [`draft_07`] send one value of, the units left first.
-pub(super) static SINGLE_06: [HeaderName; 3] = [
-    HeaderName::from_static("ratelimit-remaining"),
-    HeaderName::from_static("ratelimit-limit"),
-    HeaderName::from_static("ratelimit-reset"),
-];
-pub(super) static SINGLE_07: [HeaderName; 1] = [HeaderName::from_static("ratelimit")];
+/// Revision 03: the policies follow the limit, in its field.
+pub(super) fn draft_03(report: &Report<'_>, fields: &mut Fields) {
+    if let Some((selected, reset)) = selected(report) {
+        let mut limit = List::default();
+        limit.member(|out| parameter(out, "", selected.limit));
+        quota_policies(limit, report, selected).push_to(fields, RATELIMIT_LIMIT);
+        fields.push(RATELIMIT_REMAINING, number(selected.remaining));
+        fields.push(RATELIMIT_RESET, number(reset));
+    }
+}
 
-/// Both revisions require a reset, and on a denial the same one as Retry-After.
+/// These revisions require a reset, and on a denial the same one as Retry-After.
 fn selected<'a>(report: &'a Report<'_>) -> Option<(&'a Quota<'a>, u64)> {
     let selected = report.selected()?;
     let reset = if report.allowed { None } else { report.retry_after() };
@@ -98,8 +106,7 @@ fn selected<'a>(report: &'a Report<'_>) -> Option<(&'a Quota<'a>, u64)> {
 }
 
 /// `100;w=60, 1000;w=86400`: a quota value once, for revision 06 and 07 forbid to share one; the selected policy stays.
-fn quota_policies(report: &Report<'_>, selected: &Quota<'_>, fields: &mut Fields) {
-    let mut policies = List::default();
+fn quota_policies(mut policies: List, report: &Report<'_>, selected: &Quota<'_>) -> List {
     for (index, quota) in report.quotas.iter().enumerate() {
         let is_selected = std::ptr::eq(quota, selected);
         let shared = report.quotas[..index].iter().any(|earlier| earlier.limit == quota.limit);
@@ -108,62 +115,22 @@ fn quota_policies(report: &Report<'_>, selected: &Quota<'_>, fields: &mut Fields
         }
         policies.member(|out| {
             parameter(out, "", quota.limit);
-            if let Some(window) = whole_window(quota) {
-                parameter(out, ";w=", window);
-            }
+            window(out, quota);
         });
     }
-    policies.push_to(fields, RATELIMIT_POLICY);
+    policies
 }
 
 /// `w`, in whole seconds, at least 1.
-fn whole_window(quota: &Quota<'_>) -> Option<u64> {
-    quota.window.map(|window| super::seconds_up(window).max(1))
-}
-
-/// Values of one policy fit; those of several may go to the heap.
-#[derive(Default)]
-struct List(SmallVec<[u8; 96]>);
-
-impl List {
-    fn member(&mut self, write: impl FnOnce(&mut SmallVec<[u8; 96]>)) {
-        if !self.0.is_empty() {
-            self.0.extend_from_slice(b", ");
-        }
-        write(&mut self.0);
-    }
-
-    /// An empty List means: do not send the field. One that is no header value (a control character in a name that is
-    /// not a policy's) is not sent either.
-    fn value(self) -> Option<HeaderValue> {
-        (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
-    }
-
-    fn push_to(self, fields: &mut Fields, name: HeaderName) {
-        if let Some(value) = self.value() {
-            fields.push(name, value);
-        }
+pub(super) fn window(out: &mut Text, quota: &Quota<'_>) {
+    if let Some(window) = quota.window {
+        parameter(out, ";w=", seconds_up(window).max(1));
     }
 }
 
-/// A String: only `"` and `\` are escaped.
-fn string(out: &mut SmallVec<[u8; 96]>, text: &str) {
-    out.push(b'"');
-    // A policy's name has neither.
-    if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
-        for byte in text.bytes() {
-            if matches!(byte, b'"' | b'\\') {
-                out.push(b'\\');
-            }
-            out.push(byte);
-        }
-    } else {
-        out.extend_from_slice(text.as_bytes());
+fn partition_key(out: &mut Text, quota: &Quota<'_>) {
+    if let Some(key) = quota.partition_key {
+        out.extend_from_slice(b";pk=");
+        bytes(out, key);
     }
-    out.push(b'"');
-}
-
-fn parameter(out: &mut SmallVec<[u8; 96]>, name: &str, value: u64) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

@@ -1,7 +1,9 @@
 //! What a refused request gets instead of the service's response.
 
+mod body;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod plain;
 mod problem;
 
 use std::time::Duration;
@@ -10,7 +12,10 @@ use http::{Response, StatusCode, request::Parts};
 
 #[cfg(feature = "grpc")]
 pub use self::grpc::{GrpcStatus, StatusOnly};
-pub use self::problem::ProblemJson;
+pub use self::{
+    plain::{EmptyBody, PlainText},
+    problem::{ProblemJson, ProblemType},
+};
 use crate::{
     decision::{Decision, Source},
     error::ConfigError,
@@ -19,9 +24,9 @@ use crate::{
 
 /// Builds the response to a refused request.
 ///
-/// Implemented by [`ProblemJson`], the default, and by closures `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc`
-/// adds `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After` and
-/// `Cache-Control: no-store`.
+/// Implemented by [`ProblemJson`], the default, [`PlainText`], [`EmptyBody`], and by closures
+/// `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds `GrpcStatus`. The layer then adds the fields that the response
+/// lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
 ///
 /// # Examples
 ///
@@ -87,8 +92,8 @@ pub enum Reason {
 }
 
 impl Denial {
-    /// What a client is told when the store is down, in seconds: soon enough to notice its return.
-    const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
+    /// What a client is told when the store is down, unless the layer says otherwise: soon enough to notice its return.
+    pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(reason: Reason) -> Self {
         let retry_after = match &reason {
@@ -104,6 +109,10 @@ impl Denial {
             Source::Closed | Source::Open => Reason::StoreUnavailable,
             Source::DenyCache | Source::Local | Source::Store => Reason::QuotaExceeded(decision),
         })
+    }
+
+    pub(crate) fn set_retry_after(&mut self, wait: Duration) {
+        self.retry_after = Some(wait);
     }
 
     /// The reason.
@@ -124,6 +133,8 @@ impl Denial {
     }
 
     /// When the request may be repeated; `None` if no wait helps.
+    ///
+    /// With [jitter](crate::headers::Writer::jitter_seconds), if there is some; the decision has the wait itself.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

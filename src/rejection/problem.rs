@@ -1,100 +1,168 @@
 //! Problem documents, RFC 9457.
 
 use bytes::Bytes;
-use http::{
-    HeaderValue, Method, Response, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE},
-    request::Parts,
-};
+use http::{HeaderValue, Response, StatusCode, request::Parts};
 use smallvec::SmallVec;
 
-use super::{Denial, Reason, Rejection};
+use super::{Denial, Reason, Rejection, body::respond};
 
 /// Answers refused requests with `application/problem+json` (RFC 9457): the default.
 ///
-/// A spent quota has the type `quota-exceeded` of draft-ietf-httpapi-ratelimit-headers-11 with the names of the
-/// violated policies; everything else is `about:blank`. Keys, addresses and store errors never appear. Works with any
-/// body that can be made of [`Bytes`].
+/// A spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 with the names of the violated
+/// policies, in the order of the configuration; everything else is `about:blank`. Keys, addresses and store errors never
+/// appear. Works with any body that can be made of [`Bytes`].
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::Body;
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, ProblemType, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// // Guessing: whoever runs into this limit is not a client that is a little too fast.
+/// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
+/// let guesses = Policy::per_hour("guesses", 20)?;
+/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey).with_rejection(abuse);
+/// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson {
+    quota_type: ProblemType,
     quota_status: Option<StatusCode>,
 }
 
+/// What it means that a quota is spent.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ProblemType {
+    /// `abnormal-usage-detected`, 429: the policy is there to detect abuse.
+    AbnormalUsageDetected,
+    /// `quota-exceeded`, 429: the client has spent what it may.
+    #[default]
+    QuotaExceeded,
+    /// `temporary-reduced-capacity`, 503: the client is within what it was promised, but the server has lowered the
+    /// limit for a while, say by a [`PolicySource`](crate::PolicySource) that follows the load.
+    TemporaryReducedCapacity,
+}
+
 impl ProblemJson {
-    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
+    /// Says what it means that a quota is spent, and answers with the status that goes with it. Defaults to
+    /// [`ProblemType::QuotaExceeded`].
+    #[must_use]
+    pub fn with_quota_type(self, quota_type: ProblemType) -> Self {
+        Self { quota_type, ..self }
+    }
+
+    /// Answers a spent quota with `status`. Defaults to that of the type: 429, as RFC 6585 says, or 503; GitHub's API
+    /// uses 403.
     #[must_use]
     pub fn with_quota_status(self, status: StatusCode) -> Self {
-        Self { quota_status: Some(status) }
+        Self { quota_status: Some(status), ..self }
+    }
+
+    /// The document about spent quotas of these names, for answers of your own and for quotas that were counted
+    /// elsewhere (see [`Writer::write_quotas`](crate::headers::Writer::write_quotas)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let document = tollgate::ProblemJson::default().quota_document(["burst", "daily"]);
+    /// assert!(document.ends_with(br#""status":429,"violated-policies":["burst","daily"]}"#));
+    /// ```
+    pub fn quota_document<'a>(&self, violated: impl IntoIterator<Item = &'a str>) -> Bytes {
+        Bytes::copy_from_slice(&self.spent(violated))
+    }
+
+    fn quota_status(&self) -> StatusCode {
+        self.quota_status.unwrap_or(match self.quota_type {
+            ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
+            ProblemType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
+        })
+    }
+
+    fn spent<'a>(&self, violated: impl IntoIterator<Item = &'a str>) -> Document {
+        let mut document = Document::from_slice(self.quota_type.beginning());
+        push_status(&mut document, self.quota_status());
+        document.extend_from_slice(b",\"violated-policies\":[");
+        for (index, policy) in violated.into_iter().enumerate() {
+            if index > 0 {
+                document.push(b',');
+            }
+            push_string(&mut document, policy);
+        }
+        document.extend_from_slice(b"]}");
+        document
     }
 }
 
-/// How the document of a spent quota begins.
-const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-    \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\"";
-
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let (mut status, mut violated) = (denial.status(), SmallVec::<[&str; 2]>::new());
-        if let Reason::QuotaExceeded(decision) = denial.reason() {
-            status = self.quota_status.unwrap_or(status);
-            violated = decision.violated().map(|policy| policy.policy.name()).collect();
-        }
-        let mut document = Document::new();
-        match denial.reason() {
-            Reason::QuotaExceeded(_) => document.extend_from_slice(QUOTA_EXCEEDED),
-            _ => {
-                document.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":");
-                push_string(&mut document, status.canonical_reason().unwrap_or("Error"));
+        let (status, document) = match denial.reason() {
+            Reason::QuotaExceeded(decision) => {
+                (self.quota_status(), self.spent(decision.violated().map(|policy| policy.policy.name())))
+            }
+            _ => (denial.status(), blank(denial.status(), denial.detail().as_deref())),
+        };
+        respond(parts, status, HeaderValue::from_static("application/problem+json"), &document)
+    }
+}
+
+impl ProblemType {
+    /// How the document begins: up to the title.
+    fn beginning(self) -> &'static [u8] {
+        match self {
+            Self::AbnormalUsageDetected => {
+                b"{\"type\":\"https://iana.org/assignments/http-problem-types#abnormal-usage-detected\",\
+                  \"title\":\"Request not satisfied due to detection of abnormal request pattern\""
+            }
+            Self::QuotaExceeded => {
+                b"{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+                  \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\""
+            }
+            Self::TemporaryReducedCapacity => {
+                b"{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
+                  \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\""
             }
         }
-        finish(&mut document, status, denial.detail().as_deref(), &violated);
-        // A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
-        let (body, length) = match parts.method {
-            Method::HEAD => (Bytes::new(), Some(document.len())),
-            _ => (Bytes::copy_from_slice(&document), None),
-        };
-        let mut response = Response::new(B::from(body));
-        *response.status_mut() = status;
-        if let Some(length) = length {
-            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
-        }
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        response
     }
 }
 
 /// Nearly all documents fit, and are then copied to a body of their size.
 type Document = SmallVec<[u8; 320]>;
 
-/// Writes what follows the title.
-fn finish(json: &mut Document, status: StatusCode, detail: Option<&str>, violated: &[&str]) {
-    json.extend_from_slice(b",\"status\":");
-    json.extend_from_slice(status.as_str().as_bytes());
+/// A document that says what the status says, and perhaps a detail.
+fn blank(status: StatusCode, detail: Option<&str>) -> Document {
+    let mut document = Document::from_slice(b"{\"type\":\"about:blank\",\"title\":");
+    push_string(&mut document, status.canonical_reason().unwrap_or("Error"));
+    push_status(&mut document, status);
     if let Some(detail) = detail {
-        json.extend_from_slice(b",\"detail\":");
-        push_string(json, detail);
+        document.extend_from_slice(b",\"detail\":");
+        push_string(&mut document, detail);
     }
-    if !violated.is_empty() {
-        json.extend_from_slice(b",\"violated-policies\":");
-        for (index, policy) in violated.iter().enumerate() {
-            json.push(if index == 0 { b'[' } else { b',' });
-            push_string(json, policy);
-        }
-        json.push(b']');
-    }
-    json.push(b'}');
+    document.push(b'}');
+    document
 }
 
-/// Our own texts and policy names: printable, so that two signs are to be escaped.
-fn push_string(json: &mut Document, text: &str) {
-    json.push(b'"');
+/// The status of the response, which the document must agree with.
+fn push_status(document: &mut Document, status: StatusCode) {
+    document.extend_from_slice(b",\"status\":");
+    document.extend_from_slice(status.as_str().as_bytes());
+}
+
+fn push_string(document: &mut Document, text: &str) {
+    document.push(b'"');
     // Up to each sign that is to be escaped, and on from there.
     let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-        json.extend_from_slice(&rest[..at]);
-        json.extend_from_slice(&[b'\\', rest[at]]);
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)) {
+        document.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            sign @ (b'"' | b'\\') => document.extend_from_slice(&[b'\\', sign]),
+            control => document.extend_from_slice(format!("\\u{control:04x}").as_bytes()),
+        }
         rest = &rest[at + 1..];
     }
-    json.extend_from_slice(rest);
-    json.push(b'"');
+    document.extend_from_slice(rest);
+    document.push(b'"');
 }

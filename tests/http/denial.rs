@@ -1,9 +1,10 @@
 //! What a client gets whose budget is spent.
 
 use axum::http::StatusCode;
-use tollgate::{GlobalKey, HeaderStyle, ProblemJson};
+use tollgate::{GlobalKey, ProblemJson, ProblemType};
 
 use crate::{
+    fields::STYLES,
     gate::{app, get_passes, layer},
     support::http::{Reply, get},
 };
@@ -40,8 +41,7 @@ async fn a_denial_says_when_to_come_back_and_is_not_cached() {
 
 #[tokio::test]
 async fn a_denial_says_when_to_come_back_in_every_style() {
-    use HeaderStyle::{Draft06, Draft07, Draft11, None, XRateLimitDelta, XRateLimitEpoch};
-    for style in [Draft06, Draft07, Draft11, None, XRateLimitDelta, XRateLimitEpoch] {
+    for style in STYLES {
         let app = app(layer(1, GlobalKey).with_headers(style));
         assert!(get_passes(&app, "/").await);
         let reply = get(&app, "/").await;
@@ -60,6 +60,52 @@ async fn the_status_of_a_spent_budget_can_be_chosen() {
     let closed = tollgate::RateLimitLayer::new(crate::gate::down(), crate::gate::per_minute(1), GlobalKey);
     let closed = app(closed.fail_closed().with_rejection(forbidden));
     assert_eq!(get(&closed, "/").await.status, 503, "and no other");
+}
+
+/// The titles are the draft's, spelt right.
+#[tokio::test]
+async fn what_a_spent_budget_means_can_be_chosen() {
+    for (kind, status, name, title) in [
+        (
+            ProblemType::AbnormalUsageDetected,
+            429,
+            "abnormal-usage-detected",
+            "Request not satisfied due to detection of abnormal request pattern",
+        ),
+        (
+            ProblemType::TemporaryReducedCapacity,
+            503,
+            "temporary-reduced-capacity",
+            "Request cannot be satisfied due to temporary server capacity constraints",
+        ),
+    ] {
+        let app = app(layer(1, GlobalKey).with_rejection(ProblemJson::default().with_quota_type(kind)));
+        assert!(get_passes(&app, "/").await);
+        let reply = get(&app, "/").await;
+        assert_eq!(reply.status, status);
+        assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
+        assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+        assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""p";q=1;w=60"#));
+        assert_eq!(
+            reply.json(),
+            serde_json::json!({
+                "type": format!("https://iana.org/assignments/http-problem-types#{name}"),
+                "title": title,
+                "status": status,
+                "violated-policies": ["p"],
+            })
+        );
+    }
+}
+
+#[test]
+fn a_document_about_other_quotas_is_json_whatever_their_names() {
+    let json = |names: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&ProblemJson::default().quota_document(names.iter().copied())).unwrap()
+    };
+    let names = ["say \"hi\"\\now", "café", "tab\t", "\u{1}"];
+    assert_eq!(json(&names)["violated-policies"], serde_json::json!(names));
+    assert_eq!(json(&[])["violated-policies"], serde_json::json!([]));
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! A store that cannot answer.
 
+use std::time::Duration;
+
 use axum::{Router, body::Body, http::request::Parts, response::Response};
 use tollgate::{
     Answer, Check, Decision, Denial, Error, ErrorKind, GlobalKey, Key, Limiter, Policy, RateLimitLayer, Reason, Source,
@@ -64,6 +66,15 @@ async fn closed_refuses_with_503_and_asks_to_come_back() {
     assert_eq!(problem["type"], "about:blank", "an outage is not an abuse");
     assert_eq!(problem["title"], "Service Unavailable");
     assert_eq!(problem["violated-policies"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn closed_may_ask_for_more_patience() {
+    let wait = Duration::from_millis(4_001);
+    let app = app(limit(down()).fail_closed().with_outage_retry_after(wait));
+    let reply = get(&app, "/").await;
+    assert_eq!(reply.header("retry-after").as_deref(), Some("5"));
+    assert_eq!(reply.extensions.get::<Denial>().unwrap().retry_after(), Some(wait));
 }
 
 #[tokio::test]

@@ -2,13 +2,28 @@
 
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Router, http::HeaderName};
 use tollgate::{GlobalKey, HeaderStyle, RateLimitLayer, headers::Writer};
+use tower_http::cors::{Any, CorsLayer};
 
 use crate::{
     gate::{app, get_passes, layer, per_minute, timed},
-    support::http::{Reply, get},
+    support::http::{Reply, get, get_with},
 };
+
+pub(crate) const STYLES: [HeaderStyle; 9] = [
+    HeaderStyle::Draft03,
+    HeaderStyle::Draft06,
+    HeaderStyle::Draft07,
+    HeaderStyle::Draft11,
+    HeaderStyle::EnvoyCompat,
+    HeaderStyle::None,
+    HeaderStyle::TowerGovernorCompat,
+    HeaderStyle::XRateLimitDelta,
+    HeaderStyle::XRateLimitEpoch,
+];
+
+const PAGE: &str = include_str!("../../docs/what-clients-see.md");
 
 /// An application with 3 requests a minute, after one of them and 20 seconds.
 async fn started(style: HeaderStyle) -> Router {
@@ -27,13 +42,16 @@ fn fields(reply: &Reply) -> Vec<String> {
     names.iter().map(|name| format!("{name}: {}", reply.header(name).unwrap())).collect()
 }
 
-/// The second, the third and a fourth request, which is denied.
+/// The second, the third and a fourth request, which is denied. The page for users shows the same.
 async fn assert_fields(style: HeaderStyle, expected: [&[&str]; 3]) {
     let app = started(style).await;
     for (expected, status) in expected.into_iter().zip([200, 200, 429]) {
         let reply = get(&app, "/").await;
         assert_eq!(reply.status, status, "{style:?}");
         assert_eq!(fields(&reply), expected, "{style:?}");
+        for field in expected {
+            assert!(PAGE.contains(&format!("`{field}`")), "{style:?}: the page lacks {field}");
+        }
         assert_eq!(reply.headers.contains_key("retry-after"), status == 429, "{style:?}");
     }
 }
@@ -78,6 +96,78 @@ async fn draft_06_counts_down() {
         ],
     )
     .await;
+}
+
+#[tokio::test]
+async fn draft_03_counts_down() {
+    let (limit, reset) = ("ratelimit-limit: 3, 3;w=60", "ratelimit-reset: 40");
+    assert_fields(
+        HeaderStyle::Draft03,
+        [
+            &[limit, "ratelimit-remaining: 1", reset],
+            &[limit, "ratelimit-remaining: 0", reset],
+            &[limit, "ratelimit-remaining: 0", reset],
+        ],
+    )
+    .await;
+}
+
+/// A sidecar does not retry what is marked as limited.
+#[tokio::test]
+async fn envoy_s_spelling_counts_down() {
+    let limit = r#"x-ratelimit-limit: 3, 3;w=60;name="p""#;
+    assert_fields(
+        HeaderStyle::EnvoyCompat,
+        [
+            &[limit, "x-ratelimit-remaining: 1", "x-ratelimit-reset: 60"],
+            &[limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 60"],
+            &["x-envoy-ratelimited: true", limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 40"],
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn tower_governor_s_spelling_counts_down() {
+    let limit = "x-ratelimit-limit: 3";
+    assert_fields(
+        HeaderStyle::TowerGovernorCompat,
+        [
+            &[limit, "x-ratelimit-remaining: 1"],
+            &[limit, "x-ratelimit-remaining: 0"],
+            &["x-ratelimit-after: 40", limit, "x-ratelimit-remaining: 0"],
+        ],
+    )
+    .await;
+}
+
+/// What a style may send is what its list for CORS names, no less and no more.
+#[tokio::test]
+async fn the_names_of_a_style_are_those_that_it_sends() {
+    for style in STYLES {
+        let app = started(style).await;
+        let mut sent = std::collections::HashSet::new();
+        for _ in 0..3 {
+            sent.extend(get(&app, "/").await.headers.into_iter().filter_map(|(name, _)| name));
+        }
+        sent.retain(|name: &HeaderName| name.as_str().contains("ratelimit") || name == "retry-after");
+        let names: Vec<_> = style.names().iter().collect();
+        assert_eq!(names.len(), sent.len(), "{style:?}: {sent:?}");
+        assert!(names.iter().all(|name| sent.contains(*name)), "{style:?}: {sent:?}");
+    }
+}
+
+/// Behind a CORS layer that exposes them, scripts of another origin can read them, of refusals too.
+#[tokio::test]
+async fn a_cors_layer_outside_exposes_them() {
+    let cors = CorsLayer::new().allow_origin(Any).expose_headers(HeaderStyle::Draft11.names().to_vec());
+    let app = app(layer(1, GlobalKey)).layer(cors);
+    for status in [200, 429] {
+        let reply = get_with(&app, "/", &[("origin", "https://example.com")]).await;
+        assert_eq!(reply.status, status);
+        let exposed = reply.header("access-control-expose-headers");
+        assert_eq!(exposed.as_deref(), Some("retry-after,ratelimit,ratelimit-policy"));
+    }
 }
 
 /// The reset of an allowed response is when all is available again, that of a denial when to come back.

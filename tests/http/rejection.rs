@@ -3,13 +3,13 @@
 use axum::{
     Router,
     body::Body,
-    http::{Method, request::Parts},
+    http::{Method, StatusCode, request::Parts},
     response::Response,
 };
-use tollgate::{Denial, GlobalKey, HeaderKey, Reason};
+use tollgate::{Denial, EmptyBody, GlobalKey, HeaderKey, PlainText, RateLimitLayer, Reason};
 
 use crate::{
-    gate::{app, get_passes, layer},
+    gate::{app, down, get_passes, layer, per_minute},
     support::http::{Reply, get, get_with, request, send},
 };
 
@@ -97,4 +97,43 @@ async fn the_closure_is_asked_for_every_kind_of_refusal() {
     assert_eq!(of(get_with(&app, "/search", &tenant).await), (400, "7 of 1 (p)".into()));
     assert_eq!(of(get_with(&app, "/", &tenant).await), (200, "home".into()));
     assert_eq!(of(get_with(&app, "/", &tenant).await), (429, "spent".into()));
+}
+
+#[tokio::test]
+async fn plain_text_says_in_a_line_what_is_the_matter() {
+    let plain = PlainText::default();
+    let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost).unwrap();
+    let limited = app(limit.with_rejection(plain));
+    let tenant = [("x-tenant", "a")];
+    assert_eq!(get_with(&limited, "/", &tenant).await.status, 200);
+    let closed = app(RateLimitLayer::new(down(), per_minute(1), GlobalKey).fail_closed().with_rejection(plain));
+    for (reply, status, text) in [
+        (get_with(&limited, "/", &tenant).await, 429, "rate limit exceeded; retry after 60s\n"),
+        (
+            get_with(&limited, "/search", &tenant).await,
+            400,
+            "The request costs 7 units, more than the 1 that policy p lets through at once; it can never pass.\n",
+        ),
+        (get(&limited, "/").await, 400, "Bad Request\n"),
+        (get(&closed, "/").await, 503, "rate limiter unavailable\n"),
+    ] {
+        assert_eq!((reply.status.as_u16(), reply.text()), (status, text));
+        assert_eq!(reply.header("content-type").as_deref(), Some("text/plain; charset=utf-8"));
+        assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+    }
+    let head = send(&limited, request(Method::HEAD, "/", &tenant)).await;
+    assert_eq!((head.status.as_u16(), head.text()), (429, ""));
+    assert_eq!(head.header("content-length").as_deref(), Some("37"));
+}
+
+#[tokio::test]
+async fn an_empty_answer_has_the_status_and_the_fields() {
+    let app = app(layer(1, GlobalKey).with_rejection(EmptyBody::default().with_quota_status(StatusCode::FORBIDDEN)));
+    assert!(get_passes(&app, "/").await);
+    let reply = get(&app, "/").await;
+    assert_eq!((reply.status.as_u16(), reply.text()), (403, ""));
+    assert_eq!(reply.header("content-type"), None);
+    assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
 }

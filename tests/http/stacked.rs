@@ -1,6 +1,13 @@
 //! Several layers around one handler, and handlers with fields of their own.
 
-use axum::{Router, http::StatusCode, routing::get};
+use std::time::Duration;
+
+use axum::{
+    Router,
+    http::{HeaderValue, StatusCode},
+    response::IntoResponse,
+    routing::get,
+};
 use tollgate::{GlobalKey, HeaderStyle, Limiter, Policy, RateLimitLayer};
 
 use crate::{
@@ -43,6 +50,90 @@ async fn of_single_values_the_stricter_layer_is_told() {
         assert_eq!(reply.header("ratelimit-remaining").as_deref(), Some("1"));
         let reply = fetch(&stack(inner, outer, HeaderStyle::Draft07), "/").await;
         assert_eq!(reply.header("ratelimit").as_deref(), Some("limit=2, remaining=1, reset=60"));
+    }
+}
+
+/// With as little left in both, the one that lasts longer is the stricter one.
+#[tokio::test]
+async fn of_single_values_with_as_little_left_the_later_reset_is_told() {
+    for (style, name, reset) in [
+        (HeaderStyle::Draft03, "ratelimit-reset", "3600"),
+        (HeaderStyle::Draft06, "ratelimit-reset", "3600"),
+        (HeaderStyle::EnvoyCompat, "x-ratelimit-reset", "3600"),
+        (HeaderStyle::XRateLimitDelta, "x-ratelimit-reset", "3600"),
+        (HeaderStyle::XRateLimitEpoch, "x-ratelimit-reset", "1767229200"),
+    ] {
+        for (inner, outer) in [(10, 3_600), (3_600, 10)] {
+            let limiter = limiter();
+            let limit = |name: &str, seconds| {
+                let policy = Policy::new(name, 5, Duration::from_secs(seconds)).unwrap();
+                RateLimitLayer::new(limiter.clone(), policy, GlobalKey).with_headers(style)
+            };
+            let app = Router::new().route("/", get(|| async {}));
+            let app = app.layer(limit("inner", inner)).layer(limit("outer", outer));
+            assert_eq!(fetch(&app, "/").await.header(name).as_deref(), Some(reset), "{style:?}");
+        }
+    }
+}
+
+/// A handler, or a service behind it, that has refused and told when to come back.
+fn refusing(names: &'static [(&'static str, &'static str)]) -> Router {
+    let refusal = move || async move {
+        let mut response = StatusCode::TOO_MANY_REQUESTS.into_response();
+        for (name, value) in names {
+            response.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        response
+    };
+    Router::new().route("/", get(refusal))
+}
+
+/// 30 seconds, although the layer has less left.
+#[tokio::test]
+async fn who_was_refused_inside_is_not_told_an_earlier_reset() {
+    let app = refusing(&[
+        ("retry-after", "30"),
+        ("x-ratelimit-limit", "100"),
+        ("x-ratelimit-remaining", "3"),
+        ("x-ratelimit-reset", "30"),
+    ]);
+    let second = Policy::per_second("p", 1).unwrap();
+    let limit = RateLimitLayer::new(limiter(), second, GlobalKey).with_headers(HeaderStyle::XRateLimitDelta);
+    let reply = fetch(&app.layer(limit), "/").await;
+    for (name, value) in [("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "30"), ("retry-after", "30")] {
+        assert_eq!(reply.header(name).as_deref(), Some(value));
+    }
+}
+
+/// It might be stricter, and half of it would be nothing.
+#[tokio::test]
+async fn a_limit_that_cannot_be_read_stays_as_a_whole() {
+    for (style, names) in [
+        (HeaderStyle::XRateLimitDelta, &[("x-ratelimit-remaining", "few")][..]),
+        (HeaderStyle::Draft06, &[("ratelimit-limit", "5")]),
+        (HeaderStyle::Draft07, &[("ratelimit", r#""inner";r=0;t=30"#)]),
+    ] {
+        let reply = fetch(&refusing(names).layer(layer(5, GlobalKey).with_headers(style)), "/").await;
+        for name in style.names().iter().filter(|name| *name != "ratelimit-policy") {
+            let there = names.iter().find(|(other, _)| name == other).map(|(_, value)| *value);
+            assert_eq!(reply.header(name.as_str()).as_deref(), there, "{style:?}");
+        }
+    }
+}
+
+/// Revision 07 allows spaces, other orders and other members.
+#[tokio::test]
+async fn a_dictionary_is_read_as_one() {
+    for (inner, stays) in [
+        ("reset=9,remaining=3 , limit=10", true),
+        ("limit=10, x-remaining=9, remaining=3;note=1", true),
+        ("remaining=5, limit=10, reset=9", false),
+    ] {
+        let names: &'static [_] = Vec::leak(vec![("ratelimit", inner)]);
+        let limit = layer(5, GlobalKey).with_headers(HeaderStyle::Draft07);
+        let reply = fetch(&refusing(names).layer(limit), "/").await;
+        let expected = if stays { inner } else { "limit=5, remaining=4, reset=60" };
+        assert_eq!(reply.header("ratelimit").as_deref(), Some(expected));
     }
 }
 

@@ -25,12 +25,19 @@ pub(crate) fn run(file: &Value) -> Vec<(String, Outcome)> {
 
 fn render(case: &Value) -> Outcome {
     let policies = case["policies"].as_array().unwrap();
-    let skipped = policies.iter().find_map(|policy| unknown(policy, &["name", "q", "window_ms", "unit"]));
+    let skipped =
+        policies.iter().find_map(|policy| unknown(policy, &["name", "q", "window_ms", "unit", "pk", "pk_hex"]));
     if let Some(skipped) = skipped.or_else(|| unknown(&case["options"], &["cap_ratio", "on_deny", "cost"])) {
         return skipped;
     }
     let states = case["state"].as_array().unwrap();
-    let quotas: Vec<Quota<'_>> = policies.iter().zip(states).map(|(policy, state)| quota(policy, state)).collect();
+    let keys: Vec<Option<Vec<u8>>> = policies.iter().map(partition_key).collect();
+    let quotas: Vec<Quota<'_>> = policies
+        .iter()
+        .zip(states)
+        .zip(&keys)
+        .map(|((policy, state), key)| quota(policy, state, key.as_deref()))
+        .collect();
     for (name, expected) in case["expected"].as_object().unwrap() {
         let Some(style) = style(name) else {
             if name == "common" {
@@ -47,13 +54,24 @@ fn render(case: &Value) -> Outcome {
     Outcome::Passed
 }
 
-fn quota<'a>(policy: &'a Value, state: &Value) -> Quota<'a> {
+/// As text or as hexadecimal digits.
+fn partition_key(policy: &Value) -> Option<Vec<u8>> {
+    let text = policy["pk"].as_str().map(|text| text.as_bytes().to_vec());
+    text.or_else(|| {
+        let digits = policy["pk_hex"].as_str()?.as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        Some(digits.chunks(2).map(byte).collect())
+    })
+}
+
+fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) -> Quota<'a> {
     let millis = |value: &Value| value.as_u64().map(Duration::from_millis);
     Quota {
         name: policy["name"].as_str().unwrap(),
         limit: policy["q"].as_u64().unwrap(),
         window: millis(&policy["window_ms"]),
-        unit: policy["unit"].as_str(),
+        unit: policy["unit"].as_str().filter(|unit| *unit != "requests"),
+        partition_key,
         // A negative count cannot be expressed; stores clamp it.
         remaining: u64::try_from(state["remaining"].as_f64().unwrap().floor().max(0.0) as i64).unwrap(),
         next: millis(&state["next_available_ms"]),
@@ -111,10 +129,13 @@ fn combine(case: &Value) -> Outcome {
 
 fn style(name: &str) -> Option<HeaderStyle> {
     Some(match name {
+        "draft-03" => HeaderStyle::Draft03,
         "draft-06" => HeaderStyle::Draft06,
         "draft-07" => HeaderStyle::Draft07,
         "draft-11" => HeaderStyle::Draft11,
-        "x-ratelimit-delta" => HeaderStyle::XRateLimitDelta,
+        "envoy-compat" => HeaderStyle::EnvoyCompat,
+        "tower-governor-compat" => HeaderStyle::TowerGovernorCompat,
+        "x-ratelimit" | "x-ratelimit-delta" => HeaderStyle::XRateLimitDelta,
         "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,
         _ => return None,
     })

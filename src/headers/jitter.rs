@@ -1,0 +1,43 @@
+//! Longer waits for some, so that not everybody comes back in the same second.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use super::report::whole_seconds;
+
+/// What is added to a wait: whole seconds, for that is what clients are told, up to `most` and never more than the wait.
+pub(super) fn draw(wait: Duration, most: u32) -> Duration {
+    // The standard library's keys are random, and every state has others.
+    Duration::from_secs(share(whole_seconds(wait).min(most.into()), RandomState::new().hash_one(0_u8)))
+}
+
+/// Nothing up to `most`, all equally likely, for `random` out of 2^64.
+fn share(most: u64, random: u64) -> u64 {
+    let share = ((u128::from(most) + 1) * u128::from(random)) >> 64;
+    u64::try_from(share).unwrap_or(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_reach_from_nothing_to_all_of_it() {
+        for (most, random, expected) in
+            [(10, 0, 0), (10, 1 << 63, 5), (10, u64::MAX, 10), (0, u64::MAX, 0), (u64::MAX, u64::MAX, u64::MAX)]
+        {
+            assert_eq!(share(most, random), expected);
+        }
+    }
+
+    #[test]
+    fn no_wait_is_more_than_doubled() {
+        for (wait, most, all) in [(400, 60, 0..=1), (1_000, 60, 0..=1), (3_001, 60, 0..=4), (9_000, 2, 0..=2)] {
+            let drawn: Vec<u64> = (0..1_000).map(|_| draw(Duration::from_millis(wait), most).as_secs()).collect();
+            assert!(drawn.iter().all(|drawn| all.contains(drawn)), "{wait} ms");
+            assert!(all.clone().all(|second| drawn.contains(&second)), "{wait} ms");
+        }
+    }
+}

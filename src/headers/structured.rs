@@ -1,0 +1,68 @@
+//! Pieces of Structured Fields, RFC 9651.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::Fields;
+
+/// The text of a field.
+pub(super) type Text = SmallVec<[u8; 96]>;
+
+/// An Integer has at most 15 digits.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// Values of one policy fit; those of several may go to the heap.
+#[derive(Default)]
+pub(super) struct List(Text);
+
+impl List {
+    pub(super) fn member(&mut self, write: impl FnOnce(&mut Text)) {
+        if !self.0.is_empty() {
+            self.0.extend_from_slice(b", ");
+        }
+        write(&mut self.0);
+    }
+
+    /// An empty List means: do not send the field. One that is no header value (a control character in a name that is
+    /// not a policy's) is not sent either.
+    pub(super) fn value(self) -> Option<HeaderValue> {
+        (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
+    }
+
+    pub(super) fn push_to(self, fields: &mut Fields, name: HeaderName) {
+        if let Some(value) = self.value() {
+            fields.push(name, value);
+        }
+    }
+}
+
+/// A String: only `"` and `\` are escaped.
+pub(super) fn string(out: &mut Text, text: &str) {
+    out.push(b'"');
+    // A policy's name has neither.
+    if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
+        for byte in text.bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                out.push(b'\\');
+            }
+            out.push(byte);
+        }
+    } else {
+        out.extend_from_slice(text.as_bytes());
+    }
+    out.push(b'"');
+}
+
+/// A parameter whose value is an Integer.
+pub(super) fn parameter(out: &mut Text, name: &str, value: u64) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(value.min(MAX_INTEGER)).as_bytes());
+}
+
+/// A Byte Sequence: base64 with padding, between colons.
+pub(super) fn bytes(out: &mut Text, bytes: &[u8]) {
+    out.push(b':');
+    out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
+    out.push(b':');
+}

@@ -1,0 +1,28 @@
+//! A response with content, or with the fields of one.
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, Response, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+    request::Parts,
+};
+
+/// A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
+pub(super) fn respond<B: From<Bytes>>(
+    parts: &Parts,
+    status: StatusCode,
+    content_type: HeaderValue,
+    content: &[u8],
+) -> Response<B> {
+    let (body, length) = match parts.method {
+        Method::HEAD => (Bytes::new(), Some(content.len())),
+        _ => (Bytes::copy_from_slice(content), None),
+    };
+    let mut response = Response::new(B::from(body));
+    *response.status_mut() = status;
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,87 @@
+//! Refusals for people and for scripts: a line of text, or nothing at all.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, request::Parts};
+
+use super::{Denial, Reason, Rejection, body::respond};
+use crate::headers::whole_seconds;
+
+/// Answers refused requests with a line of `text/plain`: "rate limit exceeded; retry after 3s".
+///
+/// Nothing about keys or the store. Works with any body that can be made of [`Bytes`].
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::Body;
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, PlainText, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey).with_rejection(PlainText::default());
+/// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainText {
+    quota_status: Option<StatusCode>,
+}
+
+impl PlainText {
+    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
+    #[must_use]
+    pub fn with_quota_status(self, status: StatusCode) -> Self {
+        Self { quota_status: Some(status) }
+    }
+}
+
+impl<B: From<Bytes>> Rejection<B> for PlainText {
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
+        let status = quota_status(denial, self.quota_status);
+        let text = match (denial.reason(), denial.retry_after()) {
+            (Reason::QuotaExceeded(_), Some(wait)) => {
+                format!("rate limit exceeded; retry after {}s\n", whole_seconds(wait))
+            }
+            (Reason::QuotaExceeded(_), None) => "rate limit exceeded\n".to_owned(),
+            (Reason::StoreUnavailable, _) => "rate limiter unavailable\n".to_owned(),
+            _ => match denial.detail() {
+                Some(detail) => format!("{detail}\n"),
+                None => format!("{}\n", status.canonical_reason().unwrap_or("Error")),
+            },
+        };
+        respond(parts, status, HeaderValue::from_static("text/plain; charset=utf-8"), text.as_bytes())
+    }
+}
+
+/// Answers refused requests without content: the status and the fields say it all.
+///
+/// Works with any body that has a default, so that it is there where no body can be made of bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmptyBody {
+    quota_status: Option<StatusCode>,
+}
+
+impl EmptyBody {
+    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
+    #[must_use]
+    pub fn with_quota_status(self, status: StatusCode) -> Self {
+        Self { quota_status: Some(status) }
+    }
+}
+
+impl<B: Default> Rejection<B> for EmptyBody {
+    fn reject(&self, _: &Parts, denial: &Denial) -> Response<B> {
+        let mut response = Response::new(B::default());
+        *response.status_mut() = quota_status(denial, self.quota_status);
+        response
+    }
+}
+
+/// The denial's status, or for a spent quota the one that was chosen.
+fn quota_status(denial: &Denial, chosen: Option<StatusCode>) -> StatusCode {
+    match denial.reason() {
+        Reason::QuotaExceeded(_) => chosen.unwrap_or(denial.status()),
+        _ => denial.status(),
+    }
+}
