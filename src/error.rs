@@ -94,6 +94,11 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A secret that could be found by trial. It is left out.
+    ShortKeySecret {
+        /// Its length in bytes.
+        length: usize,
+    },
     /// A check of more charges than one call of the store takes.
     TooManyCharges {
         /// The most that a check may have.
@@ -176,6 +181,9 @@ impl fmt::Display for ConfigError {
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
             Self::ResolutionWithoutLog { policy } => {
                 write!(f, "policy {policy:?}: only the sliding window log has a resolution")
+            }
+            Self::ShortKeySecret { length } => {
+                write!(f, "a key secret of {length} bytes can be found by trial; use at least 16, best 32 random ones")
             }
             Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
             Self::WindowTooLong { policy, window } => {

@@ -1,4 +1,5 @@
-//! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker.
+//! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker,
+//! and, once, of what looks wrong about the setup ([`Warning`]).
 //!
 //! Set it with [`Limiter::observer`](crate::Limiter::observer). Without one, a check is neither timed nor copied: the
 //! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
@@ -42,6 +43,7 @@ mod event;
 mod fingerprint;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod setup;
 mod several;
 #[cfg(feature = "tracing")]
 mod tracing;
@@ -60,8 +62,10 @@ pub(crate) use self::watch::Call;
 pub use self::{
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,
+    setup::Warning,
 };
 pub(crate) use self::{
+    setup::Once,
     several::{Slot, both},
     watch::Watch,
 };
@@ -94,6 +98,11 @@ pub trait Observer: Send + Sync + 'static {
     fn on_breaker_change(&self, change: &BreakerChange) {
         let _ = change;
     }
+
+    /// Something looks wrong about the setup. Told once for each layer and kind, or once for each store.
+    fn on_warning(&self, warning: &Warning) {
+        let _ = warning;
+    }
 }
 
 impl<T: Observer + ?Sized> Observer for Arc<T> {
@@ -111,5 +120,9 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_breaker_change(&self, change: &BreakerChange) {
         (**self).on_breaker_change(change);
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        (**self).on_warning(warning);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Batch, BreakerChange, Decided, Observer, StoreFailure};
+use super::{Batch, BreakerChange, Decided, Observer, StoreFailure, Warning};
 
 /// An observer beside those that are there already.
 pub(crate) fn both(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
@@ -33,6 +33,11 @@ impl Observer for Both {
     fn on_breaker_change(&self, change: &BreakerChange) {
         self.0.on_breaker_change(change);
         self.1.on_breaker_change(change);
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        self.0.on_warning(warning);
+        self.1.on_warning(warning);
     }
 }
 

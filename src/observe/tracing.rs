@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
-    Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, StoreFailure,
+    Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, StoreFailure, Warning,
     warning::{Cause, Outage},
 };
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
 /// | --- | --- | --- |
 /// | `tollgate::store` | warn | checks got no verdict: at most once a second and `cause`, `left_out` says how many came in between |
 /// | `tollgate::store` | info | the store answers again: for how long it did not, how many checks failed |
+/// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
 /// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
 /// | `tollgate::decision` | debug | a check was denied, or decided by the failure policy; one event per policy concerned |
 /// | `tollgate::decision` | trace | a check was allowed; one event per policy |
@@ -141,6 +142,10 @@ impl Observer for Tracing {
             }
             (_, BreakerState::Open) => warn!(target: "tollgate::breaker", %from, %to, "open: the store is not asked"),
         }
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
 }
 

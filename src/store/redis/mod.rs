@@ -14,6 +14,7 @@ mod pace;
 mod pool;
 mod protocol;
 mod script;
+mod seal;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 #[cfg(feature = "cluster")]
@@ -40,6 +41,7 @@ use self::{
     heartbeat::Heartbeat,
     pool::{Pool, Source},
     script::Loader,
+    seal::Seal,
 };
 use super::{Answer, Store, Verdict, deny_cache::DenyCache};
 use crate::{
@@ -48,7 +50,7 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
     failure::Breaker,
     key::Key,
-    observe::{Call, Observer, Slot},
+    observe::{Call, Observer, Once, Slot, Warning},
     policy::Policy,
 };
 
@@ -90,7 +92,8 @@ use crate::{
 /// # Redis
 ///
 /// Tested on Redis 7.0; the script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
-/// are `{prefix}{{subject}}:…` with the subject as hash tag. An eviction policy that drops them resets the limits
+/// are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
+/// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)). An eviction policy that drops them resets the limits
 /// concerned; give the limiter an instance with `noeviction`.
 ///
 /// The least that a user of Redis needs, with the default prefix:
@@ -139,6 +142,10 @@ struct Shared {
     deny_cache: Option<DenyCache>,
     breaker: Option<Breaker>,
     heartbeat: Heartbeat,
+    seal: Seal,
+    /// Whether a key was hashed without a secret, and whether that has been said.
+    guessable: AtomicBool,
+    warned: Once,
     prefix: Box<str>,
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
@@ -175,16 +182,42 @@ impl RedisStore {
     pub fn builder() -> RedisStoreBuilder {
         RedisStoreBuilder::default()
     }
+
+    /// Where Redis has what `key` spends under `policy`: for looking at it by hand. How it is kept is nobody's business
+    /// and may change; to forget it, call [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, RedisStore};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::per_minute("per-client", 60)?;
+    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$DBmG72bzIjcX1kxCnbF1UA}:per-client:l3:60000000");
+    ///
+    /// let store = RedisStore::builder().plain_keys().connect("redis://127.0.0.1:6379")?;
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l3:60000000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redis_key(&self, key: impl Into<Key>, policy: &Policy) -> String {
+        let key = self.shared.seal.sealed(&key.into());
+        let mut encoded = Vec::new();
+        key::encode(&mut encoded, &self.shared.prefix, &key, policy);
+        String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
+    }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { source, prefix, deadline, clock, .. } = &*self.shared;
+        let Shared { source, prefix, deadline, clock, seal, .. } = &*self.shared;
         f.debug_struct("RedisStore")
             .field("source", source)
             .field("prefix", prefix)
             .field("deadline", deadline)
             .field("clock", clock)
+            .field("seal", seal)
             .finish_non_exhaustive()
     }
 }
@@ -204,13 +237,12 @@ impl Store for RedisStore {
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
         let shared = Arc::clone(&self.shared);
-        let mut encoded = Vec::new();
-        key::encode(&mut encoded, &shared.prefix, key, policy);
+        let redis_key = self.redis_key(key, policy);
         Answer::pending(async move {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
             let _forget = Forget::new(&shared);
             let mut connection = shared.connect(&*shared.link()?).await?;
-            let result = connection.query(redis::cmd("UNLINK").arg(encoded)).await;
+            let result = connection.query(redis::cmd("UNLINK").arg(redis_key)).await;
             result.map_err(|error| shared.failed(&connection, &error))
         })
     }
@@ -249,7 +281,10 @@ impl Shared {
         Ok(verdict)
     }
 
-    async fn send(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+    async fn send(self: Arc<Self>, mut check: Check) -> Result<Verdict, Error> {
+        if self.seal.seal(&mut check) && !self.seal.has_secret() && !self.guessable.load(Ordering::Relaxed) {
+            self.guessable.store(true, Ordering::Relaxed);
+        }
         #[cfg(feature = "cluster")]
         if self.source.is_cluster() {
             return self.send_by_slots(check).await;
@@ -291,7 +326,14 @@ impl Shared {
         checks: impl Iterator<Item = &'a Check> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
         let watch = connection.call();
-        let observed = self.observer.get().map(|observer| Call::start(observer, checks.clone()));
+        let observer = self.observer.get();
+        if let Some(observer) = &observer
+            && self.guessable.load(Ordering::Relaxed)
+            && self.warned.claim()
+        {
+            observer.on_warning(&Warning::GuessableKeys);
+        }
+        let observed = observer.map(|observer| Call::start(observer, checks.clone()));
         let now_us = self.script_now_us();
         let mut reply = self.run(&mut connection, now_us, checks.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
