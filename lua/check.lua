@@ -2,10 +2,13 @@
 --
 -- KEYS: the key of every charge, in order.
 -- ARGV: 1. the client's clock in microseconds, or '' for TIME;
---       2. the policies, packed: algorithm (u8), count_rejected (u8), limit (u32), window (us, double), parameter
+--       2. the policies, packed: algorithm (u8), what is counted (u8), limit (u32), window (us, double), parameter
 --          (log: resolution in us; bucket: burst; double);
 --       3. the charges, packed, in the order of KEYS: how many charges the check has that begins here (u8, 0 = within
 --          one), policy (u16, from 0), cost (u32).
+-- What is counted: 0: what is admitted; 1: rejected requests as well; 8: denials of the charge before it (a ban). It
+--        takes part in the judgement, and pays when that charge does not fit. The last denial that it has room for pays
+--        for all of them once more: the ban lasts until that has left the window.
 -- Reply: one string: the time used (double); per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next
 --        unit and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before
 --        it: it charged nothing (unless a key held what is no count), the others stand. A check is allowed if all of
@@ -19,7 +22,7 @@ local keys, charge = KEYS, 1
 
 -- Judges the checks from `charge` on. The replies take the places of the keys, in a table that has its size already.
 local function judge_all(policies, charges)
-  local policy, judge, algorithm, rejected, limit, window, parameter
+  local policy, judge, algorithm, counted, limit, window, parameter, refused
   while charge <= #keys do
     local allowed = nil
     local size = string.byte(charges, charge * 7 - 6)
@@ -29,7 +32,7 @@ local function judge_all(policies, charges)
         local index, cost = unpack('<HI', charges, number * 7 - 5)
         if index ~= policy then
           policy = index
-          algorithm, rejected, limit, window, parameter = unpack('<BBIdd', policies, 1 + index * 22)
+          algorithm, counted, limit, window, parameter = unpack('<BBIdd', policies, 1 + index * 22)
           judge = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
             or algorithm == 3 and fixed_window or token_bucket
         end
@@ -37,8 +40,16 @@ local function judge_all(policies, charges)
           local fits = judge(keys[number], cost, 'evaluate', now, limit, window, parameter)
           allowed = fits and allowed ~= false
         else
+          local pays, key = allowed, keys[number]
+          if counted == 8 then
+            pays = refused and cost > 0 and judge(key, cost, 'evaluate', now, limit, window, parameter)
+          end
           local fits, available, retry, next_unit, reset =
-            judge(keys[number], cost, allowed, now, limit, window, parameter, rejected == 1)
+            judge(key, cost, pays, now, limit, window, parameter, counted == 1)
+          if counted == 8 and pays and available == 0 then
+            fits, available, retry, next_unit, reset = judge(key, limit, true, now, limit, window, parameter)
+          end
+          refused = not fits
           keys[number] = pack('<BIddd', fits and 1 or 0, available, retry, next_unit, reset)
         end
       end

@@ -157,6 +157,7 @@ pub mod headers;
 mod key;
 mod layer;
 mod limiter;
+mod lookout;
 pub mod observe;
 mod policies;
 mod policy;
@@ -179,7 +180,8 @@ pub use self::{
     future::ResponseFuture,
     headers::HeaderStyle,
     key::{
-        ApiKey, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, Key, KeyError, KeyExtractor, MatchedPathKey, PeerIp,
+        ApiKey, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, Key, KeyError, KeyExtractor, KeyOrigin,
+        MatchedPathKey, PeerIp,
     },
     layer::{MissingKey, RateLimitLayer},
     limiter::{CheckFuture, Limiter},

@@ -171,6 +171,8 @@ impl Drop for Payment {
 /// The checks are ordinary ones, so whatever they do the store never counts more than the limit.
 async fn debit(limiter: Limiter, fallback: Arc<Fallback>, debt: Debt) -> Option<Debt> {
     let Debt { key, policy, cost } = &debt;
+    // Our own refusals are nobody's denials.
+    let policy = &policy.without_ban();
     // What has left the window since is no debt any more.
     let mut cost = (*cost).min(fallback.spent(key, policy));
     // A refusal that counts must not come of this, so what is there is looked up first.

@@ -156,7 +156,7 @@ impl Share {
             Algorithm::TokenBucket => &part,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
         };
-        Self { instances, whole: policy.clone(), warm: warm.clone().count_rejected(true), part }
+        Self { instances, whole: policy.clone(), warm: warm.without_ban().count_rejected(true), part }
     }
 }
 

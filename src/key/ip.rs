@@ -8,7 +8,7 @@ use std::{
 use http::{Extensions, request::Parts};
 use smallvec::SmallVec;
 
-use super::{Key, KeyError, KeyExtractor};
+use super::{Key, KeyError, KeyExtractor, KeyOrigin};
 use crate::error::ConfigError;
 
 /// Charges the address of the connection's other end.
@@ -96,6 +96,10 @@ impl Default for PeerIp {
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         peer(&parts.extensions).map(|address| Some(self.key(address))).ok_or(KeyError::NoPeerAddress)
+    }
+
+    fn origin(&self) -> KeyOrigin {
+        KeyOrigin::Peer
     }
 }
 

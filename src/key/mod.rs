@@ -246,6 +246,25 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// [`KeyError`] if the request should have a key but has none that can be used.
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError>;
+
+    /// Where keys come from, so that an observer can be [warned](crate::observe::Warning) if they do not tell clients
+    /// apart. Asked in the first requests only. Defaults to [`KeyOrigin::Other`], of which nothing is expected.
+    fn origin(&self) -> KeyOrigin {
+        KeyOrigin::Other
+    }
+}
+
+/// Where a [`KeyExtractor`] has its keys from.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum KeyOrigin {
+    /// The client's address, as a trusted proxy has passed it on.
+    Forwarded,
+    /// Anything else: one key for all requests may be right.
+    #[default]
+    Other,
+    /// The address of the connection's other end.
+    Peer,
 }
 
 /// A request without a usable key.

@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::{Outcome, Verdict};
-use crate::{check::Check, decision::Source};
+use crate::{
+    check::{Charge, Check},
+    decision::Source,
+};
 
 /// Remembers denials for as long as they are sure to hold, word for word.
 ///
@@ -17,7 +20,8 @@ use crate::{check::Check, decision::Source};
 /// So until that instant its count is frozen: the store would not only deny the same check again, it would give the
 /// same Retry-After, and need not be asked. (With units left over, others may spend them, and a remembered Retry-After
 /// would come too early; such denials are asked for again, and so are checks whose other policies have room. Checks
-/// whose refusals are to be counted are never remembered, for the store has to see them.)
+/// whose refusals are to be counted, also those that may lead to a ban, are never remembered, for the store has to see
+/// them. A ban is frozen until its end.)
 ///
 /// Exceptions to "nothing but time" are resets and the loss of data. A reset made through this process forgets everything
 /// at once, also the denials that are still on their way ([`DenyCache::epoch`]), and so does the loss of a connection, for
@@ -91,7 +95,10 @@ impl DenyCache {
 
     /// Remembers a verdict on a check that was sent at `sent_us`, in the epoch that was read before.
     pub(super) fn put(&self, check: &Check, verdict: &Verdict, epoch: u64, sent_us: u64, received_us: u64) {
-        let counted = check.charges().iter().any(|charge| charge.policy.counts_rejected());
+        let counts = |(charge, outcome): (&Charge, &Outcome)| {
+            charge.policy.counts_rejected() || (charge.policy.ban().is_some() && !outcome.banned)
+        };
+        let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(wait) = frozen_for(verdict) else { return };
         if verdict.allowed || counted || epoch != self.epoch() {
             return;

@@ -7,7 +7,7 @@ use std::{
 
 use tollgate::{
     ErrorKind, Source,
-    observe::{Batch, BreakerChange, Decided, Fingerprint, Observer, StoreFailure},
+    observe::{Batch, BreakerChange, Decided, Fingerprint, Observer, StoreFailure, Warning},
 };
 
 #[derive(Clone, Default)]
@@ -19,6 +19,7 @@ pub(crate) struct Seen {
     pub(crate) failures: Vec<(ErrorKind, Vec<String>)>,
     pub(crate) batches: Vec<Batch>,
     pub(crate) changes: Vec<BreakerChange>,
+    pub(crate) warnings: Vec<Warning>,
     /// All events as `Debug` shows them.
     pub(crate) debug: String,
 }
@@ -78,5 +79,11 @@ impl Observer for Recorder {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{change:?}\n");
         seen.changes.push(*change);
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{warning:?}\n");
+        seen.warnings.push(warning.clone());
     }
 }

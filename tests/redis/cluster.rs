@@ -61,8 +61,10 @@ impl Cluster {
     }
 
     fn limiter(&self) -> Limiter {
-        let store =
-            RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)).connect_cluster([self.nodes[0].url().as_str()]);
+        let store = RedisStore::builder()
+            .plain_keys()
+            .deadline(Duration::from_secs(1))
+            .connect_cluster([self.nodes[0].url().as_str()]);
         Limiter::new(store.unwrap())
     }
 

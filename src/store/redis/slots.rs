@@ -120,7 +120,7 @@ enum Step {
 
 /// A policy that counts what it refuses has to be asked in earnest.
 fn counts_nothing_when_refused(check: &Check) -> bool {
-    !check.charges().iter().any(|charge| charge.policy.counts_rejected())
+    !check.charges().iter().any(|Charge { policy, .. }| policy.counts_rejected() || policy.ban().is_some())
 }
 
 /// The slot of a charge's key: CRC-16 (XMODEM) of its hash tag, which is the subject.
