@@ -65,14 +65,14 @@ pub struct PolicyDecision {
     pub next: Duration,
     /// Until all of it is available again.
     pub reset: Duration,
-    /// Whether the key is [banned](Policy::ban_after); then nothing is available, and all waits reach to the ban's end.
-    pub banned: bool,
+    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; `None` if there is none.
+    pub ban: Option<Duration>,
 }
 
 impl PolicyDecision {
     fn new(charge: Charge, outcome: Outcome) -> Self {
         let Charge { policy, cost, .. } = charge;
-        let Outcome { fits, available, retry_after_us, next_us, reset_us, banned } = outcome;
+        let Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         Self {
             policy,
             cost,
@@ -81,7 +81,7 @@ impl PolicyDecision {
             retry_after: retry_after_us.map(Duration::from_micros),
             next: Duration::from_micros(next_us),
             reset: Duration::from_micros(reset_us),
-            banned,
+            ban: (ban_us > 0).then(|| Duration::from_micros(ban_us)),
         }
     }
 

@@ -89,6 +89,7 @@ impl DenyCache {
             outcome.retry_after_us = outcome.retry_after_us.map(|wait| wait.saturating_sub(passed));
             outcome.next_us = outcome.next_us.saturating_sub(passed);
             outcome.reset_us = outcome.reset_us.saturating_sub(passed);
+            outcome.ban_us = outcome.ban_us.saturating_sub(passed);
         }
         Some(verdict)
     }
@@ -96,7 +97,7 @@ impl DenyCache {
     /// Remembers a verdict on a check that was sent at `sent_us`, in the epoch that was read before.
     pub(super) fn put(&self, check: &Check, verdict: &Verdict, epoch: u64, sent_us: u64, received_us: u64) {
         let counts = |(charge, outcome): (&Charge, &Outcome)| {
-            charge.policy.counts_rejected() || (charge.policy.ban().is_some() && !outcome.banned)
+            charge.policy.counts_rejected() || (charge.policy.ban().is_some() && outcome.ban_us == 0)
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(wait) = frozen_for(verdict) else { return };
@@ -154,11 +155,13 @@ fn same(one: &Check, other: &Check) -> bool {
 }
 
 /// How long nothing about the verdict can change: until the first unit of a policy that is spent to the last one comes
-/// back. `None` if there is no such time.
+/// back, or a ban ends. `None` if there is no such time.
 fn frozen_for(verdict: &Verdict) -> Option<u64> {
     let frozen = |outcome: &Outcome| !outcome.fits && outcome.available == 0 && outcome.retry_after_us.is_some();
     if !verdict.outcomes.iter().all(frozen) {
         return None;
     }
-    verdict.outcomes.iter().map(|outcome| outcome.next_us).min()
+    // After a ban, denials are counted again.
+    let change = |outcome: &Outcome| if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
+    verdict.outcomes.iter().map(change).min()
 }

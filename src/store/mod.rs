@@ -117,6 +117,6 @@ pub struct Outcome {
     pub next_us: u64,
     /// Until all of it is available again.
     pub reset_us: u64,
-    /// Whether a [ban](Policy::ban_after) is in force; then nothing is available.
-    pub banned: bool,
+    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; 0 if there is none.
+    pub ban_us: u64,
 }

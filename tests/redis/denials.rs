@@ -80,11 +80,11 @@ async fn every_denial_before_a_ban_is_counted_and_none_after_it_is_asked_for() {
     for denial in 1..=10 {
         let decision = instances[denial % 2].check("k", &policy, 1).await.unwrap();
         assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Store), "denial {denial}");
-        assert_eq!(decision.policies()[0].banned, denial == 10, "denial {denial}");
+        assert_eq!(decision.policies()[0].ban.is_some(), denial == 10, "denial {denial}");
     }
     // In all instances, though one of them has to hear of it.
     let [here, elsewhere] = instances;
-    assert!(elsewhere.check("k", &policy, 1).await.unwrap().policies()[0].banned);
+    assert!(elsewhere.check("k", &policy, 1).await.unwrap().policies()[0].ban.is_some());
     let before = (calls(&server, "evalsha"), calls(&server, "setrange"));
     for step in 0..50 {
         clock.advance(Duration::from_millis(100));

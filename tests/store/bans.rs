@@ -26,28 +26,37 @@ pub(crate) async fn the_last_denial_bans_for_the_whole_duration_whatever_is_avai
         let (key, policy) = (format!("{algorithm:?}"), strict(algorithm));
         deny(&bench, &key, &policy, 2).await;
         let peek = bench.peek(&key, &policy).await;
-        assert!(!peek.policies()[0].banned, "{algorithm:?}");
+        assert!(peek.policies()[0].ban.is_none(), "{algorithm:?}");
         bench.clock.advance(Duration::from_secs(1));
         let last = bench.check(&key, &policy, 1).await;
-        assert!(last.policies()[0].banned && last.retry_after() == Some(BAN), "{last:?}");
+        assert!(last.policies()[0].ban == Some(BAN) && last.retry_after() == Some(BAN), "{last:?}");
         // The policy's own window has passed many times.
         for passed in [1, 59, 540] {
             bench.clock.advance(Duration::from_secs(passed) - Duration::from_micros(u64::from(passed == 540)));
             let refused = bench.check(&key, &policy, 1).await;
             let [standing] = refused.policies() else { panic!("{refused:?}") };
-            assert!(standing.banned && standing.violated && standing.available == 0, "{refused:?}");
+            assert!(
+                standing.ban == standing.retry_after
+                    && standing.ban.is_some()
+                    && standing.violated
+                    && standing.available == 0,
+                "{refused:?}"
+            );
         }
         let peek = bench.peek(&key, &policy).await;
-        assert_eq!((peek.is_allowed(), peek.available(), peek.policies()[0].banned), (true, Some(0), true));
+        assert_eq!(
+            (peek.is_allowed(), peek.available(), peek.policies()[0].ban),
+            (true, Some(0), Some(Duration::from_micros(1)))
+        );
         assert_eq!(peek.policies()[0].next, Duration::from_micros(1));
         // Law 5: at its end and not a microsecond earlier; and nothing of the time in between was charged.
         assert_eq!(bench.check(&key, &policy, 1).await.retry_after(), Some(Duration::from_micros(1)));
         bench.clock.advance(Duration::from_micros(1));
         let free = bench.check(&key, &policy, 2).await;
-        assert!(free.is_allowed() && !free.policies()[0].banned, "{algorithm:?}: {free:?}");
+        assert!(free.is_allowed() && free.policies()[0].ban.is_none(), "{algorithm:?}: {free:?}");
         // With its end the denials before it are forgotten.
         deny(&bench, &key, &policy, 2).await;
-        assert!(!bench.peek(&key, &policy).await.policies()[0].banned, "{algorithm:?}");
+        assert!(bench.peek(&key, &policy).await.policies()[0].ban.is_none(), "{algorithm:?}");
     }
 }
 

@@ -87,7 +87,7 @@ impl Store for Scripted {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         Answer::Ready(self.0.clone().map(|retry_after_us| {
             let denied =
-                tollgate::Outcome { fits: false, available: 0, retry_after_us, next_us: 0, reset_us: 0, banned: false };
+                tollgate::Outcome { fits: false, available: 0, retry_after_us, next_us: 0, reset_us: 0, ban_us: 0 };
             let outcomes = check.charges().iter().map(|_| denied).collect();
             Verdict { allowed: false, source: Source::Store, time_us: 1_767_225_600_000_000, outcomes }
         }))

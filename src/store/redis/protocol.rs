@@ -162,7 +162,7 @@ impl<'a> Packed<'a> {
             retry_after_us: self.microseconds()?,
             next_us: self.microseconds()?.ok_or_else(unexpected)?,
             reset_us: self.microseconds()?.ok_or_else(unexpected)?,
-            banned: false,
+            ban_us: 0,
         })
     }
 
