@@ -7,6 +7,7 @@ use http::{Response, request::Parts};
 use crate::{
     check::Check,
     cost::Cost,
+    decision::Decision,
     error::ConfigError,
     failure::FailurePolicy,
     headers::{self, Writer},
@@ -120,13 +121,20 @@ impl<K, R> Config<K, R> {
     {
         let mut response = self.rejection.reject(parts, &denial);
         match denial.decision() {
-            Some(decision) => {
-                response.extensions_mut().insert(decision.clone());
-                self.writer.apply(decision, response.headers_mut());
-            }
+            Some(decision) => self.writer.apply(decision, response.headers_mut()),
             None => headers::refuse(response.headers_mut(), denial.retry_after()),
         }
         response.extensions_mut().insert(denial);
+        response
+    }
+
+    /// Builds the response to a request that was judged, whether by the store or by the failure policy.
+    pub(crate) fn deny<B>(&self, parts: &Parts, decision: Decision) -> Response<B>
+    where
+        R: Rejection<B>,
+    {
+        let mut response = self.refuse(parts, Denial::of(decision.clone()));
+        response.extensions_mut().insert(decision);
         response
     }
 }
@@ -134,7 +142,10 @@ impl<K, R> Config<K, R> {
 impl<K: KeyExtractor, R> Config<K, R> {
     /// Reads all that `check` needs from the request's head; the borrow ends here.
     pub(crate) fn begin(&self, parts: &Parts, check: &mut Check) -> Step {
-        self.fill(parts, check).unwrap_or_else(Step::Refuse)
+        self.fill(parts, check).unwrap_or_else(|reason| {
+            self.limiter.refused(&reason);
+            Step::Refuse(reason)
+        })
     }
 
     /// Looks, in the first requests, for layers around this one that have charged the same.
@@ -178,7 +189,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     ) -> Result<(), Reason> {
         let extracted = subject.extractor.extract(parts);
         if let Some(observer) = self.limiter.listener() {
-            subject.lookout.look(|| subject.extractor.origin(), parts, &extracted, observer);
+            subject.lookout.look(|| subject.extractor.origin(), self.missing, parts, &extracted, observer);
         }
         let Some(key) = self.key(extracted)? else { return Ok(()) };
         match policies.or_else(|| subject.policies.fixed()) {

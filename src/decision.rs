@@ -11,7 +11,8 @@ use crate::{
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
 /// The middleware puts it into the extensions of the request, where handlers read it, and of the response, where outer
-/// layers do.
+/// layers do: of every response to a request that was checked, a 429 or 503 of ours included. A refusal has its
+/// [`Denial`](crate::Denial) beside it, and one without a check (no key, say) only that; an exempt request has neither.
 #[derive(Clone)]
 pub struct Decision {
     allowed: bool,

@@ -230,6 +230,7 @@ pub struct Error {
     message: String,
     may_have_charged: bool,
     unasked: bool,
+    answered: bool,
 }
 
 /// The kinds of [`Error`].
@@ -253,7 +254,7 @@ impl Error {
     ///
     /// The message is for operators; it is never sent to a client and must not hold a key.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), may_have_charged: false, unasked: false }
+        Self { kind, message: message.into(), may_have_charged: false, unasked: false, answered: false }
     }
 
     /// Says that the fate of the check is unknown: it may have been charged.
@@ -271,6 +272,17 @@ impl Error {
 
     pub(crate) fn is_unasked(&self) -> bool {
         self.unasked
+    }
+
+    /// Says that the store has answered, and can serve other checks.
+    #[cfg(feature = "redis")]
+    pub(crate) fn answered(mut self) -> Self {
+        self.answered = true;
+        self
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// What kind of failure this is.

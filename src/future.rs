@@ -13,12 +13,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::{
-    config::Config,
-    decision::Decision,
-    failure::FailurePolicy,
-    headers::Writer,
-    limiter::CheckFuture,
-    rejection::{Denial, Rejection},
+    config::Config, decision::Decision, failure::FailurePolicy, headers::Writer, limiter::CheckFuture,
+    rejection::Rejection,
 };
 
 pin_project! {
@@ -107,7 +103,7 @@ where
                         // Gives the inner service's reservation back before the answer is built.
                         drop(service);
                         let (parts, _) = request.into_parts();
-                        State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
+                        State::Refused { response: Some(config.deny(&parts, decision)) }
                     }
                 }
                 StateProj::Calling { response, toll } => {

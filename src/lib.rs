@@ -58,7 +58,7 @@
 //!                      ▼
 //!                   Decision
 //!    allowed ─▶ the inner service, Decision in the request's extensions ─▶ its response + RateLimit fields
-//!    denied  ─▶ 429 (503 if closed) as problem+json, or a response of yours; the inner service never runs
+//!    denied  ─▶ 429 (503 if closed) as problem+json, a gRPC status, or a response of yours; the inner service never runs
 //! ```
 //!
 //! 1. A request is charged once per layer that it passes, before the inner service is called. What happens afterwards
@@ -133,6 +133,7 @@
 //!   are told by the plain path and addresses come from a `SocketAddr` or `IpAddr` extension.
 //! * `redis` (default): [`RedisStore`], on a pool of its own or on a bb8-redis pool that you have already. `redis` and
 //!   `bb8_redis` are re-exported.
+//! * `grpc`: [`GrpcStatus`], refusals that gRPC clients understand.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
 //! * `tracing`: [`observe::Tracing`], denials, failures of the store and recoveries as `tracing` events.
 //! * `tls`: `rediss://` by rustls, with a cryptography provider; roots and client certificates of your own. See
@@ -144,6 +145,7 @@
 //! [tower]: https://docs.rs/tower
 // Where the items are not compiled, their links lead to the feature that does.
 #![cfg_attr(not(feature = "redis"), doc = "[`RedisStore`]: #feature-flags")]
+#![cfg_attr(not(feature = "grpc"), doc = "[`GrpcStatus`]: #feature-flags")]
 #![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`observe::Tracing`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
@@ -173,6 +175,8 @@ mod store;
 
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
+#[cfg(feature = "grpc")]
+pub use self::rejection::{GrpcStatus, StatusOnly};
 #[cfg(feature = "redis")]
 pub use self::store::{RedisStore, RedisStoreBuilder};
 pub use self::{

@@ -16,6 +16,7 @@ use http::{HeaderMap, request::Parts};
 use crate::{
     check::{Charge, Check},
     key::{Key, KeyError, KeyOrigin},
+    layer::MissingKey,
     limiter::Limiter,
     observe::{Observer, Once, Warning},
 };
@@ -71,12 +72,16 @@ impl KeyLookout {
     pub(crate) fn look(
         &self,
         origin: impl FnOnce() -> KeyOrigin,
+        missing: MissingKey,
         parts: &Parts,
         found: &Result<Option<Key>, KeyError>,
         observer: &dyn Observer,
     ) {
         match found {
-            Err(KeyError::NoPeerAddress) if self.no_peer.claim() => observer.on_warning(&Warning::NoPeerAddress),
+            // What is rejected is told of as a refusal.
+            Err(KeyError::NoPeerAddress) if missing != MissingKey::Reject && self.no_peer.claim() => {
+                observer.on_warning(&Warning::NoPeerAddress);
+            }
             Ok(Some(key)) if !(self.forwarded.is_over() && self.one_address.is_over()) => {
                 self.look_at_key(origin(), parts, key, observer);
             }

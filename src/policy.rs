@@ -292,6 +292,11 @@ impl Policy {
         self.clone().change(|d| (d.limit, d.burst) = (d.limit.div_ceil(instances), d.burst.div_ceil(instances)))
     }
 
+    /// The same policy with counts of its own, under a name that nobody else can give.
+    pub(crate) fn apart(&self, purpose: &str) -> Self {
+        self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
+    }
+
     /// Whether both count in one place: the same name and form.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         // Nearly always it is the very same policy.

@@ -83,7 +83,7 @@ where
                     ResponseFuture::call(response, decision, self.config.writer)
                 } else {
                     self.release();
-                    ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))
+                    ResponseFuture::refuse(self.config.deny(&parts, decision))
                 }
             }
             Sent::Waiting(check) => {

@@ -62,6 +62,9 @@ impl Default for Breaker {
 impl Breaker {
     /// Opens after so many failures in a row; 0 switches this rule off. Defaults to 5: a restart is noticed at once, a
     /// single lost connection is not an outage.
+    ///
+    /// Checks that were sent before the first of them failed are one wave, which counts once: a connection that breaks
+    /// takes all of them with it.
     pub fn failures(self, in_a_row: u32) -> Self {
         Self { failures: in_a_row, ..self }
     }
@@ -77,7 +80,7 @@ impl Breaker {
 
     /// Opens when half of the checks within a second fail, timeouts included, if there were at least so many; 0
     /// switches this rule off. Defaults to 20: enough to be no accident, few enough to be there early in a stall under
-    /// load. Checks are counted from the first failure on.
+    /// load. Checks are counted from the first failure on; a wave of failures (not of timeouts) is one.
     pub fn half_of(self, at_least: u32) -> Self {
         Self { half_of: at_least, ..self }
     }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -34,8 +33,7 @@ pub(crate) struct Debts {
 struct Owed {
     by_key: HashMap<Key, SmallVec<[(Policy, u32); 1]>>,
     entries: usize,
-    /// Somebody is paying, or nobody should before this.
-    paying: bool,
+    /// Nobody pays before this: somebody is about to, or it has just failed.
     not_before: Option<Instant>,
 }
 
@@ -49,7 +47,7 @@ struct Debt {
 const MOST: usize = 10_000;
 /// Debits under way at the same time: a batch.
 const AT_ONCE: usize = 128;
-/// After a failure.
+/// After a failure; and as long as somebody has who said that it would pay, for its runtime may have come to rest.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Debts {
@@ -73,29 +71,46 @@ impl Debts {
         owed.entries -= gone;
     }
 
-    /// Takes all debts, if there are some and it is time to pay them.
-    fn take(&self) -> Option<Vec<Debt>> {
+    /// Whether there are debts and it is time to pay them: once for all who ask.
+    fn is_due(&self) -> bool {
         if !self.any.load(Ordering::Acquire) {
-            return None;
+            return false;
         }
         let mut owed = self.lock();
-        if owed.paying || owed.not_before.is_some_and(|instant| Instant::now() < instant) {
-            return None;
+        let now = Instant::now();
+        let due = owed.not_before.is_none_or(|instant| instant <= now);
+        if due {
+            owed.not_before = Some(now + PAUSE);
         }
-        self.any.store(false, Ordering::Release);
-        owed.entries = 0;
-        let debts: Vec<_> = mem::take(&mut owed.by_key).into_iter().flat_map(Debt::of_key).collect();
-        owed.paying = !debts.is_empty();
-        owed.paying.then_some(debts)
+        due
+    }
+
+    /// Takes as many as are paid at once.
+    fn take(&self) -> Vec<Debt> {
+        let mut owed = self.lock();
+        let mut taken = Vec::new();
+        while taken.len() < AT_ONCE {
+            let Some(key) = owed.by_key.keys().next().cloned() else { break };
+            let debts = owed.by_key.remove(&key).unwrap_or_default();
+            owed.entries -= debts.len();
+            taken.extend(debts.into_iter().map(|(policy, cost)| Debt { key: key.clone(), policy, cost }));
+        }
+        // Others may pay in between, should this one come to rest.
+        owed.not_before = Some(Instant::now() + PAUSE);
+        self.any.store(owed.entries > 0, Ordering::Release);
+        taken
     }
 
     /// Puts back what could not be paid.
-    fn end(&self, unpaid: Vec<Debt>) {
+    fn put_back(&self, unpaid: Vec<Debt>) {
         let mut owed = self.lock();
-        owed.paying = false;
-        owed.not_before = (!unpaid.is_empty()).then(|| Instant::now() + PAUSE);
         unpaid.into_iter().for_each(|debt| owed.add(debt));
         self.any.store(owed.entries > 0, Ordering::Release);
+    }
+
+    /// All is paid, so the next debts may be paid at once.
+    fn end(&self) {
+        self.lock().not_before = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Owed> {
@@ -120,49 +135,31 @@ impl Owed {
     }
 }
 
-impl Debt {
-    fn of_key((key, debts): (Key, SmallVec<[(Policy, u32); 1]>)) -> impl Iterator<Item = Self> {
-        debts.into_iter().map(move |(policy, cost)| Self { key: key.clone(), policy, cost })
-    }
-}
-
 /// Charges what is owed, if something is. The store has just answered, so this is the time.
 pub(crate) fn pay(limiter: &Limiter, fallback: &Arc<Fallback>) {
-    let Some(debts) = fallback.debts.take() else { return };
-    let mut payment = Payment { fallback: Arc::clone(fallback), unpaid: debts };
-    // Without a runtime nothing could be sent, and the drop puts everything back.
-    if let Ok(runtime) = Handle::try_current() {
-        let limiter = limiter.clone();
-        runtime.spawn(async move { payment.run(&limiter).await });
+    // Without a runtime nothing could be sent.
+    if let Ok(runtime) = Handle::try_current()
+        && fallback.debts.is_due()
+    {
+        runtime.spawn(pay_all(limiter.clone(), Arc::clone(fallback)));
     }
 }
 
-/// What is still to be paid; put back when the task ends, however it ends.
-struct Payment {
-    fallback: Arc<Fallback>,
-    unpaid: Vec<Debt>,
-}
-
-impl Payment {
-    async fn run(&mut self, limiter: &Limiter) {
-        while !self.unpaid.is_empty() {
-            let rest = self.unpaid.len().saturating_sub(AT_ONCE);
-            let mut debits = JoinSet::new();
-            for debt in self.unpaid.drain(rest..) {
-                debits.spawn(debit(limiter.clone(), Arc::clone(&self.fallback), debt));
-            }
-            let failed: Vec<_> = debits.join_all().await.into_iter().flatten().collect();
-            if !failed.is_empty() {
-                self.unpaid.extend(failed);
-                return;
-            }
+/// A batch after the other, until all is paid or something fails. What is not taken when the task ends is paid by
+/// another one; what is under way then has an unknown fate, and is not sent again.
+async fn pay_all(limiter: Limiter, fallback: Arc<Fallback>) {
+    loop {
+        let mut debits = JoinSet::new();
+        for debt in fallback.debts.take() {
+            debits.spawn(debit(limiter.clone(), Arc::clone(&fallback), debt));
         }
-    }
-}
-
-impl Drop for Payment {
-    fn drop(&mut self) {
-        self.fallback.debts.end(mem::take(&mut self.unpaid));
+        if debits.is_empty() {
+            return fallback.debts.end();
+        }
+        let failed: Vec<_> = debits.join_all().await.into_iter().flatten().collect();
+        if !failed.is_empty() {
+            return fallback.debts.put_back(failed);
+        }
     }
 }
 
@@ -171,15 +168,15 @@ impl Drop for Payment {
 /// The checks are ordinary ones, so whatever they do the store never counts more than the limit.
 async fn debit(limiter: Limiter, fallback: Arc<Fallback>, debt: Debt) -> Option<Debt> {
     let Debt { key, policy, cost } = &debt;
-    // Our own refusals are nobody's denials.
-    let policy = &policy.without_ban();
     // What has left the window since is no debt any more.
-    let mut cost = (*cost).min(fallback.spent(key, policy));
+    let mut cost = (*cost).min(fallback.admitted(key, policy));
     // A refusal that counts must not come of this, so what is there is looked up first.
     let mut peeks = policy.counts_rejected();
+    // Our own refusals are nobody's denials.
+    let mild = policy.without_ban();
     while cost > 0 {
         let sent = if peeks { 0 } else { cost };
-        match limiter.debit(Check::new(key.clone(), policy, sent)).await {
+        match limiter.debit(Check::new(key.clone(), &mild, sent)).await {
             Ok(decision) if decision.is_allowed() && !peeks => return None,
             Ok(decision) => cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0)),
             Err(error) => return may_be_sent_again(&error).then_some(debt),

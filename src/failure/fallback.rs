@@ -27,7 +27,7 @@ pub(crate) struct Fallback {
     pub(super) debts: Debts,
 }
 
-/// A policy as it holds for one instance. All three count in one place.
+/// A policy as it holds for one instance. All but the last count in one place.
 #[derive(Clone)]
 struct Share {
     instances: u32,
@@ -36,6 +36,8 @@ struct Share {
     part: Policy,
     /// What the store's admissions are counted by: whether they fit was the store's to say, so they always count.
     warm: Policy,
+    /// What the fallback itself has admitted is counted by: what leaves its window is not owed any more.
+    owed: Policy,
 }
 
 /// How many share a limit.
@@ -68,10 +70,15 @@ impl Fallback {
 
     /// Counts what the store has admitted, so that an outage gives nobody a fresh budget.
     pub(crate) fn warm(&self, check: &Check) {
+        self.note(check, |share| &share.warm);
+    }
+
+    /// Counts a check by that one of its shares, whether it fits or not.
+    fn note(&self, check: &Check, by: impl Fn(&Share) -> &Policy) {
         for Charge { key, policy, cost } in check.charges().iter().filter(|charge| charge.cost > 0) {
-            let warm = self.share(policy).warm;
-            let cost = *cost.min(&warm.capacity());
-            self.count(&Check::new(key.clone(), &warm, cost));
+            let share = self.share(policy);
+            let policy = by(&share);
+            self.count(&Check::new(key.clone(), policy, *cost.min(&policy.capacity())));
         }
     }
 
@@ -95,6 +102,7 @@ impl Fallback {
             }
         }
         if verdict.allowed && is_owed(error) {
+            self.note(check, |share| &share.owed);
             self.debts.add(check.charges());
         }
         Ok(Decision::new(&mut shares, verdict))
@@ -108,16 +116,17 @@ impl Fallback {
         })
     }
 
-    /// What `key` has spent at this instance, as far as it still counts.
-    pub(super) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
-        let warm = self.share(policy).warm;
-        let verdict = self.count(&Check::new(key.clone(), &warm, 0));
+    /// What the fallback has admitted for `key`, as far as it still counts.
+    pub(super) fn admitted(&self, key: &Key, policy: &Policy) -> u32 {
+        let owed = self.share(policy).owed;
+        let verdict = self.count(&Check::new(key.clone(), &owed, 0));
         let outcomes: SmallVec<[Outcome; 1]> = verdict.map(|verdict| verdict.outcomes).unwrap_or_default();
-        outcomes.first().map_or(0, |outcome| warm.capacity() - outcome.available)
+        outcomes.first().map_or(0, |outcome| owed.capacity() - outcome.available)
     }
 
     pub(crate) fn forget(&self, key: &Key, policy: &Policy) {
         drop(self.memory.reset(key, policy));
+        drop(self.memory.reset(key, &self.share(policy).owed));
         self.debts.forget(key, policy);
     }
 
@@ -156,7 +165,8 @@ impl Share {
             Algorithm::TokenBucket => &part,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
         };
-        Self { instances, whole: policy.clone(), warm: warm.without_ban().count_rejected(true), part }
+        let warm = warm.without_ban().count_rejected(true);
+        Self { instances, whole: policy.clone(), owed: warm.apart("owed"), warm, part }
     }
 }
 

@@ -25,6 +25,7 @@ impl Signal {
         let Err(error) = result else { return Self::Answered };
         match error.kind() {
             _ if error.is_unasked() => Self::Nothing,
+            _ if error.is_answered() => Self::Answered,
             ErrorKind::Deadline => Self::TimedOut,
             ErrorKind::Unavailable => Self::Failed,
             // Whoever opens for these opens again after every probe.
@@ -38,7 +39,7 @@ impl Signal {
 pub(super) struct Tally {
     failures: u32,
     timeouts: u32,
-    /// Checks of the same wave were sent before the last timeout that counted.
+    /// Checks of the same wave were sent before the last failure or timeout that counted.
     pub(super) wave: u64,
     /// What was sent in an earlier wave is of the time before the circuit closed.
     since: u64,
@@ -58,12 +59,17 @@ impl Tally {
         match signal {
             Signal::Nothing => return false,
             Signal::Answered => (self.failures, self.timeouts) = (0, 0),
-            Signal::Failed => self.failures = self.failures.saturating_add(1),
+            // A connection that breaks takes all with it that is under way: one failure.
+            Signal::Failed if wave < self.wave => return false,
+            Signal::Failed => {
+                self.failures = self.failures.saturating_add(1);
+                self.wave += 1;
+            }
             Signal::TimedOut if wave == self.wave => {
                 self.timeouts = self.timeouts.saturating_add(1);
                 self.wave += 1;
             }
-            // One stall, one timeout.
+            // One stall, one timeout in a row; but each of them took somebody's time.
             Signal::TimedOut => {}
         }
         self.second.add(signal != Signal::Answered, now);

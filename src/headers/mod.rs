@@ -265,6 +265,6 @@ fn seconds_up(wait: Duration) -> u64 {
 }
 
 /// `Retry-After`: at least 1, for 0 makes clients hammer, and at most what a signed 32-bit integer holds.
-fn whole_seconds(wait: Duration) -> u64 {
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     seconds_up(wait).clamp(1, 2_147_483_647)
 }

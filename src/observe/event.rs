@@ -66,7 +66,7 @@ pub struct ObservedCharge<'a> {
 }
 
 impl<'a> ObservedCharge<'a> {
-    fn new(charge: &'a Charge, violated: bool) -> Self {
+    pub(super) fn new(charge: &'a Charge, violated: bool) -> Self {
         let Charge { key, policy, cost } = charge;
         Self { policy, cost: *cost, violated, key }
     }

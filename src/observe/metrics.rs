@@ -1,9 +1,13 @@
 //! Counters, histograms and a gauge through the `metrics` facade.
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use std::sync::Arc;
 
-use super::{Batch, BreakerChange, BreakerState, Decided, Observer, StoreFailure};
-use crate::decision::Source;
+use metrics::{
+    Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+
+use super::{Abandoned, Batch, BreakerChange, BreakerState, Decided, Observer, Refused, Reset, StoreFailure, Warning};
+use crate::{decision::Source, policy::Policy};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
 ///
@@ -13,13 +17,18 @@ use crate::decision::Source;
 /// | `tollgate_deny_cache_hits_total` | counter | `policy` | those of them that were remembered denials |
 /// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | those of them that passed without the store |
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
+/// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
+/// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
+/// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |
+/// | `tollgate_warnings_total` | counter | `warning`: their [cause](super::Warning::cause), `eviction` say | [warnings](super::Warning), once for each kind and store or layer |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
 /// | `tollgate_batch_duration_seconds` | histogram | | how long a call took |
 /// | `tollgate_breaker_state` | gauge | `state`: `closed`, `open`, `probing` | 1 for the state that the circuit breaker is in, 0 for the others |
 ///
-/// No label holds a key: keys are without number, and somebody's. Limiters of one process share these metrics; their
-/// policies tell them apart.
+/// No label holds a key: keys are without number, and somebody's. Limiters of one process share these metrics, and where
+/// there is no `policy` nothing tells them apart: the breaker's state would be that of whichever limiter changed last.
+/// If you have several, give each an observer [of its own](Self::for_limiter).
 ///
 /// # Examples
 ///
@@ -42,14 +51,19 @@ use crate::decision::Source;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Metrics;
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    limiter: Option<SharedString>,
+}
 
 const DECISIONS: &str = "tollgate_decisions_total";
 const DENY_CACHE_HITS: &str = "tollgate_deny_cache_hits_total";
 const FALLBACK_ADMITS: &str = "tollgate_fallback_admits_total";
 const STORE_ERRORS: &str = "tollgate_store_errors_total";
+const ABANDONED: &str = "tollgate_abandoned_checks_total";
+const REFUSED: &str = "tollgate_refused_requests_total";
+const RESETS: &str = "tollgate_resets_total";
+const WARNINGS: &str = "tollgate_warnings_total";
 const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
 const BATCH_CHECKS: &str = "tollgate_batch_checks";
 const BATCH_DURATION: &str = "tollgate_batch_duration_seconds";
@@ -65,17 +79,53 @@ impl Metrics {
 
     /// Creates an observer and describes its metrics to the recorder.
     pub fn new() -> Self {
+        Self::start(None)
+    }
+
+    /// Creates an observer whose metrics all have one more label, `limiter`, with this name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, observe::Metrics};
+    ///
+    /// let requests = Limiter::new(MemoryStore::new()).observer(Metrics::for_limiter("requests"));
+    /// let uploads = Limiter::new(MemoryStore::new()).observer(Metrics::for_limiter("uploads"));
+    /// ```
+    pub fn for_limiter(name: impl Into<String>) -> Self {
+        Self::start(Some(SharedString::from(Arc::<str>::from(name.into()))))
+    }
+
+    fn start(limiter: Option<SharedString>) -> Self {
         describe_counter!(DECISIONS, Unit::Count, "Decisions, by policy and outcome.");
         describe_counter!(DENY_CACHE_HITS, Unit::Count, "Denials that were remembered and not asked for again.");
         describe_counter!(FALLBACK_ADMITS, Unit::Count, "Admitted without the store.");
         describe_counter!(STORE_ERRORS, Unit::Count, "Checks without a verdict.");
+        describe_counter!(ABANDONED, Unit::Count, "Checks that were given up before their verdict.");
+        describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
+        describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
+        describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
         describe_histogram!(CHECK_DURATION, Unit::Seconds, "How long a check took.");
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
         describe_gauge!(BREAKER_STATE, Unit::Count, "1 for the state of the circuit breaker, 0 for the others.");
         // Alerts should not have to tell "closed" from "never heard of".
-        breaker_is(BreakerState::Closed);
-        Self
+        let this = Self { limiter };
+        this.breaker_is(BreakerState::Closed);
+        this
+    }
+
+    fn breaker_is(&self, current: BreakerState) {
+        for state in BreakerState::ALL {
+            let value = if state == current { 1.0 } else { 0.0 };
+            gauge!(BREAKER_STATE, self.labels([("state", state.as_str().into())])).set(value);
+        }
+    }
+
+    /// These labels, and the limiter's if it has a name.
+    fn labels<const N: usize>(&self, labels: [(&'static str, SharedString); N]) -> Vec<Label> {
+        let limiter = self.limiter.iter().map(|name| Label::new("limiter", name.clone()));
+        labels.into_iter().map(|(name, value)| Label::new(name, value)).chain(limiter).collect()
     }
 }
 
@@ -92,41 +142,58 @@ impl Observer for Metrics {
         let fallback_admit = decided.is_fallback_admit();
         // Without the store's judgement the failure has been timed already.
         if matches!(source, Source::DenyCache | Source::Store) {
-            histogram!(CHECK_DURATION, "outcome" => outcome).record(decided.elapsed);
+            histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
         }
         for charge in decided.charges() {
             if outcome == "denied" && !charge.violated {
                 continue;
             }
-            let policy = || charge.policy.name().to_owned();
-            counter!(DECISIONS, "policy" => policy(), "outcome" => outcome).increment(1);
+            counter!(DECISIONS, self.labels([policy(charge.policy), ("outcome", outcome.into())])).increment(1);
             if source == Source::DenyCache {
-                counter!(DENY_CACHE_HITS, "policy" => policy()).increment(1);
+                counter!(DENY_CACHE_HITS, self.labels([policy(charge.policy)])).increment(1);
             }
             if fallback_admit {
-                counter!(FALLBACK_ADMITS, "policy" => policy(), "outcome" => outcome).increment(1);
+                let labels = self.labels([policy(charge.policy), ("outcome", outcome.into())]);
+                counter!(FALLBACK_ADMITS, labels).increment(1);
             }
         }
     }
 
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        counter!(STORE_ERRORS, "kind" => failure.cause()).increment(1);
-        histogram!(CHECK_DURATION, "outcome" => "error").record(failure.elapsed);
+        counter!(STORE_ERRORS, self.labels([("kind", failure.cause().into())])).increment(1);
+        histogram!(CHECK_DURATION, self.labels([("outcome", "error".into())])).record(failure.elapsed);
     }
 
     fn on_batch(&self, batch: &Batch) {
         // At most 128: a float holds that exactly.
-        histogram!(BATCH_CHECKS).record(batch.checks as f64);
-        histogram!(BATCH_DURATION).record(batch.elapsed);
+        histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
+        histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
     }
 
     fn on_breaker_change(&self, change: &BreakerChange) {
-        breaker_is(change.to);
+        self.breaker_is(change.to);
+    }
+
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        counter!(REFUSED, self.labels([("cause", refused.cause().into())])).increment(1);
+    }
+
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        for charge in abandoned.charges() {
+            counter!(ABANDONED, self.labels([policy(charge.policy)])).increment(1);
+        }
+    }
+
+    fn on_reset(&self, reset: &Reset<'_>) {
+        let outcome = if reset.error.is_none() { "ok" } else { "error" };
+        counter!(RESETS, self.labels([policy(reset.policy), ("outcome", outcome.into())])).increment(1);
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        counter!(WARNINGS, self.labels([("warning", warning.cause().into())])).increment(1);
     }
 }
 
-fn breaker_is(current: BreakerState) {
-    for state in BreakerState::ALL {
-        gauge!(BREAKER_STATE, "state" => state.as_str()).set(if state == current { 1.0 } else { 0.0 });
-    }
+fn policy(policy: &Policy) -> (&'static str, SharedString) {
+    ("policy", policy.name().to_owned().into())
 }

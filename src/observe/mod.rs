@@ -1,5 +1,6 @@
-//! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker,
-//! and, once, of what looks wrong about the setup ([`Warning`]).
+//! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker, of
+//! requests that were refused without a check, of checks that were given up, of resets, and, once, of what looks wrong
+//! about the setup ([`Warning`]).
 //!
 //! Set it with [`Limiter::observer`](crate::Limiter::observer). Without one, a check is neither timed nor copied: the
 //! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
@@ -39,6 +40,7 @@
 #![cfg_attr(not(feature = "metrics"), doc = "[`Metrics`]: crate#feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
+mod beside;
 mod event;
 mod fingerprint;
 #[cfg(feature = "metrics")]
@@ -60,6 +62,7 @@ pub use self::tracing::Tracing;
 #[cfg(feature = "redis")]
 pub(crate) use self::watch::Call;
 pub use self::{
+    beside::{Abandoned, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,
     setup::Warning,
@@ -99,7 +102,27 @@ pub trait Observer: Send + Sync + 'static {
         let _ = change;
     }
 
-    /// Something looks wrong about the setup. Told once for each layer and kind, or once for each store.
+    /// The middleware refused a request that never became a check: it has no usable key, costs more than can ever pass,
+    /// or met a layer that cannot work. No decision follows.
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        let _ = refused;
+    }
+
+    /// A check was dropped before its verdict: in the middleware, because the client hung up or something outside has
+    /// timed out. No decision follows, and it may have been charged.
+    ///
+    /// A check that was never polled was never sent, and that of a peek owes nothing: neither is reported here. Called
+    /// while the check is dropped, so a panic in it may end the process.
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        let _ = abandoned;
+    }
+
+    /// [`Limiter::reset`](crate::Limiter::reset) has come to its end. One that is dropped before is not reported.
+    fn on_reset(&self, reset: &Reset<'_>) {
+        let _ = reset;
+    }
+
+    /// Something looks wrong about the setup, of a store or of a layer. Once for each of them and each kind.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
     }
@@ -120,6 +143,18 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_breaker_change(&self, change: &BreakerChange) {
         (**self).on_breaker_change(change);
+    }
+
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        (**self).on_refusal(refused);
+    }
+
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        (**self).on_abandoned(abandoned);
+    }
+
+    fn on_reset(&self, reset: &Reset<'_>) {
+        (**self).on_reset(reset);
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -20,6 +20,11 @@ pub enum Warning {
         /// The policy's name.
         policy: String,
     },
+    /// The Redis server may drop the keys of limits when its memory is full.
+    Eviction {
+        /// Its `maxmemory-policy`.
+        policy: String,
+    },
     /// A request has a header that proxies add, and is charged to the address of its connection. Looked for in the first
     /// 1 000 requests.
     ForwardedHeader {
@@ -28,7 +33,8 @@ pub enum Warning {
     },
     /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
     GuessableKeys,
-    /// A request has no peer address, which nearly always holds for all of them.
+    /// A request has no peer address, which nearly always holds for all of them, and is exempt or shares one bucket
+    /// ([`MissingKey`](crate::MissingKey)). Where it is rejected, that is a [refusal](super::Observer::on_refusal).
     NoPeerAddress,
     /// All of the first 1 000 requests came from one address.
     OneAddress {
@@ -45,10 +51,11 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// One word for it, as logs have it.
+    /// One word for it, as metrics and logs have it.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::ChargedTwice { .. } => "charged_twice",
+            Self::Eviction { .. } => "eviction",
             Self::ForwardedHeader { .. } => "forwarded_header",
             Self::GuessableKeys => "guessable_keys",
             Self::NoPeerAddress => "no_peer_address",
@@ -65,6 +72,11 @@ impl fmt::Display for Warning {
                 f,
                 "a request was charged twice under policy {policy:?}: it passes two layers with this policy and the \
                  same key; remove one of them, or give it a policy with a name of its own"
+            ),
+            Self::Eviction { policy } => write!(
+                f,
+                "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key is \
+                 dropped begins anew; set maxmemory-policy to noeviction, or give the limiter a server of its own"
             ),
             Self::ForwardedHeader { header } => write!(
                 f,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Batch, BreakerChange, Decided, Observer, StoreFailure, Warning};
+use super::{Abandoned, Batch, BreakerChange, Decided, Observer, Refused, Reset, StoreFailure, Warning};
 
 /// An observer beside those that are there already.
 pub(crate) fn both(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
@@ -33,6 +33,21 @@ impl Observer for Both {
     fn on_breaker_change(&self, change: &BreakerChange) {
         self.0.on_breaker_change(change);
         self.1.on_breaker_change(change);
+    }
+
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        self.0.on_refusal(refused);
+        self.1.on_refusal(refused);
+    }
+
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        self.0.on_abandoned(abandoned);
+        self.1.on_abandoned(abandoned);
+    }
+
+    fn on_reset(&self, reset: &Reset<'_>) {
+        self.0.on_reset(reset);
+        self.1.on_reset(reset);
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
-    Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, StoreFailure, Warning,
+    Abandoned, Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, Refused, Reset, StoreFailure,
+    Warning,
     warning::{Cause, Outage},
 };
 use crate::{
@@ -24,6 +25,10 @@ use crate::{
 /// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
 /// | `tollgate::decision` | debug | a check was denied, or decided by the failure policy; one event per policy concerned |
 /// | `tollgate::decision` | trace | a check was allowed; one event per policy |
+/// | `tollgate::decision` | debug | a check was given up before its verdict; one event per policy |
+/// | `tollgate::refusal` | warn | the layer refuses requests because the service is set up wrongly: at most once a second, `left_out` as above |
+/// | `tollgate::refusal` | debug | a request was refused without a check: no usable key, or a cost above the limit |
+/// | `tollgate::reset` | debug | a key was reset, or could not be |
 /// | `tollgate::batch` | trace | a call of the store's ended |
 ///
 /// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. Denials are not warnings:
@@ -40,13 +45,19 @@ use crate::{
 pub struct Tracing {
     clock: Arc<dyn Clock>,
     causes: [Cause; 5],
+    misconfigured: Cause,
     outage: Outage,
 }
 
 impl Tracing {
     /// Creates an observer.
     pub fn new() -> Self {
-        Self { clock: Arc::new(SystemClock), causes: Default::default(), outage: Outage::default() }
+        Self {
+            clock: Arc::new(SystemClock),
+            causes: Default::default(),
+            misconfigured: Cause::default(),
+            outage: Outage::default(),
+        }
     }
 
     /// Sets the clock by which warnings are spaced, for tests. Defaults to [`SystemClock`].
@@ -142,6 +153,36 @@ impl Observer for Tracing {
             }
             (_, BreakerState::Open) => warn!(target: "tollgate::breaker", %from, %to, "open: the store is not asked"),
         }
+    }
+
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        let cause = refused.cause();
+        if !refused.is_misconfiguration() {
+            debug!(target: "tollgate::refusal", cause, "refused without a check: {refused}");
+        } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us()) {
+            warn!(target: "tollgate::refusal", cause, left_out, "requests are refused: {refused}");
+        }
+    }
+
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        if !enabled!(target: "tollgate::decision", Level::DEBUG) {
+            return;
+        }
+        for charge in abandoned.charges() {
+            debug!(
+                target: "tollgate::decision",
+                policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                elapsed_us = micros(abandoned.elapsed), "given up before a verdict"
+            );
+        }
+    }
+
+    fn on_reset(&self, reset: &Reset<'_>) {
+        debug!(
+            target: "tollgate::reset",
+            policy = reset.policy.name(), key = %reset.fingerprint(), error = reset.error.map(tracing::field::display),
+            elapsed_us = micros(reset.elapsed), "reset"
+        );
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -4,16 +4,18 @@ use std::{sync::Arc, time::Instant};
 
 #[cfg(feature = "redis")]
 use super::Batch;
-use super::{Decided, Observer, StoreFailure};
+use super::{Abandoned, Decided, Observer, StoreFailure};
 use crate::{check::Check, decision::Decision, error::Error, failure::FailurePolicy};
 
 /// Made when a check is sent, and only if somebody listens: it reads the clock and copies the check, for a decision
-/// takes the charges out of it.
+/// takes the charges out of it. Given up with the future that waits for the verdict, it says so.
 pub(crate) struct Watch {
     observer: Arc<dyn Observer>,
     check: Check,
     /// What the caller will make of an error, if that is known.
     failure: Option<FailurePolicy>,
+    /// Whether somebody waits for the verdict.
+    waits: bool,
     started: Instant,
 }
 
@@ -22,11 +24,23 @@ impl Watch {
     #[cold]
     #[inline(never)]
     pub(crate) fn start(observer: &Arc<dyn Observer>, check: &Check, failure: Option<FailurePolicy>) -> Box<Self> {
-        Box::new(Self { observer: Arc::clone(observer), check: check.clone(), failure, started: Instant::now() })
+        Box::new(Self {
+            observer: Arc::clone(observer),
+            check: check.clone(),
+            failure,
+            waits: false,
+            started: Instant::now(),
+        })
+    }
+
+    /// Says that the store is being asked.
+    pub(crate) fn waits(&mut self) {
+        self.waits = true;
     }
 
     /// Reports what became of the check.
-    pub(crate) fn end(self, result: &Result<Decision, Error>) {
+    pub(crate) fn end(mut self, result: &Result<Decision, Error>) {
+        self.waits = false;
         match result {
             Ok(decision) => self.decided(decision),
             Err(error) => {
@@ -39,7 +53,7 @@ impl Watch {
 
     /// Reports a decision.
     fn decided(&self, decision: &Decision) {
-        if self.check.charges().iter().any(|charge| charge.cost > 0) {
+        if self.owes() {
             self.observer.on_decision(&Decided::new(&self.check, decision, self.started.elapsed()));
         }
     }
@@ -47,6 +61,19 @@ impl Watch {
     /// Reports that the store gave no verdict.
     pub(crate) fn failed(&self, error: &Error) {
         self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.started.elapsed()));
+    }
+
+    fn owes(&self) -> bool {
+        self.check.charges().iter().any(|charge| charge.cost > 0)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // In a panic the observer's own, a second one, would end the process.
+        if self.waits && self.owes() && !std::thread::panicking() {
+            self.observer.on_abandoned(&Abandoned::new(&self.check, self.started.elapsed()));
+        }
     }
 }
 
@@ -77,7 +104,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A second panic, the observer's, would end the process.
+            // As above.
             return;
         }
         let Self { checks, charges, answered, .. } = *self;

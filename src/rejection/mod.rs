@@ -1,11 +1,15 @@
 //! What a refused request gets instead of the service's response.
 
+#[cfg(feature = "grpc")]
+mod grpc;
 mod problem;
 
 use std::time::Duration;
 
 use http::{Response, StatusCode, request::Parts};
 
+#[cfg(feature = "grpc")]
+pub use self::grpc::{GrpcStatus, StatusOnly};
 pub use self::problem::ProblemJson;
 use crate::{
     decision::{Decision, Source},
@@ -15,8 +19,9 @@ use crate::{
 
 /// Builds the response to a refused request.
 ///
-/// Implemented by [`ProblemJson`], the default, and by closures `Fn(&Parts, &Denial) -> Response<B>`. The layer then
-/// adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+/// Implemented by [`ProblemJson`], the default, and by closures `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc`
+/// adds `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After` and
+/// `Cache-Control: no-store`.
 ///
 /// # Examples
 ///
@@ -127,6 +132,20 @@ impl Denial {
         match &self.reason {
             Reason::QuotaExceeded(decision) => Some(decision),
             _ => None,
+        }
+    }
+
+    /// What a client may read beyond the reason's name: nothing of the client, nothing of the store.
+    fn detail(&self) -> Option<String> {
+        match &self.reason {
+            Reason::CostAboveLimit { policy, cost, limit } => Some(format!(
+                "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
+                 it can never pass."
+            )),
+            // Not the client's doing and without a secret: whoever sets up the server has to see it.
+            Reason::Key(error @ KeyError::NoPeerAddress) => Some(error.to_string()),
+            Reason::Misconfigured(error) => Some(error.to_string()),
+            Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
         }
     }
 }

@@ -9,7 +9,6 @@ use http::{
 use smallvec::SmallVec;
 
 use super::{Denial, Reason, Rejection};
-use crate::key::KeyError;
 
 /// Answers refused requests with `application/problem+json` (RFC 9457): the default.
 ///
@@ -35,22 +34,10 @@ const QUOTA_EXCEEDED: &[u8] = b"{\"type\":\"https://iana.org/assignments/http-pr
 
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let (mut status, mut violated, mut detail) = (denial.status(), SmallVec::<[&str; 2]>::new(), None);
-        match denial.reason() {
-            Reason::QuotaExceeded(decision) => {
-                status = self.quota_status.unwrap_or(status);
-                violated = decision.violated().map(|policy| policy.policy.name()).collect();
-            }
-            Reason::CostAboveLimit { policy, cost, limit } => {
-                detail = Some(format!(
-                    "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
-                     it can never pass."
-                ));
-            }
-            // Not the client's doing and without a secret: whoever sets up the server has to see it.
-            Reason::Key(error @ KeyError::NoPeerAddress) => detail = Some(error.to_string()),
-            Reason::Misconfigured(error) => detail = Some(error.to_string()),
-            Reason::Key(_) | Reason::StoreUnavailable => {}
+        let (mut status, mut violated) = (denial.status(), SmallVec::<[&str; 2]>::new());
+        if let Reason::QuotaExceeded(decision) = denial.reason() {
+            status = self.quota_status.unwrap_or(status);
+            violated = decision.violated().map(|policy| policy.policy.name()).collect();
         }
         let mut document = Document::new();
         match denial.reason() {
@@ -60,7 +47,7 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
                 push_string(&mut document, status.canonical_reason().unwrap_or("Error"));
             }
         }
-        finish(&mut document, status, detail.as_deref(), &violated);
+        finish(&mut document, status, denial.detail().as_deref(), &violated);
         // A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
         let (body, length) = match parts.method {
             Method::HEAD => (Bytes::new(), Some(document.len())),

@@ -108,6 +108,21 @@ async fn a_wave_of_timeouts_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_under_load_is_one_failure() {
+    let store = Patient::new(Health::Answers);
+    let limiter = Limiter::new(store.clone());
+    for _ in 0..4 {
+        store.becomes(AWAY);
+        wave(&limiter, 100).await;
+        assert!(!limiter.is_breaker_open());
+        // In a second, half of twenty checks would be another matter.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    wave(&limiter, 100).await;
+    assert!(limiter.is_breaker_open(), "five times in a row");
+}
+
+#[tokio::test(start_paused = true)]
 async fn closed_opens_when_half_of_twenty_fail_within_a_second() {
     let store = Patient::new(Health::Answers);
     let limiter = Limiter::new(store.clone());
@@ -353,11 +368,11 @@ async fn dropped_probes_never_leave_it_stuck() {
         }
         store.becomes(Health::Answers);
         let back = Instant::now();
-        while check(&limiter).await.is_err() {
+        // The last of twenty checks may open it although it was answered, if half of them failed.
+        while check(&limiter).await.is_err() || limiter.is_breaker_open() {
             tokio::time::sleep(MS).await;
         }
         assert!(back.elapsed() <= Duration::from_secs(1), "round {round}: {:?}", back.elapsed());
-        assert!(!limiter.is_breaker_open());
     }
 }
 

@@ -184,6 +184,44 @@ async fn what_has_left_its_window_is_no_debt_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_store_has_counted_is_not_taken_for_an_old_debt() {
+    let (limiter, store, clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.becomes(AWAY);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    clock.advance(10 * WINDOW);
+    store.becomes(Health::Answers);
+    settle().await;
+    decide(&limiter, &policy, 8).await;
+    settle().await;
+    assert_eq!(spent(&limiter, &policy).await, 8);
+}
+
+#[test]
+fn debts_are_paid_although_the_runtime_that_was_to_pay_rests() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (resting, working) = (runtime(), runtime());
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    resting.block_on(async {
+        store.becomes(AWAY);
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.becomes(Health::Answers);
+        settle().await;
+        // With this answer it begins to pay, and rests.
+        spent(&limiter, &policy).await;
+    });
+    working.block_on(async {
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            spent(&limiter, &policy).await;
+            settle().await;
+        }
+        assert_eq!(spent(&limiter, &policy).await, 10);
+    });
+}
+
+#[tokio::test(start_paused = true)]
 async fn debts_never_make_the_store_count_more_than_the_limit() {
     for count_rejected in [false, true] {
         let (limiter, store, clock) = one_of_eight();

@@ -113,3 +113,15 @@ async fn handlers_and_rejections_are_told_of_the_outage() {
     assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
     assert!(matches!(reply.extensions.get::<Denial>().unwrap().reason(), Reason::StoreUnavailable));
 }
+
+/// Whether the store fails at once or later.
+#[tokio::test]
+async fn a_middleware_outside_reads_the_decision_of_a_request_that_was_refused_in_an_outage() {
+    for later in [false, true] {
+        let closed = app(limit(Limiter::new(Fails { kind: ErrorKind::Unavailable, later })).fail_closed());
+        let reply = get(&closed, "/").await;
+        let decision = reply.extensions.get::<Decision>().unwrap();
+        assert_eq!((reply.status.as_u16(), decision.is_allowed(), decision.source()), (503, false, Source::Closed));
+        assert!(decision.policies().is_empty() && reply.extensions.get::<Denial>().unwrap().decision().is_none());
+    }
+}

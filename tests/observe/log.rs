@@ -9,14 +9,15 @@ use std::{
 
 use axum::Router;
 use tollgate::{
-    Check, Error, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer,
-    observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing},
+    Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, KeyError, Limiter, ManualClock, MemoryStore,
+    RateLimitLayer,
+    observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing, Warning},
 };
 use tracing::{Level, subscriber::DefaultGuard};
 
 use crate::{
     per_minute,
-    support::{Down, Flaky, http::get as fetch},
+    support::{Down, Flaky, Silent, http::get as fetch},
 };
 
 /// All that is written while it lives, by this thread.
@@ -184,4 +185,51 @@ fn an_open_breaker_is_a_warning_a_closed_one_is_information_and_probes_are_neith
             "INFO tollgate::breaker: closed: the store is asked from=probing to=closed",
         ]
     );
+}
+
+#[tokio::test]
+async fn a_wrong_setup_is_warned_of_once_a_second_and_a_clients_mistake_is_a_debug_event() {
+    let (log, _guard) = Log::start(Level::DEBUG);
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new().with_clock(clock.clone()));
+    let nobody = |_: &http::request::Parts| Err::<Key, _>(KeyError::NoPeerAddress);
+    let served_wrongly =
+        Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), nobody));
+    for _ in 0..5 {
+        fetch(&served_wrongly, "/").await;
+    }
+    clock.advance(Duration::from_secs(1));
+    fetch(&served_wrongly, "/").await;
+    let lines = log.take();
+    let [first, second] = &lines[..] else { panic!("{lines:?}") };
+    assert!(
+        first.starts_with("WARN tollgate::refusal: requests are refused: the peer address is not known"),
+        "{first}"
+    );
+    assert!(first.contains("into_make_service_with_connect_info") && first.ends_with("left_out=0"), "{first}");
+    assert!(second.ends_with("left_out=4"), "{second}");
+
+    let key = HeaderKey::new("x-api-key").unwrap();
+    let app = Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter, per_minute("p", 1), key));
+    fetch(&app, "/").await;
+    let expected =
+        "DEBUG tollgate::refusal: refused without a check: header x-api-key is missing cause=\"missing_key\"";
+    assert_eq!(log.take(), [expected]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_were_given_up_resets_and_warnings_stand_in_the_log() {
+    let (log, _guard) = Log::start(Level::DEBUG);
+    let limiter = Limiter::new(Silent).observer(Tracing::new());
+    let check = limiter.check("alice", &per_minute("p", 1), 1);
+    tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
+    Limiter::new(MemoryStore::new()).observer(Tracing::new()).reset("alice", &per_minute("p", 1)).await.unwrap();
+    Tracing::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
+    let lines = log.take();
+    let [abandoned, reset, warning] = &lines[..] else { panic!("{lines:?}") };
+    let key = Fingerprint::of(&Key::from("alice"));
+    let told = format!("DEBUG tollgate::decision: given up before a verdict policy=\"p\" key={key} cost=1 ");
+    assert!(abandoned.starts_with(&told), "{abandoned}");
+    assert!(reset.starts_with(&format!("DEBUG tollgate::reset: reset policy=\"p\" key={key} ")), "{reset}");
+    assert!(warning.starts_with("WARN tollgate::setup: the server's maxmemory-policy is allkeys-lru"), "{warning}");
 }

@@ -1,7 +1,9 @@
 //! What observers are told, and what is never told to anybody.
 #![allow(clippy::unwrap_used)]
 
+mod beside;
 mod events;
+mod eviction;
 mod log;
 mod metrics;
 mod privacy;

@@ -1,17 +1,20 @@
 //! What a scrape shows.
 
+use std::time::Duration;
+
 use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tollgate::{
-    Check, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore,
-    observe::{BreakerChange, BreakerState, Metrics, Observer},
+    Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
+    RedisStore,
+    observe::{BreakerChange, BreakerState, Metrics, Observer, Warning},
 };
 
 use crate::{
     per_minute,
     support::{
-        Down,
+        Down, Silent,
         http::{Connection, get as fetch, serve},
         redis_server::RedisServer,
     },
@@ -97,7 +100,9 @@ async fn batches_and_the_deny_cache_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap()).observer(Metrics::new());
+    // A loaded machine must not turn into missing answers.
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let limiter = Limiter::new(store).observer(Metrics::new());
     for _ in 0..10 {
         limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     }
@@ -144,4 +149,65 @@ async fn the_readme_shows_what_a_scrape_shows() {
     let shown: Vec<&str> = readme.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).collect();
     assert_eq!(shown.len(), 2);
     assert_shows(&handle, &shown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_given_up_checks_and_resets_are_counted() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let limiter = Limiter::new(MemoryStore::new()).observer(Metrics::new());
+    let key = HeaderKey::new("x-api-key").unwrap();
+    let layer = RateLimitLayer::new(limiter.clone(), per_minute("p", 1), key);
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    for _ in 0..3 {
+        assert_eq!(fetch(&app, "/").await.status, 400);
+    }
+    limiter.reset("k", &per_minute("p", 1)).await.unwrap();
+    let silent = Limiter::new(Silent).observer(Metrics::new());
+    let check = silent.check("k", &per_minute("p", 1), 1);
+    tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
+    let broken = Limiter::new(Down).observer(Metrics::new());
+    broken.reset("k", &per_minute("p", 1)).await.unwrap_err();
+    Metrics::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_refused_requests_total{cause="missing_key"} 3"#,
+            r#"tollgate_abandoned_checks_total{policy="p"} 1"#,
+            r#"tollgate_resets_total{policy="p",outcome="ok"} 1"#,
+            r#"tollgate_resets_total{policy="p",outcome="error"} 1"#,
+            r#"tollgate_warnings_total{warning="eviction"} 1"#,
+        ],
+    );
+}
+
+#[tokio::test]
+async fn limiters_with_names_are_told_apart() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
+    metrics[1].on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
+    for (metrics, times) in metrics.into_iter().zip([1, 2]) {
+        let limiter = Limiter::new(MemoryStore::new()).observer(metrics.clone());
+        let down = Limiter::new(Down).observer(metrics);
+        for _ in 0..times {
+            limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+            down.check("k", &per_minute("p", 9), 1).await.unwrap_err();
+        }
+    }
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_breaker_state{state="open",limiter="requests"} 0"#,
+            r#"tollgate_breaker_state{state="closed",limiter="requests"} 1"#,
+            r#"tollgate_breaker_state{state="open",limiter="uploads"} 1"#,
+            r#"tollgate_breaker_state{state="closed",limiter="uploads"} 0"#,
+            r#"tollgate_decisions_total{policy="p",outcome="allowed",limiter="requests"} 1"#,
+            r#"tollgate_decisions_total{policy="p",outcome="allowed",limiter="uploads"} 2"#,
+            r#"tollgate_store_errors_total{kind="unavailable",limiter="uploads"} 2"#,
+        ],
+    );
+    let scrape = handle.render();
+    let nameless = |line: &&str| line.starts_with("tollgate_") && !line.contains("limiter=");
+    assert_eq!(scrape.lines().find(nameless), None);
 }

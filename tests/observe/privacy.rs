@@ -15,7 +15,7 @@ use crate::{
     metrics::recorder,
     per_minute,
     recorder::Recorder,
-    support::{Flaky, http::get_with, redis_server::RedisServer},
+    support::{Flaky, Silent, http::get_with, redis_server::RedisServer},
 };
 
 const SECRET: &str = "sk-live-4242";
@@ -78,6 +78,15 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
         flaky.fail(None);
         failing.check(key, &per_minute("p", 1), 1).await.unwrap();
     }
+    for key in &keys {
+        memory.reset(key, &per_minute("p", 1)).await.unwrap();
+        let silent = observed(Limiter::new(Silent), &seen);
+        let check = silent.check(key, &per_minute("p", 1), 1);
+        tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
+    }
+    let layer = RateLimitLayer::new(memory, per_minute("r", 9), HeaderKey::new("x-api-key").unwrap());
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    get_with(&app, "/", &[("x-api-key", SECRET), ("x-api-key", SECRET)]).await;
     // A real server's own words about a key that holds something else, and a server that is away.
     server.command(&format!("SADD tollgate:{{{SECRET}}}:q:l3:60000000 x"));
     assert_eq!(redis.check(SECRET, &per_minute("q", 1), 1).await.unwrap_err().kind(), ErrorKind::BadKey);
@@ -92,9 +101,10 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     for outcome in ["allowed", "denied", "open", "closed"] {
         assert!(seen.decisions.iter().any(|decision| decision.outcome == outcome), "{outcome}");
     }
+    assert!(!seen.resets.is_empty() && !seen.abandoned.is_empty() && !seen.refusals.is_empty());
     assert_silent("an event", &seen.debug, &secrets);
     let log = log.take();
-    for target in ["tollgate::decision", "tollgate::store", "tollgate::batch"] {
+    for target in ["tollgate::decision", "tollgate::store", "tollgate::batch", "tollgate::reset", "tollgate::refusal"] {
         assert!(log.iter().any(|line| line.contains(target)), "{target}");
     }
     assert_silent("the log", &log.join("\n"), &secrets);

@@ -7,7 +7,7 @@ use std::{
 
 use tollgate::{
     ErrorKind, Source,
-    observe::{Batch, BreakerChange, Decided, Fingerprint, Observer, StoreFailure, Warning},
+    observe::{Abandoned, Batch, BreakerChange, Decided, Fingerprint, Observer, Refused, Reset, StoreFailure, Warning},
 };
 
 #[derive(Clone, Default)]
@@ -19,6 +19,11 @@ pub(crate) struct Seen {
     pub(crate) failures: Vec<(ErrorKind, Vec<String>)>,
     pub(crate) batches: Vec<Batch>,
     pub(crate) changes: Vec<BreakerChange>,
+    pub(crate) refusals: Vec<&'static str>,
+    /// Names and costs.
+    pub(crate) abandoned: Vec<Vec<(String, u32)>>,
+    /// Name, and whether it worked.
+    pub(crate) resets: Vec<(String, bool)>,
     pub(crate) warnings: Vec<Warning>,
     /// All events as `Debug` shows them.
     pub(crate) debug: String,
@@ -81,9 +86,28 @@ impl Observer for Recorder {
         seen.changes.push(*change);
     }
 
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{refused:?} {refused}\n");
+        seen.refusals.push(refused.cause());
+    }
+
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{abandoned:?}\n");
+        let charges = abandoned.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
+        seen.abandoned.push(charges);
+    }
+
+    fn on_reset(&self, reset: &Reset<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{reset:?}\n");
+        seen.resets.push((reset.policy.name().to_owned(), reset.error.is_none()));
+    }
+
     fn on_warning(&self, warning: &Warning) {
         let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{warning:?}\n");
+        seen.debug += &format!("{warning:?} {warning}\n");
         seen.warnings.push(warning.clone());
     }
 }

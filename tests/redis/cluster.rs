@@ -4,17 +4,21 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     time::{Duration, Instant},
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Check, ConfigError, Limiter, Policy, RedisStore};
+use tollgate::{
+    Check, ConfigError, Limiter, Policy, RedisStore,
+    observe::{Observer, Warning},
+};
 
 use crate::{
     address::LEAST,
     policy,
-    support::redis_server::{Directory, RedisServer, free_port},
+    support::redis_server::{Directory, RedisServer, calls},
 };
 
 /// Three masters that share the slots.
@@ -25,28 +29,19 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
-        let (directory, mut buses) = (Directory::new(), Vec::new());
+        let directory = Directory::new();
         let nodes: Vec<_> = (0..3)
             .map(|number| {
                 let file = directory.path(&format!("nodes{number}.conf"));
-                let bus = free_port();
-                buses.push(bus);
-                RedisServer::start_with(&[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-port",
-                    &bus.to_string(),
-                    "--cluster-config-file",
-                    &file,
-                    "--cluster-node-timeout",
-                    "1000",
-                ])
+                RedisServer::start_node(&["--cluster-config-file", &file, "--cluster-node-timeout", "1000"])
             })
             .collect();
         for (number, (first, last)) in [(0, 5_460), (5_461, 10_922), (10_923, 16_383)].into_iter().enumerate() {
-            nodes[number].command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            // ADDSLOTSRANGE is newer than Redis 6.2.
+            let slots: Vec<_> = (first..=last).map(|slot: u16| slot.to_string()).collect();
+            nodes[number].command(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
             if number > 0 {
-                nodes[0].command(&format!("CLUSTER MEET 127.0.0.1 {} {}", nodes[number].port(), buses[number]));
+                nodes[0].command(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[number].port()));
             }
         }
         let start = Instant::now();
@@ -218,4 +213,27 @@ fn no_node_and_a_socket_are_configuration_errors() {
         let result = RedisStore::builder().connect_cluster(nodes.iter().copied());
         assert!(matches!(result, Err(ConfigError::InvalidRedisUrl { .. })), "{nodes:?}");
     }
+}
+
+struct Warnings(mpsc::Sender<Warning>);
+
+impl Observer for Warnings {
+    fn on_warning(&self, warning: &Warning) {
+        self.0.send(warning.clone()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_master_is_asked_whether_it_may_evict() {
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.command("CONFIG SET maxmemory-policy allkeys-lru");
+    }
+    let (sender, warnings) = mpsc::channel();
+    let limiter = cluster.limiter().observer(Warnings(sender));
+    settled(&limiter).await;
+    let warning = warnings.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!(warning, Warning::Eviction { policy: "allkeys-lru".to_owned() });
+    settled(&limiter).await;
+    assert_eq!(cluster.nodes.iter().map(|node| calls(node, "info")).sum::<u64>(), 1);
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{ErrorKind, Limiter, RedisStore};
+use tollgate::{ErrorKind, Limiter, RedisStore, RedisStoreBuilder};
 
 use crate::{limiter, policy, support::redis_server::RedisServer};
 
@@ -15,6 +15,11 @@ fn connections(server: &RedisServer) -> u32 {
     let info = server.command("INFO stats");
     let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
     received.trim().parse::<u32>().unwrap()
+}
+
+/// With one connection, so that none is still being made when they are counted.
+fn single() -> RedisStoreBuilder {
+    RedisStore::builder().pool_size(1).deadline(Duration::from_secs(2))
 }
 
 async fn healed(limiter: &Limiter) {
@@ -28,7 +33,7 @@ async fn healed(limiter: &Limiter) {
 #[tokio::test]
 async fn a_server_that_cannot_write_for_now_keeps_its_connections() {
     let server = RedisServer::start();
-    let limiter = limiter(&server);
+    let limiter = Limiter::new(single().connect(&server.url()).unwrap());
     healed(&limiter).await;
     let before = connections(&server);
     server.command("CONFIG SET min-replicas-to-write 1");
@@ -46,8 +51,7 @@ async fn a_server_that_cannot_write_for_now_keeps_its_connections() {
 #[tokio::test]
 async fn a_busy_server_keeps_its_connections() {
     let server = RedisServer::start_with(&["--lua-time-limit", "5"]);
-    let store = RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap();
-    let limiter = Limiter::new(store);
+    let limiter = Limiter::new(single().connect(&server.url()).unwrap());
     healed(&limiter).await;
     let before = connections(&server);
     let mut forever = server.connection();
@@ -87,7 +91,7 @@ async fn a_replica_without_its_master_is_left() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_without_slots_is_unavailable() {
-    let server = RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-port", "0"]);
+    let server = RedisServer::start_node(&[]);
     let error = limiter(&server).check("k", &policy(), 1).await.unwrap_err();
     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
 }

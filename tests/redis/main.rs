@@ -21,7 +21,7 @@ mod time;
 #[cfg(feature = "tls")]
 mod tls;
 
-use support::redis_server::RedisServer;
+use support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};
 
 /// Its keys can be written down in a test.
@@ -31,12 +31,4 @@ pub(crate) fn limiter(server: &RedisServer) -> Limiter {
 
 pub(crate) fn policy() -> Policy {
     Policy::per_hour("p", 100_000).unwrap()
-}
-
-/// How often the server ran a command.
-pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
-    let stats = server.command("INFO commandstats");
-    let prefix = format!("cmdstat_{command}:calls=");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }

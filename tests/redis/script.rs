@@ -7,6 +7,11 @@ use tollgate::{Limiter, RedisStore};
 
 use crate::{calls, policy, support::redis_server::RedisServer};
 
+/// Redis 6.2 counts all kinds of SCRIPT as one.
+fn loads(server: &RedisServer) -> u64 {
+    calls(server, "script|load") + calls(server, "script")
+}
+
 #[tokio::test]
 async fn a_missing_script_is_sent_in_the_same_check_and_loaded_once() {
     let server = RedisServer::start();
@@ -14,11 +19,11 @@ async fn a_missing_script_is_sent_in_the_same_check_and_loaded_once() {
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
-    assert_eq!((calls(&server, "evalsha"), calls(&server, "eval"), calls(&server, "script|load")), (1, 1, 1));
+    assert_eq!((calls(&server, "evalsha"), calls(&server, "eval"), loads(&server)), (1, 1, 1));
     for _ in 0..100 {
         limiter.check("k", &policy(), 1).await.unwrap();
     }
-    assert_eq!((calls(&server, "evalsha"), calls(&server, "eval"), calls(&server, "script|load")), (101, 1, 1));
+    assert_eq!((calls(&server, "evalsha"), calls(&server, "eval"), loads(&server)), (101, 1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,14 +34,14 @@ async fn two_hundred_checks_that_find_the_script_missing_load_it_once_and_charge
     // Connected, and the script cache empty.
     limiter.check("warm", &policy(), 1).await.unwrap();
     server.command("SCRIPT FLUSH");
-    let loads = calls(&server, "script|load");
+    let before = loads(&server);
     let mut checks = JoinSet::new();
     for _ in 0..200 {
         let limiter = limiter.clone();
         checks.spawn(async move { limiter.check("k", &policy(), 1).await.unwrap().is_allowed() });
     }
     assert!(checks.join_all().await.into_iter().all(|allowed| allowed));
-    assert_eq!(calls(&server, "script|load") - loads, 1);
+    assert_eq!(loads(&server) - before, 1);
     assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(100_000 - 200));
 }
 

@@ -1,4 +1,6 @@
 //! A real `redis-server`, started for one test and ended with it.
+//!
+//! `TOLLGATE_REDIS_SERVER` names another one: the path of a Redis of another version, or of Valkey.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -21,8 +23,7 @@ pub struct RedisServer {
 }
 
 /// Ends the server as soon as standard input is closed, however the test ends.
-const GUARD: &str =
-    r#"redis-server "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
+const GUARD: &str = r#""$0" "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
 impl RedisServer {
     /// Starts a server without persistence.
@@ -32,7 +33,18 @@ impl RedisServer {
 
     /// Starts a server with further arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
-        let port = free_port();
+        Self::start_at(free_port(), arguments)
+    }
+
+    /// Starts a node of a cluster. Its bus is 10 000 ports above it: Redis 6.2 cannot be told another one.
+    pub fn start_node(arguments: &[&str]) -> Self {
+        let is_free =
+            |port: &u16| port.checked_add(10_000).is_some_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok());
+        let port = std::iter::repeat_with(free_port).find(is_free).unwrap();
+        Self::start_at(port, &[&["--cluster-enabled", "yes"], arguments].concat())
+    }
+
+    fn start_at(port: u16, arguments: &[&str]) -> Self {
         // A replica writes what it gets from its master, and the next server must not start with that.
         let directory = Directory::new();
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
@@ -98,7 +110,8 @@ impl RedisServer {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    fn try_command(&self, command: &str) -> std::io::Result<String> {
+    /// The same, where the server may be about to go.
+    pub fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut reply = String::new();
@@ -139,8 +152,10 @@ fn spawn(port: u16, arguments: &[String]) -> (Child, u32) {
 }
 
 fn spawn_plain(arguments: &[String]) -> (Child, u32) {
+    let server = std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
     let mut guard = Command::new("sh")
-        .args(["-c", GUARD, "redis-server"])
+        .args(["-c", GUARD])
+        .arg(server)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -150,6 +165,14 @@ fn spawn_plain(arguments: &[String]) -> (Child, u32) {
     let mut pid = String::new();
     BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
     (guard, pid.trim().parse().unwrap())
+}
+
+/// How often the server ran a command, this one's INFO not included.
+pub fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.command("INFO commandstats");
+    let prefix = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
 /// A port that nobody listens on.

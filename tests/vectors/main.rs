@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
+mod grpc;
 mod headers;
 mod problem;
 #[path = "../support/mod.rs"]
@@ -54,6 +55,7 @@ async fn main() -> ExitCode {
         let file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let results = match name.as_str() {
             "algorithms.json" => algorithms::run(&file).await,
+            "grpc.json" => grpc::run(&file).await,
             "headers.json" => headers::run(&file),
             "problem.json" => problem::run(&file).await,
             _ => skip_all(&file),

@@ -37,6 +37,14 @@ impl Address {
         Ok(Self::Server(Box::new(Client::open(info(url, security)?)?)))
     }
 
+    pub(super) fn is_cluster(&self) -> bool {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => true,
+            _ => false,
+        }
+    }
+
     /// Dials once: a name is looked up, and sentinels are asked, anew each time.
     pub(super) async fn dial(&self, config: &AsyncConnectionConfig) -> Result<Wire, RedisError> {
         match self {

@@ -16,6 +16,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use super::{
     RedisStore, Shared,
     address::{Address, Security},
+    eviction::Eviction,
     heartbeat::Heartbeat,
     pool::Source,
     script::Loader,
@@ -303,11 +304,12 @@ impl RedisStoreBuilder {
             seal,
             guessable: AtomicBool::new(false),
             warned: Once::default(),
+            eviction: Eviction::default(),
             prefix: prefix.into(),
             deadline,
             clock,
             latest_us: AtomicU64::new(0),
-            time_forbidden: AtomicBool::new(false),
+            time_forbidden_until_us: AtomicU64::new(0),
             observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })

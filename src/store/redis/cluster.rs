@@ -77,6 +77,12 @@ pub(super) async fn query<T: FromRedisValue>(cluster: &mut ClusterConnection, co
     })
 }
 
+/// Sends a command to any one master; left to itself the client would ask all of them.
+pub(super) async fn query_any<T: FromRedisValue>(cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<T> {
+    let master = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
+    Ok(redis::from_redis_value(cluster.route_command(command.clone(), master).await?)?)
+}
+
 struct Redirection {
     asks: bool,
     node: SingleNodeRoutingInfo,

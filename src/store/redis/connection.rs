@@ -39,6 +39,15 @@ impl Connection {
         }
     }
 
+    /// Sends a command without a key once, to any one server.
+    pub(super) async fn query_any<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        match &mut self.wire {
+            #[cfg(feature = "cluster")]
+            Wire::Cluster(cluster) => super::cluster::query_any(cluster, command).await,
+            Wire::Single(connection) => command.query_async(connection).await,
+        }
+    }
+
     /// Says that this connection is of no use any more.
     pub(super) fn mark_broken(&self) {
         match self.wire {

@@ -34,7 +34,7 @@ const fn class(kind: ErrorKind, socket: Socket, charged: Charged) -> Class {
 }
 
 /// The codes that a reply can begin with, as of Redis 8 and Valkey 9. By code, never by text: texts differ between
-/// versions. A server that replies with one of these has run nothing, or undone nothing that it ran.
+/// versions. A server that replies with one of these has not run the command, and so has charged nothing.
 #[rustfmt::skip]
 const CODES: &[(&str, ErrorKind, Socket)] = &[
     // It cannot serve now, and this connection may go on when it can.
@@ -69,6 +69,9 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
     // Nobody else is concerned.
     ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // somebody else's value
 ];
+
+/// Those by which a server refuses to write and goes on reading.
+const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
 
 fn class_of_code(code: &str) -> Class {
     match CODES.iter().find(|(known, ..)| *known == code) {
@@ -137,7 +140,10 @@ pub(super) fn convert_reported(message: &str) -> (Error, bool) {
         return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), message.to_owned()), false);
     }
     let class = class_of_code(code);
-    (finish(class, code.to_owned()), class.socket == Replace)
+    let error = finish(class, code.to_owned());
+    // Denials write nothing, so there is a point in asking on.
+    let error = if NO_WRITES.contains(&code) { error.answered() } else { error };
+    (error, class.socket == Replace)
 }
 
 fn finish(class: Class, message: String) -> Error {

@@ -22,11 +22,7 @@ pub(super) struct Network {
     start: Instant,
     /// A call that was dropped earlier than that, because its client hung up say, has not been waited for.
     patience_us: u64,
-    /// Calls in a row that got no reply, on whichever connection, each sent after the one before was given up: what was
-    /// under way at the same time met the same stall.
-    unanswered: AtomicU32,
-    /// When the last of them was given up, in microseconds from `start`.
-    given_up_us: AtomicU64,
+    silence: Silence,
     /// What was made before that is half open.
     lost_before_us: AtomicU64,
 }
@@ -36,9 +32,34 @@ pub(super) struct Network {
 pub(super) struct Health {
     network: Arc<Network>,
     broken: AtomicBool,
-    /// Calls in a row that got no reply.
-    unanswered: AtomicU32,
+    silence: Silence,
     born_us: u64,
+}
+
+/// Calls in a row that got no reply, each sent after the one before was given up: what was under way at the same time
+/// met the same stall.
+#[derive(Debug, Default)]
+struct Silence {
+    unanswered: AtomicU32,
+    given_up_us: AtomicU64,
+}
+
+impl Silence {
+    fn ends(&self) {
+        // Hardly ever anything else, and shared by threads: looked at before it is written.
+        if self.unanswered.load(Ordering::Relaxed) > 0 {
+            self.unanswered.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a call that was sent and given up at these times, and tells whether there are too many by now.
+    fn goes_on(&self, sent_us: u64, now_us: u64) -> bool {
+        let last_us = self.given_up_us.load(Ordering::Acquire);
+        let counts = sent_us > last_us
+            // Whoever comes second at the same time met the same stall.
+            && self.given_up_us.compare_exchange(last_us, now_us, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        counts && self.unanswered.fetch_add(1, Ordering::AcqRel) + 1 >= UNANSWERED
+    }
 }
 
 impl Network {
@@ -47,8 +68,7 @@ impl Network {
         Self {
             start: Instant::now(),
             patience_us: micros(deadline / 2),
-            unanswered: AtomicU32::new(0),
-            given_up_us: AtomicU64::new(0),
+            silence: Silence::default(),
             lost_before_us: AtomicU64::new(0),
         }
     }
@@ -56,31 +76,13 @@ impl Network {
     fn now_us(&self) -> u64 {
         micros(self.start.elapsed())
     }
-
-    fn answered(&self) {
-        // Hardly ever anything else, and shared by all threads: looked at before it is written.
-        if self.unanswered.load(Ordering::Relaxed) > 0 {
-            self.unanswered.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn unanswered(&self, sent_us: u64, now_us: u64) {
-        if sent_us <= self.given_up_us.load(Ordering::Acquire) {
-            return;
-        }
-        self.given_up_us.store(now_us, Ordering::Release);
-        if self.unanswered.fetch_add(1, Ordering::AcqRel) + 1 >= UNANSWERED {
-            self.unanswered.store(0, Ordering::Relaxed);
-            self.lost_before_us.fetch_max(sent_us, Ordering::AcqRel);
-        }
-    }
 }
 
 impl Health {
     /// Of a connection that has just been made.
     pub(super) fn new(network: Arc<Network>) -> Self {
         let born_us = network.now_us();
-        Self { network, broken: AtomicBool::new(false), unanswered: AtomicU32::new(0), born_us }
+        Self { network, broken: AtomicBool::new(false), silence: Silence::default(), born_us }
     }
 
     /// Watches a call: without [`Call::answered`] before it is dropped, it counts as unanswered.
@@ -122,21 +124,24 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let health = &self.health;
+        let Health { network, silence, .. } = &*self.health;
         if self.answered {
-            health.unanswered.store(0, Ordering::Relaxed);
-            health.network.answered();
+            silence.ends();
+            network.silence.ends();
             return;
         }
-        let now_us = health.network.now_us();
+        let now_us = network.now_us();
         // The late failure of a connection that was given up says nothing new.
-        if health.is_broken() || now_us - self.sent_us < health.network.patience_us {
+        if self.health.is_broken() || now_us - self.sent_us < network.patience_us {
             return;
         }
-        if health.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
-            health.mark_broken();
+        if silence.goes_on(self.sent_us, now_us) {
+            self.health.mark_broken();
         }
-        health.network.unanswered(self.sent_us, now_us);
+        if network.silence.goes_on(self.sent_us, now_us) {
+            network.silence.ends();
+            network.lost_before_us.fetch_max(self.sent_us, Ordering::AcqRel);
+        }
     }
 }
 
@@ -163,16 +168,27 @@ mod tests {
     #[test]
     fn three_unanswered_calls_in_a_row_break_a_connection_and_fewer_do_not() {
         let network = network();
-        let (old, new) = (health(&network), health(&network));
-        drop((old.call(), old.call()));
+        let (old, other) = (health(&network), health(&network));
+        let misses = |count: usize| {
+            for _ in 0..count {
+                time_passes();
+                // The other one is well.
+                other.call().answered();
+                drop(old.call());
+            }
+        };
+        misses(2);
         old.call().answered();
-        drop((old.call(), old.call()));
+        misses(1);
+        time_passes();
+        // Calls that were under way together met one stall.
+        drop([old.call(), old.call(), old.call()]);
         assert!(!old.is_broken());
-        drop(old.call());
+        misses(1);
         assert!(old.is_broken());
-        // What belonged to the old one leaves the new one alone.
-        drop((old.call(), old.call(), old.call()));
-        assert!(!new.is_broken());
+        // What belongs to the old one leaves the others alone.
+        misses(10);
+        assert!(!other.is_broken() && !health(&network).is_broken());
     }
 
     #[test]
@@ -187,7 +203,6 @@ mod tests {
         assert!(old.iter().all(|health| health.is_broken()));
         time_passes();
         let new = [(); 3].map(|()| health(&network));
-        // Calls that were under way together met one stall.
         drop([new[0].call(), new[1].call(), new[2].call()]);
         time_passes();
         drop(new[0].call());

@@ -7,6 +7,7 @@ mod builder;
 mod cluster;
 mod connection;
 mod error;
+mod eviction;
 mod health;
 mod heartbeat;
 mod key;
@@ -29,7 +30,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::runtime::{self, Handle};
@@ -38,6 +39,7 @@ pub use self::builder::RedisStoreBuilder;
 use self::{
     batch::Batcher,
     connection::Connection,
+    eviction::Eviction,
     heartbeat::Heartbeat,
     pool::{Pool, Source},
     script::Loader,
@@ -91,10 +93,14 @@ use crate::{
 ///
 /// # Redis
 ///
-/// Tested on Redis 7.0; the script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
+/// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
+/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
 /// are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
-/// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)). An eviction policy that drops them resets the limits
-/// concerned; give the limiter an instance with `noeviction`.
+/// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)).
+///
+/// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
+/// there is an [observer](crate::Limiter::observer), the first check is followed by one INFO, and any other policy is a
+/// [warning](crate::observe::Warning::Eviction).
 ///
 /// The least that a user of Redis needs, with the default prefix:
 ///
@@ -103,7 +109,8 @@ use crate::{
 /// +getrange +setrange +pexpire +unlink
 /// ```
 ///
-/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Add
+/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
+/// `+info` nobody is warned of eviction, and a process with an observer leaves an entry in ACL LOG when it starts. Add
 /// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +ping +asking` on a cluster.
 ///
 /// # Examples
@@ -146,12 +153,13 @@ struct Shared {
     /// Whether a key was hashed without a secret, and whether that has been said.
     guessable: AtomicBool,
     warned: Once,
+    eviction: Eviction,
     prefix: Box<str>,
     deadline: Duration,
     clock: Option<Arc<dyn Clock>>,
     latest_us: AtomicU64,
-    /// Whether the server does not let scripts ask for the time, as it has said once.
-    time_forbidden: AtomicBool,
+    /// Until when scripts are given the time, for the server has not let one ask for it.
+    time_forbidden_until_us: AtomicU64,
     observer: Slot,
 }
 
@@ -162,8 +170,9 @@ struct Link {
     batcher: Batcher,
 }
 
-/// A store is used from one runtime, or from one after the other as in tests; what the oldest had is given up.
-const MAX_LINKS: usize = 8;
+/// Runtimes at the same time: a thread may have one each. Beyond that, as in tests that make one after the other, what
+/// the oldest had is given up.
+const MAX_LINKS: usize = 256;
 
 impl RedisStore {
     /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`, or another
@@ -229,6 +238,7 @@ impl Store for RedisStore {
 
     fn set_observer(&self, observer: &Arc<dyn Observer>) {
         self.shared.observer.set(Arc::clone(observer));
+        self.shared.eviction.wanted();
     }
 
     fn breaker(&self) -> Option<Breaker> {
@@ -254,6 +264,7 @@ impl Shared {
             }
         };
         heartbeat::touch(&self);
+        eviction::touch(&self);
         Ok(verdict)
     }
 
@@ -314,9 +325,12 @@ impl Shared {
         let mut reply = self.run(&mut connection, now_us, checks.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
             // The time is the first that the script asks for: nothing has been charged.
-            reply = self.run(&mut connection, Some(SystemClock.now_us()), checks.clone()).await;
+            reply = self.run(&mut connection, Some(wall_clock_us()), checks.clone()).await;
             // Only if that was all: a server that answers nothing else either is asked for its time again.
-            self.time_forbidden.fetch_or(reply.is_ok(), Ordering::Relaxed);
+            if reply.is_ok() {
+                let until_us = SystemClock.now_us() + TIME_FORBIDDEN_US;
+                self.time_forbidden_until_us.store(until_us, Ordering::Relaxed);
+            }
         }
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
@@ -347,8 +361,11 @@ impl Shared {
 
     /// The time that the script goes by, or `None` for the server's.
     fn script_now_us(&self) -> Option<u64> {
-        let own = self.time_forbidden.load(Ordering::Relaxed).then(|| SystemClock.now_us());
-        self.clock.as_ref().map(|clock| clock.now_us()).or(own)
+        if let Some(clock) = &self.clock {
+            return Some(clock.now_us());
+        }
+        let until_us = self.time_forbidden_until_us.load(Ordering::Relaxed);
+        (until_us > 0 && SystemClock.now_us() < until_us).then(wall_clock_us)
     }
 
     /// What this store has on the current runtime.
@@ -381,6 +398,15 @@ impl Shared {
         }
         self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
     }
+}
+
+/// Then it is asked again, for its time is better than ours: all instances share it.
+const TIME_FORBIDDEN_US: u64 = 60_000_000;
+
+/// The machine's time, steps included: other machines are to agree on it, and the key's own time never runs backwards.
+fn wall_clock_us() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Forgets denials when it is made and when it is dropped.

@@ -7,7 +7,8 @@ use std::{
 
 /// From the start of one dial to the start of the next one, at the least.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// And at the most: with the breaker's probes, limits hold again within a second of the server's return.
+/// And at the most, also if the one before has not ended: with the breaker's probes, limits hold again within a second
+/// of the server's return.
 pub(super) const LONGEST: Duration = Duration::from_millis(400);
 
 /// Counts dials that failed and spaces out the next ones: exponential, with jitter, for ever.

@@ -4,12 +4,14 @@
 //! cloned and the guard given back before a single command is sent. Checkouts never wait for one another, no PING is
 //! sent, and a connection that broke is thrown away at the next look.
 //!
-//! A connection that is missing is dialled in the background, once at a time, until there is one again. While the last
-//! dial has failed, nobody waits for the next one.
+//! A connection that is missing is dialled in the background until there is one again, one at a time. A dial that takes
+//! long counts as failed, for what it was sent may be lost, and goes on beside the next one, for the server may be far
+//! away or busy with many. While the last dial has failed, nobody waits for the next one.
 
 use std::{
     fmt,
     future::{Future, poll_fn},
+    io,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::Poll,
@@ -20,8 +22,11 @@ use bb8_redis::{
     RedisConnectionManager,
     bb8::{self, ManageConnection, QueueStrategy, RunError},
 };
-use redis::{AsyncConnectionConfig, RedisError};
-use tokio::sync::{Mutex as Turn, watch};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult};
+use tokio::{
+    sync::{Mutex as Turn, watch},
+    task::JoinSet,
+};
 
 use super::{
     address::Address,
@@ -59,7 +64,7 @@ pub(super) struct OwnPool {
 impl Source {
     #[cfg(feature = "cluster")]
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Dial { address: Address::Cluster(_), .. })
+        matches!(self, Self::Dial { address, .. } if address.is_cluster())
     }
 
     /// Opens a pool on the current runtime.
@@ -140,6 +145,26 @@ fn build(manager: Manager, size: u32) -> bb8::Pool<Manager> {
         .build_unchecked(manager)
 }
 
+/// A dial that has had no end by then is given up: far away, behind TLS, after a failover, it may take a while.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Dials = JoinSet<RedisResult<Wire>>;
+
+/// The first dial that ends, or `None` after `time`.
+async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Wire>> {
+    if dials.is_empty() {
+        tokio::time::sleep(time).await;
+        return None;
+    }
+    let ended = tokio::time::timeout(time, dials.join_next()).await.ok()??;
+    // A dial does not panic, and is cancelled only with its runtime.
+    Some(ended.unwrap_or_else(|_| Err(takes_long())))
+}
+
+fn takes_long() -> RedisError {
+    RedisError::from(io::Error::from(io::ErrorKind::TimedOut))
+}
+
 fn timed_out() -> Error {
     Error::new(ErrorKind::Unavailable, "no connection")
 }
@@ -149,7 +174,7 @@ fn timed_out() -> Error {
 struct Manager {
     address: Address,
     config: AsyncConnectionConfig,
-    /// One dial at a time: more would only add to the load of a server that is coming back.
+    /// One connection at a time: more would only add to the load of a server that is coming back.
     turn: Arc<Turn<()>>,
     pace: Arc<Mutex<Pace>>,
     network: Arc<Network>,
@@ -162,12 +187,13 @@ struct Manager {
 impl Manager {
     fn new(address: Address, deadline: Duration, wanted: Weak<()>) -> Self {
         let config = AsyncConnectionConfig::new()
-            // One that nobody answers keeps the next one waiting no longer than it would wait anyhow.
-            .set_connection_timeout(Some(LONGEST))
+            .set_connection_timeout(Some(PATIENCE.max(deadline)))
             // Nobody waits longer than the deadline, so a call that is not answered by then may be forgotten.
             .set_response_timeout(Some(deadline))
             .set_pipeline_buffer_size(1024);
-        let network = Arc::new(Network::new(deadline));
+        // What one node of a cluster leaves unanswered is no reason to leave the others: those sockets are the client's.
+        let patience = if address.is_cluster() { Duration::MAX } else { deadline };
+        let network = Arc::new(Network::new(patience));
         let failure = watch::Sender::new(None);
         Self { address, config, turn: Arc::default(), pace: Arc::default(), network, failure, wanted }
     }
@@ -184,11 +210,18 @@ impl ManageConnection for Manager {
 
     async fn connect(&self) -> Result<Connection, RedisError> {
         let _turn = self.turn.lock().await;
+        let mut dials = JoinSet::new();
         loop {
             let pause = self.pace().pause();
-            tokio::time::sleep(pause).await;
-            self.pace().dial_starts();
-            let result = self.address.dial(&self.config).await;
+            let result = match first_of(&mut dials, pause).await {
+                Some(result) => result,
+                None => {
+                    self.pace().dial_starts();
+                    let Self { address, config, .. } = self.clone();
+                    dials.spawn(async move { address.dial(&config).await });
+                    first_of(&mut dials, LONGEST).await.unwrap_or_else(|| Err(takes_long()))
+                }
+            };
             match result {
                 Ok(wire) => {
                     self.pace().succeeded();

@@ -97,11 +97,40 @@ fn with_body(call: &Cmd) -> Cmd {
 /// Of the commands of the script only that one is called outside of a check, so an error of the call is about it.
 pub(super) fn is_time_forbidden(error: &RedisError) -> bool {
     let text = error.to_string();
-    ["not allowed from script", "Unknown Redis command called from script", "can't run this command", "'time'"]
-        .iter()
-        .any(|forbidden| text.contains(forbidden))
+    TIME_FORBIDDEN.iter().any(|forbidden| text.contains(forbidden))
 }
+
+/// What servers say of it. These have no code of their own, so there is only the text.
+const TIME_FORBIDDEN: [&str; 5] = [
+    "not allowed from script",
+    "Unknown Redis command called from", // Redis
+    "Unknown command called from",       // Valkey
+    "can't run this command",            // Redis 6.2, by its ACL
+    "'time'",                            // the others, by theirs
+];
 
 fn is_missing(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_forbid_the_time_are_understood_whichever_they_are() {
+        for (server, text, forbidden) in [
+            ("Redis 6.2", "@user_script: 10: Unknown Redis command called from Lua script", true),
+            ("its ACL", "@user_script: 10: The user executing the script can't run this command or subcommand", true),
+            ("Redis 7 and 8", "Unknown Redis command called from script script: 12, on @user_script:10.", true),
+            ("their ACL", "ACL failure in script: User app has no permissions to run the 'time' command", true),
+            ("Valkey 8 and 9", "Unknown command called from script script: on @user_script:10.", true),
+            ("ElastiCache Serverless", "This Redis command is not allowed from script script: 12", true),
+            ("any", "wrong number of arguments for 'evalsha' command", false),
+            ("any", "@user_script:9: user_script:9: attempt to index a nil value", false),
+        ] {
+            let error = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes()).unwrap().extract_error();
+            assert_eq!(is_time_forbidden(&error.unwrap_err()), forbidden, "{server}: {text}");
+        }
+    }
 }

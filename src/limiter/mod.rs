@@ -1,23 +1,20 @@
 //! The product without HTTP.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+mod future;
 
-use tokio::time::Sleep;
+use std::{fmt, sync::Arc, time::Instant};
 
+pub use self::future::CheckFuture;
+pub(crate) use self::future::{Purpose, Sent};
 use crate::{
     check::Check,
     decision::{Decision, Source},
     error::{ConfigError, Error, ErrorKind},
     failure::{self, Circuit, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
-    observe::{self, Observer, Watch},
+    observe::{self, Observer, Refused, Reset, Watch},
     policy::Policy,
+    rejection::Reason,
     store::{Answer, MemoryStore, Store, Verdict},
 };
 
@@ -194,7 +191,7 @@ impl Limiter {
     /// As [`Limiter::check`].
     #[inline]
     pub fn decide(&self, check: Check) -> CheckFuture {
-        CheckFuture::new(Purpose::Check, State::Unsent { limiter: self.clone(), check })
+        CheckFuture::unsent(Purpose::Check, self.clone(), check)
     }
 
     /// Tells where `key` stands under `policy`. Charges nothing.
@@ -221,10 +218,19 @@ impl Limiter {
     /// Once polled, the key may be reset although the future was dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<(), Error> {
         let key = key.into();
+        let observed = self.observer.as_ref().map(|observer| (observer, Instant::now()));
         if let Some(fallback) = self.fallback() {
             fallback.forget(&key, policy);
         }
-        match self.store.reset(&key, policy) {
+        let result = self.forget(&key, policy).await;
+        if let Some((observer, started)) = observed {
+            observer.on_reset(&Reset::new(&key, policy, result.as_ref().err(), started.elapsed()));
+        }
+        result
+    }
+
+    async fn forget(&self, key: &Key, policy: &Policy) -> Result<(), Error> {
+        match self.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
                 let permit = self.admit()?;
@@ -252,8 +258,7 @@ impl Limiter {
             }
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                let state = State::Sent { limiter: self.clone(), check, verdict, wait: None };
-                Sent::Waiting(CheckFuture { watch, ..CheckFuture::new(purpose, state) })
+                Sent::Waiting(CheckFuture::sent(purpose, self.clone(), check, verdict, watch))
             }
         }
     }
@@ -269,6 +274,14 @@ impl Limiter {
         Arc::ptr_eq(&self.store, &other.store)
     }
 
+    /// Tells of a request that does not become a check.
+    #[cold]
+    pub(crate) fn refused(&self, reason: &Reason) {
+        if let Some(observer) = &self.observer {
+            observer.on_refusal(&Refused::new(reason));
+        }
+    }
+
     fn circuit(&self) -> Option<&Arc<Circuit>> {
         self.outages.as_ref()?.circuit.as_ref()
     }
@@ -279,7 +292,7 @@ impl Limiter {
 
     /// Charges what the fallback has admitted.
     pub(crate) fn debit(&self, check: Check) -> CheckFuture {
-        CheckFuture { purpose: Purpose::Debit, ..self.decide(check) }
+        CheckFuture::unsent(Purpose::Debit, self.clone(), check)
     }
 
     /// Makes a decision of what the store has said.
@@ -331,39 +344,6 @@ impl Limiter {
         self.circuit().map(Circuit::admit).transpose()
     }
 
-    /// Asks the store, if the breaker lets it, and waits until the deadline.
-    fn poll(
-        &self,
-        check: &Check,
-        purpose: Purpose,
-        verdict: &mut PendingVerdict,
-        wait: &mut Option<Box<Wait>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Verdict, Error>> {
-        let mut permit = None;
-        if wait.is_none() {
-            // Not before it is polled: a probe that nobody polls would keep the others from asking.
-            match self.cautiously(check, purpose).and_then(|()| self.admit()) {
-                Ok(admitted) => permit = admitted,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        let result = match verdict.as_mut().poll(cx) {
-            Poll::Ready(result) => result,
-            Poll::Pending => {
-                // Counts from the first poll, for nothing is sent before it.
-                let wait = wait.get_or_insert_with(|| {
-                    let deadline = Box::pin(tokio::time::sleep(self.store.deadline()));
-                    Box::new(Wait { permit: permit.take(), deadline })
-                });
-                ready!(wait.deadline.as_mut().poll(cx));
-                Err(late(&*self.store))
-            }
-        };
-        self.settle(permit.or_else(|| wait.take()?.permit), &result);
-        Poll::Ready(result)
-    }
-
     fn settle<T>(&self, permit: Option<Permit>, result: &Result<T, Error>) {
         if let (Some(circuit), Some(permit)) = (self.circuit(), permit) {
             circuit.settle(permit, Signal::of(result));
@@ -374,130 +354,6 @@ impl Limiter {
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter").field("store", &self.store).field("outages", &self.outages).finish()
-    }
-}
-
-/// A check that the store has.
-pub(crate) enum Sent {
-    Decided(Result<Decision, Error>),
-    Waiting(CheckFuture),
-}
-
-/// The future of a [`Decision`], returned by [`Limiter::check`].
-#[must_use = "nothing is charged before it is polled"]
-pub struct CheckFuture {
-    purpose: Purpose,
-    state: State,
-    watch: Option<Box<Watch>>,
-}
-
-impl CheckFuture {
-    fn new(purpose: Purpose, state: State) -> Self {
-        Self { purpose, state, watch: None }
-    }
-}
-
-/// What a check is made for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Purpose {
-    Check,
-    /// The fallback answers where the store does not.
-    CheckOrLocal,
-    /// To tell the store what the fallback has admitted.
-    Debit,
-}
-
-impl From<FailurePolicy> for Purpose {
-    fn from(policy: FailurePolicy) -> Self {
-        match policy {
-            FailurePolicy::Closed | FailurePolicy::Open => Self::Check,
-            FailurePolicy::Local => Self::CheckOrLocal,
-        }
-    }
-}
-
-impl CheckFuture {
-    /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
-    ///
-    /// Without a fallback the error stays; [`FailurePolicy::Local`] then refuses.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Limiter, MemoryStore, Policy};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
-    /// let quota = Policy::per_day("quota", 9_500)?;
-    /// let decision = limiter.check("key1", &quota, 100).fail_local().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn fail_local(self) -> Self {
-        Self { purpose: Purpose::CheckOrLocal, ..self }
-    }
-}
-
-enum State {
-    Unsent {
-        limiter: Limiter,
-        check: Check,
-    },
-    /// The store does not have the answer at hand; asked, if there is a `wait`.
-    Sent {
-        limiter: Limiter,
-        check: Check,
-        verdict: PendingVerdict,
-        wait: Option<Box<Wait>>,
-    },
-    Done,
-}
-
-/// In a box, so that the futures of checks that need not wait stay small.
-struct Wait {
-    permit: Option<Permit>,
-    deadline: Pin<Box<Sleep>>,
-}
-
-type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
-
-impl Future for CheckFuture {
-    type Output = Result<Decision, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            let Self { purpose, state, watch } = &mut *self;
-            let purpose = *purpose;
-            let result = match state {
-                State::Unsent { limiter, check } => match limiter.send(check, purpose, None) {
-                    Sent::Decided(result) => result,
-                    Sent::Waiting(waiting) => {
-                        *self = waiting;
-                        continue;
-                    }
-                },
-                State::Sent { limiter, check, verdict, wait } => {
-                    let result = ready!(limiter.poll(check, purpose, verdict, wait, cx));
-                    limiter.conclude(check, result, purpose, watch.as_deref())
-                }
-                State::Done => panic!("{POLLED_AGAIN}"),
-            };
-            self.state = State::Done;
-            if let Some(watch) = self.watch.take() {
-                watch.end(&result);
-            }
-            return Poll::Ready(result);
-        }
-    }
-}
-
-const POLLED_AGAIN: &str = "a future is not polled after it is ready";
-
-impl fmt::Debug for CheckFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CheckFuture")
     }
 }
 

@@ -1,0 +1,190 @@
+//! A check under way.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::time::Sleep;
+
+use super::{Limiter, late};
+use crate::{
+    check::Check,
+    decision::Decision,
+    error::Error,
+    failure::{FailurePolicy, Permit},
+    observe::Watch,
+    store::Verdict,
+};
+
+/// The future of a [`Decision`], returned by [`Limiter::check`].
+#[must_use = "nothing is charged before it is polled"]
+pub struct CheckFuture {
+    purpose: Purpose,
+    state: State,
+    watch: Option<Box<Watch>>,
+}
+
+impl CheckFuture {
+    pub(super) fn unsent(purpose: Purpose, limiter: Limiter, check: Check) -> Self {
+        Self { purpose, state: State::Unsent { limiter, check }, watch: None }
+    }
+
+    pub(super) fn sent(
+        purpose: Purpose,
+        limiter: Limiter,
+        check: Check,
+        verdict: PendingVerdict,
+        watch: Option<Box<Watch>>,
+    ) -> Self {
+        Self { purpose, state: State::Sent { limiter, check, verdict, wait: None }, watch }
+    }
+
+    /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
+    ///
+    /// Without a fallback the error stays; [`FailurePolicy::Local`] then refuses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let quota = Policy::per_day("quota", 9_500)?;
+    /// let decision = limiter.check("key1", &quota, 100).fail_local().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(self) -> Self {
+        Self { purpose: Purpose::CheckOrLocal, ..self }
+    }
+}
+
+impl Future for CheckFuture {
+    type Output = Result<Decision, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let Self { purpose, state, watch } = &mut *self;
+            let purpose = *purpose;
+            let result = match state {
+                State::Unsent { limiter, check } => match limiter.send(check, purpose, None) {
+                    Sent::Decided(result) => result,
+                    Sent::Waiting(waiting) => {
+                        *self = waiting;
+                        continue;
+                    }
+                },
+                State::Sent { limiter, check, verdict, wait } => {
+                    if let Some(watch) = watch {
+                        watch.waits();
+                    }
+                    let result = ready!(limiter.poll(check, purpose, verdict, wait, cx));
+                    limiter.conclude(check, result, purpose, watch.as_deref())
+                }
+                State::Done => panic!("{POLLED_AGAIN}"),
+            };
+            self.state = State::Done;
+            if let Some(watch) = self.watch.take() {
+                watch.end(&result);
+            }
+            return Poll::Ready(result);
+        }
+    }
+}
+
+const POLLED_AGAIN: &str = "a future is not polled after it is ready";
+
+impl fmt::Debug for CheckFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CheckFuture")
+    }
+}
+
+/// A check that the store has.
+pub(crate) enum Sent {
+    Decided(Result<Decision, Error>),
+    Waiting(CheckFuture),
+}
+
+/// What a check is made for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    Check,
+    /// The fallback answers where the store does not.
+    CheckOrLocal,
+    /// To tell the store what the fallback has admitted.
+    Debit,
+}
+
+impl From<FailurePolicy> for Purpose {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Closed | FailurePolicy::Open => Self::Check,
+            FailurePolicy::Local => Self::CheckOrLocal,
+        }
+    }
+}
+
+enum State {
+    Unsent {
+        limiter: Limiter,
+        check: Check,
+    },
+    /// The store does not have the answer at hand; asked, if there is a `wait`.
+    Sent {
+        limiter: Limiter,
+        check: Check,
+        verdict: PendingVerdict,
+        wait: Option<Box<Wait>>,
+    },
+    Done,
+}
+
+/// In a box, so that the futures of checks that need not wait stay small.
+struct Wait {
+    permit: Option<Permit>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
+
+impl Limiter {
+    /// Asks the store, if the breaker lets it, and waits until the deadline.
+    fn poll(
+        &self,
+        check: &Check,
+        purpose: Purpose,
+        verdict: &mut PendingVerdict,
+        wait: &mut Option<Box<Wait>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Verdict, Error>> {
+        let mut permit = None;
+        if wait.is_none() {
+            // Not before it is polled: a probe that nobody polls would keep the others from asking.
+            match self.cautiously(check, purpose).and_then(|()| self.admit()) {
+                Ok(admitted) => permit = admitted,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        let result = match verdict.as_mut().poll(cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                // Counts from the first poll, for nothing is sent before it.
+                let wait = wait.get_or_insert_with(|| {
+                    let deadline = Box::pin(tokio::time::sleep(self.store.deadline()));
+                    Box::new(Wait { permit: permit.take(), deadline })
+                });
+                ready!(wait.deadline.as_mut().poll(cx));
+                Err(late(&*self.store))
+            }
+        };
+        self.settle(permit.or_else(|| wait.take()?.permit), &result);
+        Poll::Ready(result)
+    }
+}

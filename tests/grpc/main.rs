@@ -1,0 +1,13 @@
+//! What gRPC clients see: tonic's client and server, over TCP.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod denial;
+mod one_port;
+mod other_refusals;
+mod probe;
+mod pushback;
+mod streams;
+mod with_tonic;
