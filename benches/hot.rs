@@ -52,6 +52,15 @@ fn keys(c: &mut Criterion) {
     group.bench_function("from a peer address", |b| b.iter(|| PeerIp::default().extract(black_box(&parts))));
     group.bench_function("from text", |b| b.iter(|| Key::from(black_box("user:17"))));
     group.bench_function("hashed", |b| b.iter(|| Key::hashed(black_box("a secret of some length"))));
+    #[cfg(feature = "redis")]
+    {
+        let plain = tollgate::RedisStore::builder().plain_keys().connect("redis://127.0.0.1:1").unwrap();
+        let sealed = tollgate::RedisStore::connect("redis://127.0.0.1:1").unwrap();
+        let policy = policy(1);
+        for (name, store) in [("as Redis gets it, plain", plain), ("as Redis gets it", sealed)] {
+            group.bench_function(name, |b| b.iter(|| store.redis_key(black_box("user:17"), &policy)));
+        }
+    }
     group.finish();
 }
 

@@ -8,7 +8,10 @@
 --          one), policy (u16, from 0), cost (u32);
 --       4. only if charges are given back: when they were made, a time (us, double) for each policy.
 -- What is done: bit 0: it counts when the check is refused; bit 1: the check is refused, so that it is judged and not
---        paid; bit 2: it was paid, and is given back. So a policy that is used in two ways is sent twice.
+--        paid; bit 2: it was paid, and is given back; bit 3: it counts the denials of the charge before it (a ban): it
+--        takes part in the judgement, and pays when that charge does not fit. The last denial that it has room for pays
+--        for all of them once more: the ban lasts until that has left the window. So a policy that is used in two ways is
+--        sent twice.
 -- Reply: one string: the time used (double); per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next
 --        unit and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before
 --        it: it charged nothing (unless a key held what is no count), the others stand. A check is allowed if all of
@@ -22,7 +25,7 @@ local keys, charge = KEYS, 1
 
 -- Judges the checks from `charge` on. The replies take the places of the keys, in a table that has its size already.
 local function judge_all(policies, charges)
-  local policy, judge, algorithm, use, limit, window, parameter, pays, extra
+  local policy, judge, algorithm, use, limit, window, parameter, pays, extra, refused
   while charge <= #keys do
     local allowed = nil
     local size = string.byte(charges, charge * 7 - 6)
@@ -36,14 +39,22 @@ local function judge_all(policies, charges)
           judge = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
             or algorithm == 3 and fixed_window or token_bucket
           pays, extra = use < 2, use % 2 == 1
-          if use >= 4 then judge, extra = give_back[algorithm], unpack('<d', ARGV[4], 1 + index * 8) end
+          if use == 4 then judge, extra = give_back[algorithm], unpack('<d', ARGV[4], 1 + index * 8) end
         end
         if pass == 1 then
           local fits = judge(keys[number], cost, 'evaluate', now, limit, window, parameter)
           allowed = fits and allowed ~= false
         else
+          local key, commit = keys[number], pays and allowed
+          if use == 8 then
+            commit = refused and cost > 0 and judge(key, cost, 'evaluate', now, limit, window, parameter)
+          end
           local fits, available, retry, next_unit, reset =
-            judge(keys[number], cost, pays and allowed, now, limit, window, parameter, extra)
+            judge(key, cost, commit, now, limit, window, parameter, extra)
+          if use == 8 and commit and available == 0 then
+            fits, available, retry, next_unit, reset = judge(key, limit, true, now, limit, window, parameter)
+          end
+          refused = not fits
           keys[number] = pack('<BIddd', fits and 1 or 0, available, retry, next_unit, reset)
         end
       end

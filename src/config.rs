@@ -14,6 +14,7 @@ use crate::{
     key::{Key, KeyError, KeyExtractor},
     layer::MissingKey,
     limiter::Limiter,
+    lookout::{KeyLookout, StackLookout},
     policies::PolicySource,
     policy::Policy,
     rejection::{Denial, ProblemJson, Reason, Rejection},
@@ -29,6 +30,7 @@ pub(crate) struct Config<K, R> {
     pub(crate) failure: FailurePolicy,
     pub(crate) missing: MissingKey,
     pub(crate) routes: Routes,
+    pub(crate) stack: Arc<StackLookout>,
     pub(crate) rejection: Arc<R>,
     pub(crate) writer: Writer,
     pub(crate) outage_retry_after: Duration,
@@ -38,6 +40,20 @@ pub(crate) struct Config<K, R> {
 pub(crate) struct Subject<K: ?Sized> {
     pub(crate) extractor: Arc<K>,
     pub(crate) policies: Arc<dyn PolicySource>,
+    lookout: Arc<KeyLookout>,
+}
+
+impl<K> Subject<K> {
+    pub(crate) fn new(key: K, policies: impl PolicySource) -> Self {
+        Self { extractor: Arc::new(key), policies: Arc::new(policies), lookout: Arc::default() }
+    }
+}
+
+impl Subject<dyn KeyExtractor> {
+    pub(crate) fn any(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
+        let Subject { extractor, policies, lookout } = Subject::new(key, policies);
+        Self { extractor, policies, lookout }
+    }
 }
 
 /// What is to be done with a request.
@@ -51,15 +67,16 @@ pub(crate) enum Step {
 }
 
 impl<K> Config<K, ProblemJson> {
-    pub(crate) fn new(limiter: Limiter, policies: Arc<dyn PolicySource>, key: K) -> Self {
+    pub(crate) fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
         Self {
             limiter,
-            subject: Subject { extractor: Arc::new(key), policies },
+            subject: Subject::new(key, policies),
             others: Vec::new(),
             cost: Cost::ONE,
             failure: FailurePolicy::default(),
             missing: MissingKey::default(),
             routes: Routes::default(),
+            stack: Arc::default(),
             rejection: Arc::new(ProblemJson::default()),
             writer: Writer::default(),
             outage_retry_after: Denial::OUTAGE_RETRY_AFTER,
@@ -69,10 +86,33 @@ impl<K> Config<K, ProblemJson> {
 
 impl<K, R> Config<K, R> {
     pub(crate) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
-        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer, outage_retry_after } =
-            self;
+        let Self {
+            limiter,
+            subject,
+            others,
+            cost,
+            failure,
+            missing,
+            routes,
+            stack,
+            rejection: _,
+            writer,
+            outage_retry_after,
+        } = self;
         let rejection = Arc::new(rejection);
-        Config { limiter, subject, others, cost, failure, missing, routes, rejection, writer, outage_retry_after }
+        Config {
+            limiter,
+            subject,
+            others,
+            cost,
+            failure,
+            missing,
+            routes,
+            stack,
+            rejection,
+            writer,
+            outage_retry_after,
+        }
     }
 
     /// Finds, before the first request, what could never pass or would count in one place.
@@ -142,8 +182,21 @@ impl<K: KeyExtractor, R> Config<K, R> {
         })
     }
 
+    /// Looks, in the first requests, for layers around this one that have charged the same.
+    #[inline]
+    pub(crate) fn look_around(&self, parts: &mut Parts, check: &Check) {
+        if let Some(observer) = self.limiter.listener()
+            && !self.stack.is_over()
+        {
+            self.stack.look(parts, &self.limiter, check, observer);
+        }
+    }
+
     fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {
         let route = self.routes.resolve(parts);
+        if let Some(observer) = self.limiter.listener() {
+            self.routes.look(route, observer);
+        }
         if route.is_some_and(|route| route.exempt) {
             return Ok(Step::Pass);
         }
@@ -168,7 +221,11 @@ impl<K: KeyExtractor, R> Config<K, R> {
         check: &mut Check,
         cost: u32,
     ) -> Result<(), Reason> {
-        let Some(key) = self.key(subject.extractor.extract(parts))? else { return Ok(()) };
+        let extracted = subject.extractor.extract(parts);
+        if let Some(observer) = self.limiter.listener() {
+            subject.lookout.look(|| subject.extractor.origin(), self.missing, parts, &extracted, observer);
+        }
+        let Some(key) = self.key(extracted)? else { return Ok(()) };
         match policies.or_else(|| subject.policies.fixed()) {
             Some(policies) => owe(check, key, policies, cost),
             None => {
@@ -216,6 +273,7 @@ impl<K, R> Clone for Config<K, R> {
             failure: self.failure,
             missing: self.missing,
             routes: self.routes.clone(),
+            stack: Arc::clone(&self.stack),
             rejection: Arc::clone(&self.rejection),
             writer: self.writer,
             outage_retry_after: self.outage_retry_after,
@@ -225,14 +283,14 @@ impl<K, R> Clone for Config<K, R> {
 
 impl<K: ?Sized> Clone for Subject<K> {
     fn clone(&self) -> Self {
-        Self { extractor: Arc::clone(&self.extractor), policies: Arc::clone(&self.policies) }
+        let Self { extractor, policies, lookout } = self;
+        Self { extractor: Arc::clone(extractor), policies: Arc::clone(policies), lookout: Arc::clone(lookout) }
     }
 }
 
 impl<K, R> fmt::Debug for Config<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limiter, subject, others, cost, failure, missing, routes, rejection: _, writer, outage_retry_after } =
-            self;
+        let Self { limiter, subject, others, cost, failure, missing, routes, writer, outage_retry_after, .. } = self;
         f.debug_struct("Config")
             .field("limiter", limiter)
             .field("policies", &subject.policies.fixed())

@@ -68,12 +68,14 @@ pub struct PolicyDecision {
     /// Until all of it is available again.
     pub reset: Duration,
     pub(crate) partition_key: Option<PartitionKey>,
+    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; `None` if there is none.
+    pub ban: Option<Duration>,
 }
 
 impl PolicyDecision {
     fn new(charge: Charge, outcome: Outcome) -> Self {
         let Charge { policy, cost, key } = charge;
-        let Outcome { fits, available, retry_after_us, next_us, reset_us } = outcome;
+        let Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         Self {
             partition_key: policy.partition_key(&key),
             policy,
@@ -83,6 +85,7 @@ impl PolicyDecision {
             retry_after: retry_after_us.map(Duration::from_micros),
             next: Duration::from_micros(next_us),
             reset: Duration::from_micros(reset_us),
+            ban: (ban_us > 0).then(|| Duration::from_micros(ban_us)),
         }
     }
 

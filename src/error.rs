@@ -41,6 +41,15 @@ pub enum ConfigError {
         /// The route, as given.
         route: String,
     },
+    /// A ban after no denial at all, or with a duration that is out of range.
+    InvalidBan {
+        /// The policy's name.
+        policy: String,
+        /// The denials, as given.
+        denials: u32,
+        /// The duration, as given.
+        duration: Duration,
+    },
     /// A deadline of zero would refuse every check.
     InvalidDeadline,
     /// A name that cannot be a header's.
@@ -178,6 +187,11 @@ impl fmt::Display for ConfigError {
                 write!(f, "two policies of one check are called {policy:?} and would share their counts; rename one")
             }
             Self::DuplicateRoute { route } => write!(f, "route {route:?} is in the table already"),
+            Self::InvalidBan { policy, denials, duration } => write!(
+                f,
+                "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial \
+                 and 1 µs to 366 days"
+            ),
             Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
             Self::InvalidHeaderName { name } => write!(f, "{name:?} is not a header name"),
             Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),

@@ -84,7 +84,7 @@ impl<K> RateLimitLayer<K> {
     /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`]. An empty list of policies is
     /// answered with 500, and a policy that is in it twice is charged twice.
     pub fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
-        Self { config: Arc::new(Config::new(limiter, Arc::new(policies), key)) }
+        Self { config: Arc::new(Config::new(limiter, policies, key)) }
     }
 }
 
@@ -118,8 +118,7 @@ impl<K, R> RateLimitLayer<K, R> {
     ///
     /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of that name, [`ConfigError::CostAboveLimit`].
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
-        let subject = Subject { extractor: Arc::new(key) as Arc<dyn KeyExtractor>, policies: Arc::new(policies) };
-        self.change(|config| config.others.push(subject)).validate()
+        self.change(|config| config.others.push(Subject::any(key, policies))).validate()
     }
 
     /// Sets what holds for one route, `"/search"` or `"POST /login"`, in place of the layer's own settings.

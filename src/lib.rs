@@ -64,7 +64,7 @@
 //! 1. A request is charged once per layer that it passes, before the inner service is called. What happens afterwards
 //!    gives nothing back.
 //! 2. All charges of a request, one per policy and key, are paid together or not at all. A denied request changes no
-//!    count, unless the policy [counts rejections](Policy::count_rejected).
+//!    count, unless the policy [counts rejections](Policy::count_rejected) or [bans](Policy::ban_after).
 //! 3. Layers that are clones of, or derived from, one another share one budget, because they share the [`Limiter`],
 //!    the policies and the keys. So do processes whose [`RedisStore`] has the same prefix.
 //! 4. A request without a key is refused with 400, unless the layer says otherwise ([`MissingKey`]).
@@ -96,8 +96,13 @@
 //! # Seeing it
 //!
 //! [`Limiter::observer`] takes an [`Observer`](observe::Observer), which hears of every decision, failure, batch and
-//! change of the breaker: [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None
+//! change of the breaker, and once of what looks wrong about the setup ([`observe::Warning`]): [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None
 //! of them gets a key, and without one a check pays one branch.
+//!
+//! # Who is charged stays secret
+//!
+//! No log, metric or response holds a key. A [`RedisStore`] gets it as a hash, under a secret of yours or, with a warning,
+//! under none (`RedisStoreBuilder::key_secret`), or as it is if you say so (`plain_keys`).
 //!
 //! # Where the layer goes
 //!
@@ -160,6 +165,7 @@ pub mod headers;
 mod key;
 mod layer;
 mod limiter;
+mod lookout;
 pub mod observe;
 mod policies;
 mod policy;
@@ -185,7 +191,7 @@ pub use self::{
     headers::HeaderStyle,
     key::{
         ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, IntoPrefixes, Key, KeyError,
-        KeyExtractor, MatchedPathKey, PeerIp, PrefixList,
+        KeyExtractor, KeyOrigin, MatchedPathKey, PeerIp, PrefixList,
     },
     layer::{MissingKey, RateLimitLayer},
     limiter::{CheckFuture, Limiter},

@@ -1,5 +1,7 @@
 //! What a client may do: a limit per window, and how it is counted.
 
+mod ban;
+
 use std::{
     fmt,
     hash::BuildHasher,
@@ -48,6 +50,8 @@ struct Shared {
     definition: Definition,
     /// A hash of the name and the [form](Policy::form), for look-ups.
     name_hash: u64,
+    /// What denials are counted under, if they lead to a ban.
+    ban: Option<Policy>,
     /// The policy as a header tells it; made when it is first sent, for it never changes.
     header: OnceLock<HeaderValue>,
 }
@@ -64,16 +68,20 @@ struct Definition {
     /// `None` for requests, which need not be told.
     unit: Option<Box<str>>,
     partition_keys: Option<PartitionKeys>,
+    /// Denials, and microseconds.
+    ban: Option<(u32, u64)>,
+    /// What it counts are another policy's denials.
+    is_ban: bool,
 }
 
 /// How units are counted.
 ///
 /// | algorithm | accuracy | state per key | on Redis: bytes | time | Retry-After |
 /// | --- | --- | --- | --- | --- | --- |
-/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | exact in every window | one record per request in the window | 200, and 11 to 46 a request (12 at 1 000) | 3.9 µs, alone 7.6 | exact |
-/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | an estimate | two counts | 136 | 2.0 µs, alone 5.0 | of the estimate |
-/// | [`FixedWindow`](Self::FixedWindow) | lets 2x through at a boundary | one count | 136 | 1.6 µs, alone 4.7 | the window's end |
-/// | [`TokenBucket`](Self::TokenBucket) | a burst, then a steady rate | one number | 136 | 2.5 µs, alone 5.6 | exact |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | exact in every window | one record per request in the window | 216, and 11 to 46 a request (12 at 1 000) | 3.9 µs, alone 7.6 | exact |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | an estimate | two counts | 152 | 2.0 µs, alone 5.0 | of the estimate |
+/// | [`FixedWindow`](Self::FixedWindow) | lets 2x through at a boundary | one count | 152 | 1.6 µs, alone 4.7 | the window's end |
+/// | [`TokenBucket`](Self::TokenBucket) | a burst, then a steady rate | one number | 152 | 2.5 µs, alone 5.6 | exact |
 ///
 /// The time is Redis' own for one of 64 checks in a call, and for a check alone, at 1 000 requests in the window
 /// (`benches/peers`, `lua`, on the machine of the README's figures).
@@ -138,6 +146,8 @@ impl Policy {
             count_rejected: false,
             unit: None,
             partition_keys: None,
+            ban: None,
+            is_ban: false,
         };
         Ok(Self::from(definition))
     }
@@ -367,7 +377,8 @@ impl Policy {
 impl From<Definition> for Policy {
     fn from(definition: Definition) -> Self {
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
-        Self(Arc::new(Shared { definition, name_hash, header: OnceLock::new() }))
+        let ban = definition.ban_definition().map(Self::from);
+        Self(Arc::new(Shared { definition, name_hash, ban, header: OnceLock::new() }))
     }
 }
 
@@ -385,8 +396,19 @@ impl Definition {
 
 impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { name, limit, window, algorithm, resolution, burst, count_rejected, unit, partition_keys } =
-            &self.0.definition;
+        let Definition {
+            name,
+            limit,
+            window,
+            algorithm,
+            resolution,
+            burst,
+            count_rejected,
+            unit,
+            partition_keys,
+            ban,
+            is_ban: _,
+        } = &self.0.definition;
         f.debug_struct("Policy")
             .field("name", name)
             .field("limit", limit)
@@ -397,6 +419,7 @@ impl fmt::Debug for Policy {
             .field("count_rejected", count_rejected)
             .field("unit", unit)
             .field("partition_keys", partition_keys)
+            .field("ban", &ban.map(|(denials, duration)| (denials, Duration::from_micros(duration))))
             .finish()
     }
 }

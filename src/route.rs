@@ -1,6 +1,12 @@
 //! What holds for one route: cost, failure policy, policies, or nothing at all.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use http::{Method, request::Parts};
 
@@ -8,6 +14,8 @@ use crate::{
     cost::{Cost, IntoCost},
     error::ConfigError,
     failure::FailurePolicy,
+    lookout::Countdown,
+    observe::{Observer, Warning},
     policy::Policy,
 };
 
@@ -103,6 +111,8 @@ pub(crate) struct Settings {
     pub(crate) failure: Option<FailurePolicy>,
     pub(crate) policies: Option<Vec<Policy>>,
     pub(crate) exempt: bool,
+    /// Whether a request has come, as long as that is looked for.
+    met: Arc<AtomicBool>,
 }
 
 impl TryFrom<Route> for Settings {
@@ -113,7 +123,7 @@ impl TryFrom<Route> for Settings {
         if policies.as_ref().is_some_and(Vec::is_empty) {
             return Err(ConfigError::NoPolicy);
         }
-        Ok(Self { cost: cost.transpose()?, failure, policies, exempt })
+        Ok(Self { cost: cost.transpose()?, failure, policies, exempt, met: Arc::default() })
     }
 }
 
@@ -121,6 +131,20 @@ impl TryFrom<Route> for Settings {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     by_path: HashMap<String, Methods>,
+    lookout: Arc<Lookout>,
+}
+
+/// Shared by the layers that have this table.
+#[derive(Debug)]
+struct Lookout(Countdown);
+
+/// Before this a route that is met now and then would be taken for one that never is.
+const REQUESTS: u32 = 10_000;
+
+impl Default for Lookout {
+    fn default() -> Self {
+        Self(Countdown::new(REQUESTS))
+    }
 }
 
 /// A route's settings for any method, and for particular ones.
@@ -156,7 +180,34 @@ impl Routes {
             Some(method) => methods.by_method.push((method, settings)),
             None => methods.any = Some(settings),
         }
+        // Another table, with another beginning.
+        self.lookout = Arc::default();
         Ok(())
+    }
+
+    /// Counts a request, and warns of the routes that none of the first ones was for.
+    #[inline]
+    pub(crate) fn look(&self, met: Option<&Settings>, observer: &dyn Observer) {
+        if self.by_path.is_empty() || self.lookout.0.is_over() {
+            return;
+        }
+        if let Some(settings) = met {
+            settings.met.store(true, Ordering::Relaxed);
+        }
+        if self.lookout.0.count() {
+            self.warn(observer);
+        }
+    }
+
+    #[cold]
+    fn warn(&self, observer: &dyn Observer) {
+        for (path, Methods { any, by_method }) in &self.by_path {
+            let by_method = by_method.iter().map(|(method, settings)| (format!("{method} {path}"), settings));
+            let routes = by_method.chain(any.iter().map(|settings| (path.clone(), settings)));
+            for (route, _) in routes.filter(|(_, settings)| !settings.met.load(Ordering::Relaxed)) {
+                observer.on_warning(&Warning::UnmatchedRoute { route, requests: REQUESTS });
+            }
+        }
     }
 
     /// The settings of every route.

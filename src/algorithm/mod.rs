@@ -124,7 +124,7 @@ fn commit<C: Count>(
     }
     let refused = (!fits && cost <= capacity).then_some(cost);
     let Report { available, retry_after, next, reset } = count.report(&rolled, policy, now, refused);
-    Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset }
+    Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset, ban_us: 0 }
 }
 
 /// The quotient, saturating, and the remainder of `a * b / c`.

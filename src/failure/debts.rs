@@ -172,9 +172,11 @@ async fn debit(limiter: Limiter, fallback: Arc<Fallback>, debt: Debt) -> Option<
     let mut cost = (*cost).min(fallback.admitted(key, policy));
     // A refusal that counts must not come of this, so what is there is looked up first.
     let mut peeks = policy.counts_rejected();
+    // Our own refusals are nobody's denials.
+    let mild = policy.without_ban();
     while cost > 0 {
         let sent = if peeks { 0 } else { cost };
-        match limiter.debit(Check::new(key.clone(), policy, sent)).await {
+        match limiter.debit(Check::new(key.clone(), &mild, sent)).await {
             Ok(decision) if decision.is_allowed() && !peeks => return None,
             Ok(decision) => cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0)),
             Err(error) => return may_be_sent_again(&error).then_some(debt),

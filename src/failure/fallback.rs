@@ -165,7 +165,7 @@ impl Share {
             Algorithm::TokenBucket => &part,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
         };
-        let warm = warm.clone().count_rejected(true);
+        let warm = warm.without_ban().count_rejected(true);
         Self { instances, whole: policy.clone(), owed: warm.apart("owed"), warm, part }
     }
 }

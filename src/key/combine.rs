@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use super::{Key, KeyError, KeyExtractor};
+use super::{Key, KeyError, KeyExtractor, KeyOrigin};
 
 /// What a closure may return to be a [`KeyExtractor`]: a key, an option (`None` is exempt), or a result of either.
 pub trait IntoExtraction {
@@ -52,6 +52,10 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         (**self).extract(parts)
     }
+
+    fn origin(&self) -> KeyOrigin {
+        (**self).origin()
+    }
 }
 
 macro_rules! tuple {
@@ -62,6 +66,13 @@ macro_rules! tuple {
                 let ($($key,)+) = self;
                 $(let Some($key) = $key.extract(parts)? else { return Ok(None) };)+
                 Ok(Some(Key::join([$($key),+])))
+            }
+
+            /// The first that is not any.
+            fn origin(&self) -> KeyOrigin {
+                let ($($key,)+) = self;
+                let origins = [$($key.origin()),+];
+                origins.into_iter().find(|&origin| origin != KeyOrigin::Other).unwrap_or_default()
             }
         }
     };

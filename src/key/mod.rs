@@ -26,7 +26,7 @@ pub use self::{
 ///
 /// Built from text, bytes, addresses or integers, injectively: two different inputs never share a key, and no input
 /// can choose its place in the store. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
-/// identifies somebody.
+/// identifies somebody; a `RedisStore` gets it as a hash under a secret (`RedisStoreBuilder::key_secret`).
 ///
 /// # Examples
 ///
@@ -73,6 +73,8 @@ impl Key {
     }
 
     /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
+    ///
+    /// Within the process that is enough; what leaves it for a `RedisStore` is hashed once more, under a secret.
     pub fn hashed(secret: impl AsRef<[u8]>) -> Self {
         let mut encoded = [b'#'; 33];
         for (hex, byte) in encoded[1..].chunks_exact_mut(2).zip(Sha256::digest(secret)) {
@@ -104,13 +106,33 @@ impl Key {
         Self(subject.into())
     }
 
+    /// A key that only shows a hash under a secret.
+    #[cfg(feature = "redis")]
+    pub(crate) fn sealed(hash: &[u8; 16]) -> Self {
+        let bits = u128::from_be_bytes(*hash);
+        let mut encoded = [b'$'; 23];
+        for (sextet, place) in encoded[1..].iter_mut().zip(0_u32..) {
+            // The last one has two bits.
+            let bits = if place < 21 { bits >> (122 - 6 * place) } else { bits << 4 };
+            *sextet = BASE64[(bits & 63) as usize];
+        }
+        Self(encoded.as_slice().into())
+    }
+
+    /// Whether it is, or has in it, the hash of a secret or of something long.
+    #[cfg(feature = "redis")]
+    pub(crate) fn holds_hash(&self) -> bool {
+        // In all that is not hashed the sign is escaped.
+        self.encoded().contains(&b'#')
+    }
+
     pub(crate) fn reserved(name: &'static [u8]) -> Self {
         Self(name.into())
     }
 
     /// The canonical form, for implementations of [`Store`](crate::Store): printable ASCII without braces.
     ///
-    /// It identifies somebody, so keep it out of logs.
+    /// It identifies somebody, so keep it out of logs, and out of stores that others read.
     pub fn encoded(&self) -> &[u8] {
         self.0.as_slice()
     }
@@ -119,8 +141,11 @@ impl Key {
 /// Longer subjects are hashed.
 const MAX_PLAIN: usize = 64;
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
+/// The alphabet for URLs and file names (RFC 4648, section 5).
+#[cfg(feature = "redis")]
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Everything else is escaped, among it the signs that the forms above are built from: `% # * ( | ) { }`.
+/// Everything else is escaped, among it the signs that the forms above are built from: `% # $ * ( | ) { }`.
 fn is_plain(byte: u8) -> bool {
     PLAIN[usize::from(byte)]
 }
@@ -221,6 +246,25 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// [`KeyError`] if the request should have a key but has none that can be used.
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError>;
+
+    /// Where keys come from, so that an observer can be [warned](crate::observe::Warning) if they do not tell clients
+    /// apart. Asked in the first requests only. Defaults to [`KeyOrigin::Other`], of which nothing is expected.
+    fn origin(&self) -> KeyOrigin {
+        KeyOrigin::Other
+    }
+}
+
+/// Where a [`KeyExtractor`] has its keys from.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum KeyOrigin {
+    /// The client's address, as a trusted proxy has passed it on.
+    Forwarded,
+    /// Anything else: one key for all requests may be right.
+    #[default]
+    Other,
+    /// The address of the connection's other end.
+    Peer,
 }
 
 /// A request without a usable key.

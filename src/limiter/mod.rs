@@ -209,7 +209,7 @@ impl Limiter {
         self.check(key, policy, 0)
     }
 
-    /// Forgets what `key` has spent under `policy`.
+    /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after).
     ///
     /// # Errors
     ///
@@ -265,6 +265,17 @@ impl Limiter {
                 Sent::Waiting(CheckFuture::sent(purpose, self.clone(), check, verdict, watch))
             }
         }
+    }
+
+    /// Who is told what this limiter does.
+    #[inline]
+    pub(crate) fn listener(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
+    }
+
+    /// Whether both are clones of one limiter.
+    pub(crate) fn shares_store(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.store, &other.store)
     }
 
     /// Tells of a request that does not become a check.

@@ -87,18 +87,6 @@ impl<'a> Reset<'a> {
     }
 }
 
-/// Something about the store that lets limits slip; its `Display` says what to do. See
-/// [`Observer::on_warning`](super::Observer::on_warning).
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Warning {
-    /// The server may drop the keys of limits when its memory is full.
-    Eviction {
-        /// Its `maxmemory-policy`.
-        policy: String,
-    },
-}
-
 /// The reason in words. It names headers and policies, and shows no key.
 impl fmt::Display for Refused<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,18 +100,6 @@ impl fmt::Display for Refused<'_> {
             Reason::Key(error) => error.fmt(f),
             Reason::Misconfigured(error) => error.fmt(f),
             Reason::QuotaExceeded(_) | Reason::StoreUnavailable => f.write_str(self.cause()),
-        }
-    }
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Eviction { policy } => write!(
-                f,
-                "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key is \
-                 dropped begins anew; set maxmemory-policy to noeviction, or give the limiter a server of its own"
-            ),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{decision::Source, policy::Policy};
 /// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
 /// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |
-/// | `tollgate_warnings_total` | counter | `warning`: `eviction` | [warnings](super::Warning), once for each store |
+/// | `tollgate_warnings_total` | counter | `warning`: their [cause](super::Warning::cause), `eviction` say | [warnings](super::Warning), once for each kind and store or layer |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
 /// | `tollgate_batch_duration_seconds` | histogram | | how long a call took |
@@ -104,7 +104,7 @@ impl Metrics {
         describe_counter!(ABANDONED, Unit::Count, "Checks that were given up before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
-        describe_counter!(WARNINGS, Unit::Count, "Warnings about how the store is set up.");
+        describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
         describe_histogram!(CHECK_DURATION, Unit::Seconds, "How long a check took.");
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
@@ -190,10 +190,7 @@ impl Observer for Metrics {
     }
 
     fn on_warning(&self, warning: &Warning) {
-        let warning = match warning {
-            Warning::Eviction { .. } => "eviction",
-        };
-        counter!(WARNINGS, self.labels([("warning", warning.into())])).increment(1);
+        counter!(WARNINGS, self.labels([("warning", warning.cause().into())])).increment(1);
     }
 }
 

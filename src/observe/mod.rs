@@ -1,6 +1,6 @@
 //! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker, of
-//! requests that were refused without a check, of checks that were given up, of resets, and of a server that is set up
-//! unsafely.
+//! requests that were refused without a check, of checks that were given up, of resets, and, once, of what looks wrong
+//! about the setup ([`Warning`]).
 //!
 //! Set it with [`Limiter::observer`](crate::Limiter::observer). Without one, a check is neither timed nor copied: the
 //! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
@@ -45,6 +45,7 @@ mod event;
 mod fingerprint;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod setup;
 mod several;
 #[cfg(feature = "tracing")]
 mod tracing;
@@ -61,11 +62,13 @@ pub use self::tracing::Tracing;
 #[cfg(feature = "redis")]
 pub(crate) use self::watch::Call;
 pub use self::{
-    beside::{Abandoned, Refused, Reset, Warning},
+    beside::{Abandoned, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,
+    setup::Warning,
 };
 pub(crate) use self::{
+    setup::Once,
     several::{Slot, both},
     watch::Watch,
 };
@@ -119,7 +122,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = reset;
     }
 
-    /// Something about the store lets limits slip. Once for each store, soon after its first answer.
+    /// Something looks wrong about the setup, of a store or of a layer. Once for each of them and each kind.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
     }

@@ -21,7 +21,7 @@ use crate::{
 /// | --- | --- | --- |
 /// | `tollgate::store` | warn | checks got no verdict: at most once a second and `cause`, `left_out` says how many came in between |
 /// | `tollgate::store` | info | the store answers again: for how long it did not, how many checks failed |
-/// | `tollgate::store` | warn | the server is set up so that limits may slip, once for each store: what it is and what to do |
+/// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
 /// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
 /// | `tollgate::decision` | debug | a check was denied, or decided by the failure policy; one event per policy concerned |
 /// | `tollgate::decision` | trace | a check was allowed; one event per policy |
@@ -186,7 +186,7 @@ impl Observer for Tracing {
     }
 
     fn on_warning(&self, warning: &Warning) {
-        warn!(target: "tollgate::store", "{warning}");
+        warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
 }
 

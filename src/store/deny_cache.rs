@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::{Outcome, Verdict};
-use crate::{check::Check, decision::Source};
+use crate::{
+    check::{Charge, Check},
+    decision::Source,
+};
 
 /// Remembers denials for as long as they are sure to hold, word for word.
 ///
@@ -17,7 +20,8 @@ use crate::{check::Check, decision::Source};
 /// So until that instant its count is frozen: the store would not only deny the same check again, it would give the
 /// same Retry-After, and need not be asked. (With units left over, others may spend them, and a remembered Retry-After
 /// would come too early; such denials are asked for again, and so are checks whose other policies have room. Checks
-/// whose refusals are to be counted are never remembered, for the store has to see them.)
+/// whose refusals are to be counted, also those that may lead to a ban, are never remembered, for the store has to see
+/// them. A ban is frozen until its end.)
 ///
 /// Exceptions to "nothing but time" are resets, the loss of data and, on a cluster, what is given back by checks that
 /// were paid in part. A reset or a refund made through this process forgets everything at once, also the denials that are
@@ -91,13 +95,17 @@ impl DenyCache {
             outcome.retry_after_us = outcome.retry_after_us.map(|wait| wait.saturating_sub(passed));
             outcome.next_us = outcome.next_us.saturating_sub(passed);
             outcome.reset_us = outcome.reset_us.saturating_sub(passed);
+            outcome.ban_us = outcome.ban_us.saturating_sub(passed);
         }
         Some(verdict)
     }
 
     /// Remembers a verdict on a check that was sent at `sent_us`, in the epoch that was read before.
     pub(super) fn put(&self, check: &Check, verdict: &Verdict, epoch: u64, sent_us: u64, received_us: u64) {
-        let counted = check.charges().iter().any(|charge| charge.policy.counts_rejected());
+        let counts = |(charge, outcome): (&Charge, &Outcome)| {
+            charge.policy.counts_rejected() || (charge.policy.ban().is_some() && outcome.ban_us == 0)
+        };
+        let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(wait) = frozen_for(verdict) else { return };
         if verdict.allowed || counted || epoch != self.epoch() {
             return;
@@ -153,11 +161,13 @@ fn same(one: &Check, other: &Check) -> bool {
 }
 
 /// How long nothing about the verdict can change: until the first unit of a policy that is spent to the last one comes
-/// back. `None` if there is no such time.
+/// back, or a ban ends. `None` if there is no such time.
 fn frozen_for(verdict: &Verdict) -> Option<u64> {
     let frozen = |outcome: &Outcome| !outcome.fits && outcome.available == 0 && outcome.retry_after_us.is_some();
     if !verdict.outcomes.iter().all(frozen) {
         return None;
     }
-    verdict.outcomes.iter().map(|outcome| outcome.next_us).min()
+    // After a ban, denials are counted again.
+    let change = |outcome: &Outcome| if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
+    verdict.outcomes.iter().map(change).min()
 }

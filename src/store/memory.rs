@@ -14,7 +14,10 @@ use indexmap::{
 };
 use smallvec::SmallVec;
 
-use super::{Answer, Outcome, Store, Verdict};
+use super::{
+    Answer, Outcome, Store, Verdict,
+    ban::{self, Count},
+};
 use crate::{
     algorithm::State,
     check::{Charge, Check},
@@ -141,10 +144,9 @@ impl MemoryStore {
     }
 
     fn judge(&self, charges: &[Charge]) -> Verdict {
-        let places: SmallVec<[Place; 1]> =
-            charges.iter().map(|charge| self.place(&charge.key, &charge.policy)).collect();
+        let mut counts: SmallVec<[Counted<'_>; 2]> = charges.iter().flat_map(|charge| self.counts(charge)).collect();
         // Locks are taken in one order everywhere, so that two checks never wait for each other.
-        let mut order: SmallVec<[usize; 1]> = places.iter().map(|place| place.shard).collect();
+        let mut order: SmallVec<[usize; 1]> = counts.iter().map(|counted| counted.place.shard).collect();
         order.sort_unstable();
         order.dedup();
         let mut guards: SmallVec<[MutexGuard<'_, Shard>; 1]> =
@@ -153,19 +155,40 @@ impl MemoryStore {
         // Read under the locks: nobody who judged before us used a later time.
         let now = self.now_us();
 
-        let mut found: SmallVec<[(Option<usize>, bool); 1]> = SmallVec::new();
-        for (charge, place) in charges.iter().zip(&places) {
-            found.push(guards[guard_of(place.shard)].evaluate(charge, place.hash, now));
+        for counted in &mut counts {
+            guards[guard_of(counted.place.shard)].evaluate(counted, now);
         }
-        let allowed = found.iter().all(|&(_, fits)| fits);
-        let outcomes = charges.iter().zip(&places).zip(found).map(|((charge, place), (index, fits))| {
-            guards[guard_of(place.shard)].commit(charge, place.hash, index, now, fits, allowed)
-        });
-        let verdict = Verdict { allowed, source: Source::Store, time_us: now, outcomes: outcomes.collect() };
+        let allowed = counts.iter().all(|counted| counted.fits);
+        let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
+        for counted in &counts {
+            let shard = &mut guards[guard_of(counted.place.shard)];
+            match outcomes.last_mut() {
+                Some(own) if counted.count.policy.is_ban() => {
+                    *own = ban::merge(*own, shard.deny(counted, now, !own.fits))
+                }
+                _ => outcomes.push(shard.commit(counted, now, allowed)),
+            }
+        }
         // Only now, for it moves entries about.
         guards.iter_mut().for_each(|shard| shard.make_room(now));
-        verdict
+        Verdict { allowed, source: Source::Store, time_us: now, outcomes }
     }
+
+    fn counts<'a>(&self, charge: &'a Charge) -> impl Iterator<Item = Counted<'a>> + use<'a, '_> {
+        ban::counts(charge).map(|count| {
+            let (key, place) = (&charge.key, self.place(&charge.key, count.policy));
+            Counted { key, count, place, index: None, fits: false }
+        })
+    }
+}
+
+/// A count that a check concerns, and what step one has found.
+struct Counted<'a> {
+    key: &'a Key,
+    count: Count<'a>,
+    place: Place,
+    index: Option<usize>,
+    fits: bool,
 }
 
 /// Where a count is kept.
@@ -189,16 +212,18 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         Answer::Ready(Ok(match check.charges() {
-            [charge] => self.judge_one(charge),
+            [charge] if charge.policy.ban().is_none() => self.judge_one(charge),
             charges => self.judge(charges),
         }))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
-        let place = self.place(key, policy);
-        let mut shard = lock(&self.table.shards[place.shard]);
-        if let Some(index) = shard.find(key, policy, place.hash) {
-            shard.entries.swap_remove_index(index);
+        for policy in std::iter::once(policy).chain(policy.ban()) {
+            let place = self.place(key, policy);
+            let mut shard = lock(&self.table.shards[place.shard]);
+            if let Some(index) = shard.find(key, policy, place.hash) {
+                shard.entries.swap_remove_index(index);
+            }
         }
         Answer::Ready(Ok(()))
     }
@@ -239,44 +264,48 @@ impl Shard {
             None => {
                 let mut state = State::new(policy);
                 let outcome = state.judge(policy, now, *cost);
-                self.keep(charge, hash, state, now);
+                self.keep(key, policy, hash, state, now);
                 outcome
             }
         }
     }
 
-    fn evaluate(&self, charge: &Charge, hash: u64, now: u64) -> (Option<usize>, bool) {
-        let Charge { key, policy, cost } = charge;
-        let index = self.find(key, policy, hash);
-        let fits = match index {
-            Some(index) => self.entries[index].evaluate(policy, now, *cost),
-            None => State::new(policy).evaluate(policy, now, *cost),
+    fn evaluate(&self, counted: &mut Counted<'_>, now: u64) {
+        let Count { policy, cost } = counted.count;
+        counted.index = self.find(counted.key, policy, counted.place.hash);
+        counted.fits = match counted.index {
+            Some(index) => self.entries[index].evaluate(policy, now, cost),
+            None => State::new(policy).evaluate(policy, now, cost),
         };
-        (index, fits)
     }
 
-    fn commit(
-        &mut self,
-        charge: &Charge,
-        hash: u64,
-        index: Option<usize>,
-        now: u64,
-        fits: bool,
-        allowed: bool,
-    ) -> Outcome {
-        let Charge { policy, cost, .. } = charge;
+    fn commit(&mut self, counted: &Counted<'_>, now: u64, allowed: bool) -> Outcome {
+        let &Counted { key, count: Count { policy, cost }, ref place, index, fits } = counted;
         if let Some(index) = index {
-            return self.entries[index].commit(policy, now, *cost, fits, allowed);
+            return self.entries[index].commit(policy, now, cost, fits, allowed);
         }
         let mut state = State::new(policy);
-        let outcome = state.commit(policy, now, *cost, fits, allowed);
-        self.keep(charge, hash, state, now);
+        let outcome = state.commit(policy, now, cost, fits, allowed);
+        self.keep(key, policy, place.hash, state, now);
         outcome
     }
 
+    /// Step two for a count of denials.
+    fn deny(&mut self, counted: &Counted<'_>, now: u64, denied: bool) -> Outcome {
+        let &Counted { key, count: Count { policy, cost }, ref place, fits, .. } = counted;
+        let pays = denied && fits && cost > 0;
+        let outcome = self.commit(counted, now, pays);
+        match self.find(key, policy, place.hash) {
+            // The last one: the ban lasts from now on.
+            Some(index) if pays && outcome.available == 0 => {
+                self.entries[index].commit(policy, now, policy.limit(), false, true)
+            }
+            _ => outcome,
+        }
+    }
+
     /// Keeps the state of a charge that had none, unless a peek or a denial left no trace in it.
-    fn keep(&mut self, charge: &Charge, hash: u64, state: State, now: u64) {
-        let Charge { key, policy, .. } = charge;
+    fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: State, now: u64) {
         if state.idle_at(policy) > now
             && let RawEntryMut::Vacant(vacant) =
                 self.entries.raw_entry_mut_v1().from_hash(hash, |slot| slot.is(key, policy))

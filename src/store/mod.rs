@@ -3,6 +3,7 @@
 //! [`MemoryStore`] keeps them in the process, `RedisStore` on a Redis that every instance
 //! shares. Both give the same decisions for the same trace. Your own implements [`Store`].
 
+mod ban;
 #[cfg(feature = "redis")]
 mod deny_cache;
 mod memory;
@@ -31,7 +32,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// again when its fate is unknown.
     fn check(&self, check: &Check) -> Answer<Verdict>;
 
-    /// Forgets what `key` has spent under `policy`.
+    /// Forgets what `key` has spent under `policy`, and a ban.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()>;
 
     /// How long the limiter waits for a pending answer.
@@ -132,4 +133,6 @@ pub struct Outcome {
     pub next_us: u64,
     /// Until all of it is available again.
     pub reset_us: u64,
+    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; 0 if there is none.
+    pub ban_us: u64,
 }

@@ -36,8 +36,12 @@ fn policy() -> impl Strategy<Value = Policy> {
         Just(86_400_000_000),
         1..=31_622_400_000_000_u64
     ];
-    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>()).prop_map(
-        |(algorithm, limit, window, resolution, burst, count_rejected)| {
+    let ban = prop_oneof![
+        2 => Just(None),
+        1 => (1..=4_u32, prop_oneof![1..=50_u64, Just(60_000_000), 1..=31_622_400_000_000_u64]).prop_map(Some),
+    ];
+    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>(), ban).prop_map(
+        |(algorithm, limit, window, resolution, burst, count_rejected, ban)| {
             let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().algorithm(algorithm);
             let policy = match algorithm {
                 // From exact to a single bucket.
@@ -48,25 +52,30 @@ fn policy() -> impl Strategy<Value = Policy> {
                 Algorithm::TokenBucket if burst <= 200 => policy.clone().burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            policy.count_rejected(count_rejected)
+            let policy = policy.count_rejected(count_rejected);
+            match ban {
+                Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)).unwrap(),
+                None => policy,
+            }
         },
     )
 }
 
 /// Steps of the size that matters for the window: ties, a few microseconds, parts of it, several of it, and back.
 ///
-/// Back only with a single key: a second one may take the place of the first in memory once that is idle, which a clock
+/// Back only with a single count: a second one may take the place of the first in memory once that is idle, which a clock
 /// that runs backwards would undo.
 fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     let window = policies.iter().map(|policy| policy.window().as_micros() as i64).min().unwrap();
     let limit = policies.iter().map(Policy::capacity).min().unwrap();
     let count = policies.len();
+    let single = count == 1 && format!("{:?}", policies[0]).contains("ban: None");
     let advance = prop_oneof![
         3 => Just(0),
         2 => 0..=3_i64,
         4 => 0..=window / 3 + 1,
         2 => 0..=window * 3,
-        1 => if count == 1 { -window..=0_i64 } else { 0..=0 },
+        1 => if single { -window..=0_i64 } else { 0..=0 },
     ];
     let cost = prop_oneof![6 => 0..=limit.min(4), 3 => 0..=limit, 1 => any::<u32>()];
     let charges = prop_oneof![

@@ -13,7 +13,7 @@ use crate::{
 /// What is warned of after a few checks, and how often the server was asked for it.
 async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {
     let recorder = Recorder::default();
-    let store = RedisStore::builder().deadline(Duration::from_secs(5)).connect(url).unwrap();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(url).unwrap();
     let limiter = Limiter::new(store).observer(recorder.clone());
     for _ in 0..20 {
         assert!(limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap().is_allowed());
@@ -65,7 +65,7 @@ async fn under_the_least_acl_checks_work_and_nobody_is_warned() {
 #[tokio::test]
 async fn where_nobody_listens_the_server_is_not_asked() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap());
     for _ in 0..20 {
         let _ = limiter.check("k", &per_minute("p", 1_000), 1).await;
     }

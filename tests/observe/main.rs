@@ -9,6 +9,7 @@ mod metrics;
 mod privacy;
 mod recorder;
 mod redis;
+mod setup;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -14,7 +14,7 @@ use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
 use crate::{calls, limiter, policy, support::redis_server::RedisServer};
 
 fn patient(server: &RedisServer) -> Limiter {
-    let builder = RedisStore::builder().deadline(Duration::from_secs(10));
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
     Limiter::new(builder.connect(&server.url()).unwrap())
 }
 

@@ -22,9 +22,9 @@ use crate::{
 };
 
 pub(crate) fn limiter(cluster: &Cluster) -> Limiter {
-    let store =
-        RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([cluster.nodes[0].url().as_str()]);
-    Limiter::new(store.unwrap())
+    // The tests know which slot a plain key is in.
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1));
+    Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap())
 }
 
 pub(crate) async fn settled(limiter: &Limiter) {

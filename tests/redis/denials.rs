@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Limiter, ManualClock, Policy, RedisStore, Source};
+use tollgate::{Limiter, ManualClock, Policy, RedisStore, Source, redis};
 
 use crate::{calls, support::redis_server::RedisServer};
 
@@ -69,6 +69,53 @@ async fn what_can_change_otherwise_than_by_time_is_asked_for() {
         // Five are left, and somebody else may spend them.
         assert_eq!(limiter.check("k", &roomy, 6).await.unwrap().source(), Source::Store);
     }
+}
+
+#[tokio::test]
+async fn every_denial_before_a_ban_is_counted_and_none_after_it_is_asked_for() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let instances = [with_clock(&server, &clock, true), with_clock(&server, &clock, true)];
+    let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(10, 2 * MINUTE).unwrap();
+    instances[0].check("k", &policy, 1).await.unwrap();
+    for denial in 1..=10 {
+        let decision = instances[denial % 2].check("k", &policy, 1).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Store), "denial {denial}");
+        assert_eq!(decision.policies()[0].ban.is_some(), denial == 10, "denial {denial}");
+    }
+    // In all instances, though one of them has to hear of it.
+    let [here, elsewhere] = instances;
+    assert!(elsewhere.check("k", &policy, 1).await.unwrap().policies()[0].ban.is_some());
+    let before = (calls(&server, "evalsha"), calls(&server, "setrange"));
+    for step in 0..50 {
+        clock.advance(Duration::from_millis(100));
+        for limiter in [&here, &elsewhere] {
+            let decision = limiter.check("k", &policy, 1).await.unwrap();
+            assert_eq!((decision.is_allowed(), decision.source()), (false, Source::DenyCache));
+            assert_eq!(decision.retry_after(), Some(2 * MINUTE - Duration::from_millis(100 * (step + 1))));
+        }
+    }
+    assert_eq!((calls(&server, "evalsha"), calls(&server, "setrange")), before);
+    // The policy's window has passed, the ban has not; and what Redis is asked for is not counted.
+    clock.advance(MINUTE);
+    assert_eq!(here.check("k", &policy, 1).await.unwrap().source(), Source::Store);
+    assert_eq!(calls(&server, "setrange"), before.1);
+    clock.advance(MINUTE);
+    assert!(here.check("k", &policy, 1).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn law_6_a_ban_has_a_ttl() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock, true);
+    let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(2, MINUTE).unwrap();
+    for _ in 0..4 {
+        limiter.check("k", &policy, 1).await.unwrap();
+    }
+    let mut connection = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*(ban)*").query(&mut connection).unwrap();
+    assert_eq!(keys.len(), 1);
+    let ttl: i64 = redis::cmd("PTTL").arg(&keys[0]).query(&mut connection).unwrap();
+    assert!((120_000..=200_000).contains(&ttl), "{ttl}");
 }
 
 #[tokio::test]

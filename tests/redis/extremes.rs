@@ -8,7 +8,7 @@ use tollgate::{Algorithm, Limiter, ManualClock, Policy, RedisStore, redis};
 use crate::support::redis_server::RedisServer;
 
 fn with_clock(server: &RedisServer, clock: &ManualClock) -> Limiter {
-    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).plain_keys();
     Limiter::new(store.connect(&server.url()).unwrap())
 }
 

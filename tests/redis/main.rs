@@ -11,6 +11,7 @@ mod extremes;
 mod heal;
 mod outage;
 mod script;
+mod secrets;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod setup;
@@ -25,8 +26,9 @@ mod tls;
 use support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};
 
+/// Its keys can be written down in a test.
 pub(crate) fn limiter(server: &RedisServer) -> Limiter {
-    Limiter::new(RedisStore::connect(&server.url()).unwrap())
+    Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap())
 }
 
 pub(crate) fn policy() -> Policy {

@@ -1,6 +1,7 @@
 //! One suite for every store.
 #![allow(clippy::unwrap_used)]
 
+mod bans;
 mod changes;
 mod input;
 mod laws;
@@ -85,6 +86,10 @@ mod suite {
             law_4_available_passes_and_one_more_does_not,
             law_5_the_same_cost_passes_at_retry_after_and_not_a_microsecond_earlier,
             law_11_clones_spend_from_one_budget;
+        bans: the_last_denial_bans_for_the_whole_duration_whatever_is_available,
+            denials_count_for_as_long_as_the_ban_would_last,
+            a_ban_is_one_keys_under_one_policy,
+            only_denials_under_the_policy_itself_count;
         changes: a_new_limit_holds_at_once_for_what_is_counted,
             old_and_new_limits_side_by_side_share_the_count,
             another_window_or_resolution_starts_a_fresh_count,

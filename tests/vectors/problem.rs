@@ -95,7 +95,8 @@ impl Store for Scripted {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         Answer::Ready(self.0.clone().map(|retry_after_us| {
             let next_us = retry_after_us.unwrap_or(0);
-            let denied = tollgate::Outcome { fits: false, available: 0, retry_after_us, next_us, reset_us: 0 };
+            let denied =
+                tollgate::Outcome { fits: false, available: 0, retry_after_us, next_us, reset_us: 0, ban_us: 0 };
             let outcomes = check.charges().iter().map(|_| denied).collect();
             Verdict { allowed: false, source: Source::Store, time_us: 1_767_225_600_000_000, outcomes }
         }))

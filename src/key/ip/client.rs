@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::ConfigError,
-    key::{Key, KeyError, KeyExtractor, header::header_name},
+    key::{Key, KeyError, KeyExtractor, KeyOrigin, header::header_name},
 };
 
 /// Charges the address of the client, which trusted proxies tell in a header.
@@ -289,5 +289,12 @@ impl KeyExtractor for ClientIp {
             return Err(KeyError::AddressDenied);
         }
         Ok((!self.exempt.holds(address)).then(|| self.network.key(address)))
+    }
+
+    fn origin(&self) -> KeyOrigin {
+        match self.source {
+            Source::Peer => KeyOrigin::Peer,
+            _ => KeyOrigin::Forwarded,
+        }
     }
 }

@@ -7,7 +7,7 @@ use http::{Extensions, request::Parts};
 use super::network::Network;
 use crate::{
     error::ConfigError,
-    key::{Key, KeyError, KeyExtractor},
+    key::{Key, KeyError, KeyExtractor, KeyOrigin},
 };
 
 /// Charges the address of the connection's other end.
@@ -39,6 +39,10 @@ impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let address = peer(&parts.extensions).ok_or(KeyError::NoPeerAddress)?;
         Ok(Some(self.network.key(self.network.canonical(address))))
+    }
+
+    fn origin(&self) -> KeyOrigin {
+        KeyOrigin::Peer
     }
 }
 

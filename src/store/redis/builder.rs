@@ -1,7 +1,10 @@
 //! What a [`RedisStore`] can be told.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -17,12 +20,13 @@ use super::{
     heartbeat::Heartbeat,
     pool::Source,
     script::Loader,
+    seal::Seal,
 };
 use crate::{
     clock::Clock,
     error::ConfigError,
     failure::Breaker,
-    observe::Slot,
+    observe::{Once, Slot},
     store::{
         DEFAULT_DEADLINE,
         deny_cache::{self, DenyCache},
@@ -40,6 +44,7 @@ pub struct RedisStoreBuilder {
     batching: bool,
     deny_cache: bool,
     breaker: Option<Breaker>,
+    seal: Seal,
     security: Security,
 }
 
@@ -53,6 +58,7 @@ impl Default for RedisStoreBuilder {
             batching: true,
             deny_cache: true,
             breaker: Some(Breaker::default()),
+            seal: Seal::default(),
             security: Security::default(),
         }
     }
@@ -85,6 +91,52 @@ impl RedisStoreBuilder {
     /// more.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// Hashes keys under `secret` before they leave the process. Every instance needs the same one, or each counts for
+    /// itself; another secret starts fresh counts.
+    ///
+    /// Redis gets no key as it is: 128 bits of HMAC-SHA-256 stand for it, so that a snapshot, `MONITOR` or a slow log
+    /// names no address, no user and no API key, and without the secret nobody can try out which one it is. Two keys
+    /// never share a budget: for that it would take 2^64 of them. What it costs is some 200 ns a check that is sent.
+    ///
+    /// Without a secret the hash is the same everywhere, and an observer is
+    /// [warned](crate::observe::Warning::GuessableKeys) once: short keys can then be found by trial. A random secret for
+    /// each process would hide more, but multiply every limit by the number of instances and forget all counts at a
+    /// restart; a limiter that is safe to read and limits nothing is no bargain.
+    ///
+    /// To look at a count with redis-cli, ask [`RedisStore::redis_key`] for its key.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::SecretTooShort`] below 16 bytes. Use 32 random ones.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let secret = || Ok::<_, std::env::VarError>(String::from("9b0c7dd1f5c0a4f1d2e08b7d2c6a3e55"));
+    /// # /*
+    /// let secret = std::env::var("TOLLGATE_KEY_SECRET")?;
+    /// # */ let secret = secret()?;
+    /// let store = RedisStore::builder().key_secret(secret)?.connect("redis://127.0.0.1:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn key_secret(self, secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
+        Ok(Self { seal: self.seal.with_secret(secret.as_ref())?, ..self })
+    }
+
+    /// Sends keys to Redis as they are, readable, which saves the hashing and some ten bytes each. Defaults to hashing
+    /// them, for keys identify people, and Redis' data travels: into snapshots, replicas and logs.
+    ///
+    /// [`ApiKey`](crate::ApiKey)s, [hashed](crate::Key::hashed) keys and those of more than 64 bytes, alone or
+    /// [joined](crate::Key::join) with others, are still hashed under the [secret](Self::key_secret): a credential is
+    /// nobody's to read. All instances have to agree, or they count in two places.
+    pub fn plain_keys(self) -> Self {
+        Self { seal: self.seal.plain(), ..self }
     }
 
     /// Sends checks that wait at the same time in one call. Defaults to `true`, because it multiplies what one Redis can
@@ -249,7 +301,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker, security: _ } = self;
+        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker, seal, security: _ } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
@@ -269,6 +321,9 @@ impl RedisStoreBuilder {
             deny_cache: deny_cache.then(|| DenyCache::new(max_age_us)),
             breaker,
             heartbeat: Heartbeat::default(),
+            seal,
+            guessable: AtomicBool::new(false),
+            warned: Once::default(),
             eviction: Eviction::default(),
             prefix: prefix.into(),
             deadline,

@@ -1,5 +1,6 @@
 //! Where a count lives: `{prefix}{{subject}}:{policy}:{form}`.
 
+use super::RedisStore;
 use crate::{
     key::Key,
     policy::{Algorithm, Policy},
@@ -29,6 +30,33 @@ pub(super) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Po
     if resolution > 1 {
         encoded.push(b'/');
         encoded.extend_from_slice(itoa::Buffer::new().format(resolution).as_bytes());
+    }
+}
+
+impl RedisStore {
+    /// Where Redis has what `key` spends under `policy`: for looking at it by hand. How it is kept is nobody's business
+    /// and may change; to forget it, call [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, RedisStore};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::per_minute("per-client", 60)?;
+    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l3:60000000");
+    ///
+    /// let store = RedisStore::builder().plain_keys().connect("redis://127.0.0.1:6379")?;
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l3:60000000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redis_key(&self, key: impl Into<Key>, policy: &Policy) -> String {
+        let key = self.shared.seal.sealed(&key.into());
+        let mut encoded = Vec::new();
+        encode(&mut encoded, &self.shared.prefix, &key, policy);
+        String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
     }
 }
 

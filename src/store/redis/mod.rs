@@ -15,6 +15,7 @@ mod pace;
 mod pool;
 mod protocol;
 mod script;
+mod seal;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 #[cfg(feature = "cluster")]
@@ -27,7 +28,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -43,6 +44,7 @@ use self::{
     pool::{Pool, Source},
     protocol::{Request, Step},
     script::Loader,
+    seal::Seal,
 };
 use super::{Answer, Store, Verdict, deny_cache::DenyCache};
 use crate::{
@@ -51,7 +53,7 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
     failure::Breaker,
     key::Key,
-    observe::{Call, Observer, Slot},
+    observe::{Call, Observer, Once, Slot, Warning},
     policy::Policy,
 };
 
@@ -94,7 +96,8 @@ use crate::{
 ///
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
 /// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
-/// are `{prefix}{{subject}}:…` with the subject as hash tag.
+/// are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
+/// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)).
 ///
 /// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
 /// there is an [observer](crate::Limiter::observer), the first check is followed by one INFO, and any other policy is a
@@ -147,6 +150,10 @@ struct Shared {
     deny_cache: Option<DenyCache>,
     breaker: Option<Breaker>,
     heartbeat: Heartbeat,
+    seal: Seal,
+    /// Whether a key was hashed without a secret, and whether that has been said.
+    guessable: AtomicBool,
+    warned: Once,
     eviction: Eviction,
     prefix: Box<str>,
     deadline: Duration,
@@ -189,12 +196,13 @@ impl RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { source, prefix, deadline, clock, .. } = &*self.shared;
+        let Shared { source, prefix, deadline, clock, seal, .. } = &*self.shared;
         f.debug_struct("RedisStore")
             .field("source", source)
             .field("prefix", prefix)
             .field("deadline", deadline)
             .field("clock", clock)
+            .field("seal", seal)
             .finish_non_exhaustive()
     }
 }
@@ -214,13 +222,13 @@ impl Store for RedisStore {
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
         let shared = Arc::clone(&self.shared);
-        let mut encoded = Vec::new();
-        key::encode(&mut encoded, &shared.prefix, key, policy);
+        let redis_key = self.redis_key(key, policy);
+        let ban = policy.ban().map(|ban| self.redis_key(key, ban));
         Answer::pending(async move {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
             let _forget = Forget::new(&shared);
             let mut connection = shared.connect(&*shared.link()?).await?;
-            let result = connection.query(redis::cmd("UNLINK").arg(encoded)).await;
+            let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
             result.map_err(|error| shared.failed(&connection, &error))
         })
     }
@@ -245,7 +253,7 @@ impl Store for RedisStore {
 
     #[cfg(feature = "cluster")]
     fn part_of(&self, key: &Key) -> usize {
-        if self.shared.source.is_cluster() { slots::part_of(key) } else { 0 }
+        if self.shared.source.is_cluster() { slots::part_of(&self.shared.seal.sealed(key)) } else { 0 }
     }
 
     /// Counts itself in the sorted set `{prefix}instances`, every few seconds, on the back of its traffic.
@@ -271,7 +279,10 @@ impl Shared {
         Ok(verdict)
     }
 
-    async fn send(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+    async fn send(self: Arc<Self>, mut check: Check) -> Result<Verdict, Error> {
+        if self.seal.seal(&mut check) && !self.seal.has_secret() && !self.guessable.load(Ordering::Relaxed) {
+            self.guessable.store(true, Ordering::Relaxed);
+        }
         #[cfg(feature = "cluster")]
         if self.source.is_cluster() {
             return self.send_by_slots(check).await;
@@ -318,8 +329,14 @@ impl Shared {
         requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
         let watch = connection.call();
-        let observed =
-            self.observer.get().map(|observer| Call::start(observer, requests.clone().map(|request| &request.check)));
+        let observer = self.observer.get();
+        if let Some(observer) = &observer
+            && self.guessable.load(Ordering::Relaxed)
+            && self.warned.claim()
+        {
+            observer.on_warning(&Warning::GuessableKeys);
+        }
+        let observed = observer.map(|observer| Call::start(observer, requests.clone().map(|request| &request.check)));
         let now_us = self.script_now_us();
         let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {

@@ -1,5 +1,7 @@
 //! The script's wire format: keys and packed numbers out, integers back. See `lua/check.lua`.
 
+use std::mem;
+
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
@@ -9,7 +11,10 @@ use crate::{
     decision::Source,
     error::{Error, ErrorKind},
     policy::{Algorithm, Policy},
-    store::{Outcome, Verdict},
+    store::{
+        Outcome, Verdict,
+        ban::{self, Count},
+    },
 };
 
 /// A check, and what is to be done with it.
@@ -44,20 +49,23 @@ pub(super) fn write<'a>(
     now_us: Option<u64>,
     requests: impl Iterator<Item = &'a Request> + Clone,
 ) {
-    let count = requests.clone().map(|request| request.check.charges().len()).sum::<usize>();
+    let count = requests.clone().map(|request| counts(&request.check)).sum::<usize>();
     let mut policies = Policies::default();
     let mut charges = Vec::with_capacity(CHARGE_SIZE * count);
     command.arg(count);
     let mut encoded = Vec::new();
     for Request { check, step } in requests {
-        for (index, Charge { key, policy, cost }) in check.charges().iter().enumerate() {
-            encoded.clear();
-            key::encode(&mut encoded, prefix, key, policy);
-            command.arg(&encoded);
-            let begins = if index == 0 { check.charges().len() } else { 0 };
-            charges.push(u8::try_from(begins).expect("a check has at most Check::MAX_CHARGES charges"));
-            charges.extend_from_slice(&policies.number(policy, *step).to_le_bytes());
-            charges.extend_from_slice(&cost.to_le_bytes());
+        let mut begins = counts(check);
+        for charge in check.charges() {
+            for Count { policy, cost } in ban::counts(charge) {
+                encoded.clear();
+                key::encode(&mut encoded, prefix, &charge.key, policy);
+                command.arg(&encoded);
+                let begins = u8::try_from(mem::take(&mut begins));
+                charges.push(begins.expect("a check has at most Check::MAX_CHARGES charges, of two counts each"));
+                charges.extend_from_slice(&policies.number(policy, *step).to_le_bytes());
+                charges.extend_from_slice(&cost.to_le_bytes());
+            }
         }
     }
     match now_us {
@@ -74,6 +82,11 @@ pub(super) fn write<'a>(
 }
 
 const CHARGE_SIZE: usize = 7;
+
+/// How many charges a check is to the script, for which a count of denials is one of its own.
+fn counts(check: &Check) -> usize {
+    check.charges().iter().map(|charge| 1 + usize::from(charge.policy.ban().is_some())).sum()
+}
 
 /// The policies of a call, each sent once for each step.
 #[derive(Default)]
@@ -99,13 +112,15 @@ impl<'a> Policies<'a> {
             Algorithm::FixedWindow => (3, 0),
             Algorithm::TokenBucket => (4, policy.capacity().into()),
         };
-        let counts = u8::from(policy.counts_rejected());
+        let counts = if policy.is_ban() { 8 } else { u8::from(policy.counts_rejected()) };
         let step = match step {
             #[cfg(feature = "cluster")]
             Step::GiveBack { .. } => 4,
             #[cfg(feature = "cluster")]
             Step::Look => 2,
             Step::Pay => counts,
+            #[cfg(feature = "cluster")]
+            Step::Refuse if policy.is_ban() => counts,
             #[cfg(feature = "cluster")]
             Step::Refuse => 2 | counts,
         };
@@ -145,7 +160,7 @@ pub(super) fn read<'a>(reply: &Value, requests: impl Iterator<Item = &'a Request
             }
             None => {
                 let outcomes: SmallVec<_> =
-                    check.charges().iter().map(|_| packed.outcome()).collect::<Result<_, _>>()?;
+                    check.charges().iter().map(|charge| packed.charge(charge)).collect::<Result<_, _>>()?;
                 let allowed = outcomes.iter().all(|outcome: &Outcome| outcome.fits);
                 Ok(Verdict { allowed, source: Source::Store, time_us, outcomes })
             }
@@ -172,6 +187,15 @@ impl<'a> Packed<'a> {
         Ok(Some(message))
     }
 
+    /// What became of a charge, and of the count of its denials.
+    fn charge(&mut self, charge: &Charge) -> Result<Outcome, Error> {
+        let own = self.outcome()?;
+        match charge.policy.ban() {
+            Some(_) => Ok(ban::merge(own, self.outcome()?)),
+            None => Ok(own),
+        }
+    }
+
     fn outcome(&mut self) -> Result<Outcome, Error> {
         let [fits] = self.take()?;
         Ok(Outcome {
@@ -180,6 +204,7 @@ impl<'a> Packed<'a> {
             retry_after_us: self.microseconds()?,
             next_us: self.microseconds()?.ok_or_else(unexpected)?,
             reset_us: self.microseconds()?.ok_or_else(unexpected)?,
+            ban_us: 0,
         })
     }
 

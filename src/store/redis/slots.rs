@@ -108,7 +108,12 @@ impl Shared {
     /// Has the rejection counted where it is to be counted.
     async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) -> Result<(), Error> {
         for part in parts {
-            if part.check.charges().iter().any(|charge| charge.policy.counts_rejected()) {
+            if part
+                .check
+                .charges()
+                .iter()
+                .any(|Charge { policy, .. }| policy.counts_rejected() || policy.ban().is_some())
+            {
                 let refused = self.step(part, Step::Refuse).await.map_err(Error::charge_unknown)?;
                 // It may fit by now, but is refused all the same, and for the reason that was found.
                 if !refused.allowed {
@@ -124,7 +129,8 @@ impl Shared {
         let mut check = Check::empty();
         for Charge { key, policy, cost } in part.check.charges() {
             if *cost > 0 && !policy.counts_rejected() {
-                let pushed = check.push(key.clone(), policy.clone(), *cost);
+                // What was admitted was no denial.
+                let pushed = check.push(key.clone(), policy.without_ban(), *cost);
                 pushed.expect("charges that were valid together are valid in a part");
             }
         }

@@ -1,0 +1,117 @@
+//! What looks wrong about how the limiter is set up.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::key::KeyError;
+
+/// Something that works, but hardly as it was meant. Its `Display` says what to do. See
+/// [`Observer::on_warning`](super::Observer::on_warning).
+///
+/// What can be told without a request is a [`ConfigError`](crate::ConfigError) instead.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A request was charged twice: it passes two layers of one limiter that have the policy and the key in common.
+    /// Looked for in the first 1 000 requests of a layer.
+    ChargedTwice {
+        /// The policy's name.
+        policy: String,
+    },
+    /// The Redis server may drop the keys of limits when its memory is full.
+    Eviction {
+        /// Its `maxmemory-policy`.
+        policy: String,
+    },
+    /// A request has a header that proxies add, and is charged to the address of its connection. Looked for in the first
+    /// 1 000 requests.
+    ForwardedHeader {
+        /// The header's name.
+        header: &'static str,
+    },
+    /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
+    GuessableKeys,
+    /// A request has no peer address, which nearly always holds for all of them, and is exempt or shares one bucket
+    /// ([`MissingKey`](crate::MissingKey)). Where it is rejected, that is a [refusal](super::Observer::on_refusal).
+    NoPeerAddress,
+    /// All of the first 1 000 requests came from one address.
+    OneAddress {
+        /// How many they were.
+        requests: u32,
+    },
+    /// A route of the table was not met in the first 10 000 requests.
+    UnmatchedRoute {
+        /// The route, as given.
+        route: String,
+        /// How many requests there were.
+        requests: u32,
+    },
+}
+
+impl Warning {
+    /// One word for it, as metrics and logs have it.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::ChargedTwice { .. } => "charged_twice",
+            Self::Eviction { .. } => "eviction",
+            Self::ForwardedHeader { .. } => "forwarded_header",
+            Self::GuessableKeys => "guessable_keys",
+            Self::NoPeerAddress => "no_peer_address",
+            Self::OneAddress { .. } => "one_address",
+            Self::UnmatchedRoute { .. } => "unmatched_route",
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ChargedTwice { policy } => write!(
+                f,
+                "a request was charged twice under policy {policy:?}: it passes two layers with this policy and the \
+                 same key; remove one of them, or give it a policy with a name of its own"
+            ),
+            Self::Eviction { policy } => write!(
+                f,
+                "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key is \
+                 dropped begins anew; set maxmemory-policy to noeviction, or give the limiter a server of its own"
+            ),
+            Self::ForwardedHeader { header } => write!(
+                f,
+                "a request has the header {header}, but the address of its connection is charged; behind a proxy that \
+                 is the proxy, and all clients share one budget: take the address from the header with `ClientIp`, \
+                 through trusted proxies only. Without a proxy somebody made the header up, and nothing is wrong"
+            ),
+            Self::GuessableKeys => f.write_str(
+                "keys go to Redis as hashes without a secret, so whoever reads Redis can find addresses and user ids \
+                 by trial; set `RedisStoreBuilder::key_secret`, the same for all instances, or say \
+                 `plain_keys` if they may be read",
+            ),
+            Self::NoPeerAddress => KeyError::NoPeerAddress.fmt(f),
+            Self::OneAddress { requests } => write!(
+                f,
+                "all of the first {requests} requests came from one address, probably a proxy's, so that all clients \
+                 share one budget: take the address from the header that the proxy sets, with `ClientIp`; if it does so \
+                 already, see that the proxy sets the header and all proxies are trusted"
+            ),
+            Self::UnmatchedRoute { route, requests } => write!(
+                f,
+                "route {route:?} was not met in the first {requests} requests; if it is not just rare, write it as the \
+                 router has it, method and all, whole template, nesting included (`/api/users/{{id}}`)"
+            ),
+        }
+    }
+}
+
+/// That a warning is given once.
+#[derive(Debug, Default)]
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    /// The right to warn, for the first who asks.
+    pub(crate) fn claim(&self) -> bool {
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+}
