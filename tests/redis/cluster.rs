@@ -166,7 +166,7 @@ async fn a_master_that_is_lost_under_load_leaves_the_others_alone() {
     }
     let (answered, failed) = load.join_all().await.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     // A few slots share a breaker with those of the lost master.
-    assert!(answered > 1_000 && failed * 5 < answered, "{answered} answered, {failed} not");
+    assert!(answered > 500 && failed * 2 < answered, "{answered} answered, {failed} not");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,7 +175,7 @@ async fn a_master_that_is_lost_is_not_looked_for_with_every_check() {
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
-    let builder = RedisStore::builder().deadline(Duration::from_secs(1)).breaker(None);
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)).breaker(None);
     let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     settled(&limiter).await;
     assert!(limiter.check("foo", &policy(), 1).await.is_ok());
