@@ -7,7 +7,10 @@ use tollgate::{Limiter, RedisStore};
 
 use crate::{
     policy,
-    support::{proxy::Proxy, redis_server::RedisServer},
+    support::{
+        proxy::{Fault, Proxy},
+        redis_server::RedisServer,
+    },
 };
 
 fn through(proxy: &Proxy) -> Limiter {
@@ -50,6 +53,34 @@ async fn a_server_that_became_a_replica_is_left_for_the_address_s_new_primary() 
     for _ in 0..20 {
         assert!(limiter.check("k", &policy(), 1).await.is_ok());
     }
+}
+
+/// A dial takes longer than the pause between two.
+#[tokio::test]
+async fn a_server_that_is_far_away_is_reached() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    // Real time: nearly half a second there and back.
+    proxy.set(Fault::Latency(Duration::from_millis(220)));
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&proxy.url()).unwrap();
+    healed(&Limiter::new(store)).await;
+}
+
+#[test]
+fn more_runtimes_than_cores_each_keep_their_connections() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let runtimes: Vec<_> =
+        (0..20).map(|_| runtime::Builder::new_current_thread().enable_all().build().unwrap()).collect();
+    for _ in 0..5 {
+        for runtime in &runtimes {
+            runtime.block_on(healed(&limiter));
+        }
+    }
+    let info = server.command("INFO stats");
+    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+    // Two each, and those of the test itself.
+    assert!(received.trim().parse::<u32>().unwrap() < 60, "{received} connections");
 }
 
 #[test]

@@ -19,7 +19,10 @@ use std::{
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use super::{Link, Shared, protocol::Request};
+use super::{
+    protocol::Request,
+    shared::{Link, Shared},
+};
 use crate::{
     check::Check,
     error::{Error, ErrorKind, Told},
@@ -33,8 +36,8 @@ const IN_FLIGHT: usize = 2;
 /// Charges in one call: less than half a millisecond of Redis' time.
 const MAX_CHARGES: usize = 2 * Check::MAX_CHARGES;
 const LANES: usize = 16;
-/// Checks that wait in one lane: some milliseconds of Redis' time, well within the deadline.
-const LANE_CAPACITY: usize = 1024;
+/// Checks that wait in one lane: less than twenty milliseconds of Redis' time, within the deadline.
+const LANE_CAPACITY: usize = 4096;
 /// Slots whose queues are kept while nothing is in them, for those who come next: a kilobyte or two each.
 const IDLE_QUEUES: usize = 1024;
 

@@ -8,7 +8,7 @@ use std::sync::{
 use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use super::{Shared, connection::Connection};
+use super::{connection::Connection, shared::Shared};
 use crate::observe::Warning;
 
 /// How far the question is.

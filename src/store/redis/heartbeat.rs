@@ -11,7 +11,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::clock::{Clock, SystemClock};
 
 /// Beats only once somebody has asked, and only after a check that Redis has answered: a Redis that is away gets none.

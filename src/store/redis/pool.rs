@@ -5,14 +5,14 @@
 //! sent, and a connection that broke is thrown away at the next look.
 //!
 //! A connection that is missing is dialled in the background until there is one again, one at a time. A dial that takes
-//! long counts as failed, for what it was sent may be lost, and goes on beside the next one, for the server may be far
+//! long counts as failed, for what it was sent may be lost, and may go on beside the next one, for the server may be far
 //! away or busy with many. While the last dial has failed, nobody waits for the next one.
 
 use std::{
     fmt,
     future::{Future, poll_fn},
     io,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::Poll,
     time::Duration,
@@ -23,10 +23,7 @@ use bb8_redis::{
     bb8::{self, ManageConnection, QueueStrategy, RunError},
 };
 use redis::{AsyncConnectionConfig, RedisError, RedisResult};
-use tokio::{
-    sync::{Mutex as Turn, watch},
-    task::JoinSet,
-};
+use tokio::sync::{Mutex as Turn, watch};
 
 use super::{
     address::Address,
@@ -148,17 +145,21 @@ fn build(manager: Manager, size: u32) -> bb8::Pool<Manager> {
 /// A dial that has had no end by then is given up: far away, behind TLS, after a failover, it may take a while.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-type Dials = JoinSet<RedisResult<Wire>>;
+/// No tasks of their own, for an outage is to leave nothing behind.
+type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Wire>> + Send>>>;
 
 /// The first dial that ends, or `None` after `time`.
 async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Wire>> {
-    if dials.is_empty() {
-        tokio::time::sleep(time).await;
-        return None;
-    }
-    let ended = tokio::time::timeout(time, dials.join_next()).await.ok()??;
-    // A dial does not panic, and is cancelled only with its runtime.
-    Some(ended.unwrap_or_else(|_| Err(takes_long())))
+    let ended = poll_fn(|cx| {
+        let ready = dials.iter_mut().enumerate().find_map(|(index, dial)| match dial.as_mut().poll(cx) {
+            Poll::Ready(result) => Some((index, result)),
+            Poll::Pending => None,
+        });
+        let Some((index, result)) = ready else { return Poll::Pending };
+        drop(dials.remove(index));
+        Poll::Ready(result)
+    });
+    tokio::time::timeout(time, ended).await.ok()
 }
 
 fn takes_long() -> RedisError {
@@ -210,7 +211,7 @@ impl ManageConnection for Manager {
 
     async fn connect(&self) -> Result<Connection, RedisError> {
         let _turn = self.turn.lock().await;
-        let mut dials = JoinSet::new();
+        let mut dials = Dials::new();
         loop {
             let pause = self.pace().pause();
             let result = match first_of(&mut dials, pause).await {
@@ -218,10 +219,12 @@ impl ManageConnection for Manager {
                 None => {
                     self.pace().dial_starts();
                     let Self { address, config, .. } = self.clone();
-                    dials.spawn(async move { address.dial(&config).await });
+                    dials.push(Box::pin(async move { address.dial(&config).await }));
                     first_of(&mut dials, LONGEST).await.unwrap_or_else(|| Err(takes_long()))
                 }
             };
+            // One that takes its time may go on, the oldest.
+            dials.truncate(1);
             match result {
                 Ok(wire) => {
                     self.pace().succeeded();
