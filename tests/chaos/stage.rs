@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What most faults last: longer than a dial may take.
-pub(crate) const HOLD: Duration = Duration::from_millis(1_200);
+pub(crate) const HOLD: Duration = Duration::from_millis(1_000);
 /// Whom the workers log in as, and with what.
 const USER: &str = "limiter";
 const PASSWORD: &str = "first";
