@@ -48,7 +48,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
 /// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
 /// ever, and checks get their error at once. A wrong password, a missing permission or an untrusted certificate is
-/// [`Misconfigured`](ErrorKind::Misconfigured); it heals like any other failure when it is put right.
+/// [`Misconfigured`](crate::ErrorKind::Misconfigured); it heals like any other failure when it is put right.
 ///
 /// # Addresses
 ///
