@@ -227,3 +227,28 @@ async fn a_hot_slot_on_a_master_that_hangs_holds_up_no_other() {
     assert!(start.elapsed() >= Duration::from_millis(500) && (4_050..4_500).contains(&answered), "{answered}");
     assert_eq!(spent(&limiter, LAST, &policy()).await, u32::try_from(answered).unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_counts_the_denials_of_its_own_slot() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let (scarce, ample) = (Policy::per_hour("p", 1).unwrap(), Policy::per_hour("p", 100).unwrap());
+    let bans = |policy: Policy| policy.ban_after(3, Duration::from_secs(600)).unwrap();
+    let (scarce, ample) = (bans(scarce), bans(ample));
+    for (full, free) in [(FIRST, LAST), (LAST, FIRST)] {
+        for key in [full, free] {
+            limiter.reset(key, &scarce).await.unwrap();
+        }
+        let both = || Check::new(full, &scarce, 1).and(free, &ample, 1).unwrap();
+        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        for denial in 1..=3 {
+            let decision = limiter.decide(both()).await.unwrap();
+            let [refused, fits] = decision.policies() else { panic!("{decision:?}") };
+            assert!(!decision.is_allowed() && refused.violated && !fits.violated);
+            assert_eq!((refused.ban.is_some(), fits.ban, fits.available), (denial == 3, None, 99), "{denial}");
+        }
+        let peeked = limiter.peek(full, &scarce).await.unwrap();
+        assert!(peeked.policies()[0].ban.is_some_and(|left| left > Duration::from_secs(590)));
+    }
+}
