@@ -25,9 +25,9 @@ local keys, charge = KEYS, 1
 
 -- Judges the checks from `charge` on. The replies take the places of the keys, in a table that has its size already.
 local function judge_all(policies, charges)
-  local policy, judge, algorithm, use, limit, window, parameter, pays, extra, refused
+  local policy, judge, algorithm, use, limit, window, parameter, pays, extra
   while charge <= #keys do
-    local allowed = nil
+    local allowed, unfit, banned = nil, nil, nil
     local size = string.byte(charges, charge * 7 - 6)
     -- What has one charge needs one pass.
     for pass = size == 1 and 2 or 1, 2 do
@@ -44,17 +44,27 @@ local function judge_all(policies, charges)
         if pass == 1 then
           local fits = judge(keys[number], cost, 'evaluate', now, limit, window, parameter)
           allowed = fits and allowed ~= false
+          if not fits then
+            -- By number: what is denied for itself; and what a full count of denials stands behind.
+            unfit = unfit or {}
+            unfit[number] = true
+            if use == 8 then
+              banned = banned or {}
+              banned[number - 1] = true
+            end
+          end
         else
           local key, commit = keys[number], pays and allowed
           if use == 8 then
-            commit = refused and cost > 0 and judge(key, cost, 'evaluate', now, limit, window, parameter)
+            -- Not nil, which would be both at once.
+            commit = unfit ~= nil and unfit[number - 1] == true and cost > 0
+              and judge(key, cost, 'evaluate', now, limit, window, parameter)
           end
           local fits, available, retry, next_unit, reset =
-            judge(key, cost, commit, now, limit, window, parameter, extra)
+            judge(key, cost, commit, now, limit, window, parameter, not (banned and banned[number]) and extra)
           if use == 8 and commit and available == 0 then
             fits, available, retry, next_unit, reset = judge(key, limit, true, now, limit, window, parameter)
           end
-          refused = not fits
           keys[number] = pack('<BIddd', fits and 1 or 0, available, retry, next_unit, reset)
         end
       end

@@ -47,6 +47,7 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
     current = current + cost
     call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, now, offset))
     if not value or kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
+    fits = fits and (allowed or carried + current + cost <= limit)
   elseif stepped then
     call('SETRANGE', key, '32', pack('<d', offset))
   end

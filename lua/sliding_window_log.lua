@@ -151,6 +151,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
         spent, changed = total - settled, true
       end
     end
+    fits = fits and (allowed or spent + cost <= limit)
     if changed then
       call('SETRANGE', key, '54', pack('<dddI5I4I5d', settled, live_at, live, head, size, grown, offset))
     end

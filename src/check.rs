@@ -98,7 +98,8 @@ impl Check {
     }
 
     fn push_another(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
-        let same_name = |charge: &&mut Charge| charge.key == key && charge.policy.name() == policy.name();
+        let same_name =
+            |charge: &&mut Charge| charge.key == key && charge.policy.name().eq_ignore_ascii_case(policy.name());
         let full = self.charges.len() == Self::MAX_CHARGES;
         match self.charges.iter_mut().find(same_name) {
             None if full => return Err(ConfigError::TooManyCharges { most: Self::MAX_CHARGES }),

@@ -9,7 +9,7 @@ use crate::{
     cost::IntoCost,
     error::ConfigError,
     failure::FailurePolicy,
-    headers::{HeaderStyle, Writer},
+    headers::{HeaderStyle, Writer, whole_seconds},
     key::KeyExtractor,
     limiter::Limiter,
     policies::PolicySource,
@@ -161,7 +161,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// Whole seconds, rounded up, at least 1. Defaults to 1 second, because limits hold again within a second of the
     /// store's return.
     pub fn with_outage_retry_after(self, wait: Duration) -> Self {
-        self.change(|config| config.outage_retry_after = wait)
+        self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
     }
 
     /// Sets what a request without a key gets. Defaults to [`MissingKey::Reject`], because a silent exemption would be

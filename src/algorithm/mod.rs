@@ -90,7 +90,7 @@ impl State {
         each!(self, count => {
             let rolled = count.rolled(policy, now);
             let fits = cost == 0 || count.fits(&rolled, policy, now, cost);
-            commit(count, rolled, policy, now, cost, fits, fits)
+            commit(count, rolled, policy, now, cost, fits, Pays::of(fits))
         })
     }
 
@@ -100,12 +100,29 @@ impl State {
     }
 
     /// Step two: charges, if the whole check was allowed or rejections count, and reports.
-    pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u32, fits: bool, allowed: bool) -> Outcome {
-        each!(self, count => commit(count, count.rolled(policy, now), policy, now, cost, fits, allowed))
+    pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u32, fits: bool, pays: Pays) -> Outcome {
+        each!(self, count => commit(count, count.rolled(policy, now), policy, now, cost, fits, pays))
     }
 
     pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {
         each!(self, count => count.idle_at(policy))
+    }
+}
+
+/// What a check has come to, for one of its charges.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Pays {
+    /// All of it fits.
+    Admitted,
+    /// Nothing, whatever the policy says: a ban refuses it.
+    Nothing,
+    /// Only if rejections count.
+    Rejected,
+}
+
+impl Pays {
+    pub(crate) fn of(allowed: bool) -> Self {
+        if allowed { Self::Admitted } else { Self::Rejected }
     }
 }
 
@@ -115,12 +132,19 @@ fn commit<C: Count>(
     policy: &Policy,
     now: u64,
     cost: u32,
-    fits: bool,
-    allowed: bool,
+    mut fits: bool,
+    pays: Pays,
 ) -> Outcome {
     let capacity = policy.capacity();
-    if cost > 0 && cost <= capacity && (allowed || policy.counts_rejected()) {
+    let counts = match pays {
+        Pays::Admitted => true,
+        Pays::Rejected => policy.counts_rejected(),
+        Pays::Nothing => false,
+    };
+    if counts && cost > 0 && cost <= capacity {
         rolled = count.charge(rolled, policy, now, cost);
+        // A rejection that is counted may itself be what stands in the way now.
+        fits = fits && (pays == Pays::Admitted || count.fits(&rolled, policy, now, cost));
     }
     let refused = (!fits && cost <= capacity).then_some(cost);
     let Report { available, retry_after, next, reset } = count.report(&rolled, policy, now, refused);

@@ -65,7 +65,12 @@ impl Fields {
     fn is_stricter_than(&self, headers: &HeaderMap) -> bool {
         let ours = |name: &HeaderName| self.fields.iter().find_map(|(other, value)| (name == other).then_some(value));
         let ours = Standing::read(self.style, ours);
-        let inner = Standing::read(self.style, |name| headers.get(name));
+        // A value on two lines cannot be read.
+        let single = |name: &HeaderName| {
+            let mut lines = headers.get_all(name).iter();
+            lines.next().filter(|_| lines.next().is_none())
+        };
+        let inner = Standing::read(self.style, single);
         let (Some(ours), Some(inner)) = (ours, inner) else { return false };
         // Who was refused inside must not be told to come back earlier.
         let earlier = headers.contains_key(RETRY_AFTER) && ours.reset < inner.reset;

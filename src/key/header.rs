@@ -30,6 +30,9 @@ impl KeyExtractor for HeaderKey {
 }
 
 /// Charges the caller's API key, of which only a hash is kept.
+///
+/// Put the layer **behind** authentication: before it, every key that somebody makes up is a fresh budget. A limit by
+/// address, in front, is for those who try.
 #[derive(Clone, Debug)]
 pub struct ApiKey(Place);
 

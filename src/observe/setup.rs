@@ -85,9 +85,9 @@ impl fmt::Display for Warning {
                  through trusted proxies only. Without a proxy somebody made the header up, and nothing is wrong"
             ),
             Self::GuessableKeys => f.write_str(
-                "keys go to Redis as hashes without a secret, so whoever reads Redis can find addresses and user ids \
-                 by trial; set `RedisStoreBuilder::key_secret`, the same for all instances, or say \
-                 `plain_keys` if they may be read",
+                "keys go to Redis as hashes without a secret, so whoever reads Redis can find short ones by trial: \
+                 addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
+                 instances (or say `plain_keys` if all but credentials may be read)",
             ),
             Self::NoPeerAddress => KeyError::NoPeerAddress.fmt(f),
             Self::OneAddress { requests } => write!(

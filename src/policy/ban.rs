@@ -11,7 +11,7 @@ impl Policy {
     ///
     /// The ban begins with the last of these denials, whose Retry-After is the end of the ban already, and it is not made
     /// longer by what comes in meanwhile: that is refused without being counted, on Redis mostly from memory (see
-    /// `RedisStoreBuilder::deny_cache`). Denials before it are all brought before the store, for it has to count them. A
+    /// `RedisStoreBuilder::deny_cache`), also by a policy that counts rejections. A cost of 0 passes. Denials before it are all brought before the store, for it has to count them. A
     /// peek, and a cost that could never pass, is no denial; nor is a refusal because of another policy.
     /// [`Limiter::reset`](crate::Limiter::reset) lifts a ban.
     ///

@@ -103,7 +103,7 @@ impl DenyCache {
     /// Remembers a verdict on a check that was sent at `sent_us`, in the epoch that was read before.
     pub(super) fn put(&self, check: &Check, verdict: &Verdict, epoch: u64, sent_us: u64, received_us: u64) {
         let counts = |(charge, outcome): (&Charge, &Outcome)| {
-            charge.policy.counts_rejected() || (charge.policy.ban().is_some() && outcome.ban_us == 0)
+            outcome.ban_us == 0 && (charge.policy.counts_rejected() || charge.policy.ban().is_some())
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(wait) = frozen_for(verdict) else { return };

@@ -19,7 +19,7 @@ use super::{
     ban::{self, Count},
 };
 use crate::{
-    algorithm::State,
+    algorithm::{Pays, State},
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     decision::Source,
@@ -160,13 +160,18 @@ impl MemoryStore {
         }
         let allowed = counts.iter().all(|counted| counted.fits);
         let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
-        for counted in &counts {
+        for (number, counted) in counts.iter().enumerate() {
             let shard = &mut guards[guard_of(counted.place.shard)];
             match outcomes.last_mut() {
                 Some(own) if counted.count.policy.is_ban() => {
-                    *own = ban::merge(*own, shard.deny(counted, now, !own.fits))
+                    // By what it was before the rejection was counted.
+                    *own = ban::merge(*own, shard.deny(counted, now, !counts[number - 1].fits))
                 }
-                _ => outcomes.push(shard.commit(counted, now, allowed)),
+                _ => {
+                    let banned = counts.get(number + 1).is_some_and(|next| next.count.policy.is_ban() && !next.fits);
+                    let pays = if banned { Pays::Nothing } else { Pays::of(allowed) };
+                    outcomes.push(shard.commit(counted, now, pays));
+                }
             }
         }
         // Only now, for it moves entries about.
@@ -279,13 +284,13 @@ impl Shard {
         };
     }
 
-    fn commit(&mut self, counted: &Counted<'_>, now: u64, allowed: bool) -> Outcome {
+    fn commit(&mut self, counted: &Counted<'_>, now: u64, pays: Pays) -> Outcome {
         let &Counted { key, count: Count { policy, cost }, ref place, index, fits } = counted;
         if let Some(index) = index {
-            return self.entries[index].commit(policy, now, cost, fits, allowed);
+            return self.entries[index].commit(policy, now, cost, fits, pays);
         }
         let mut state = State::new(policy);
-        let outcome = state.commit(policy, now, cost, fits, allowed);
+        let outcome = state.commit(policy, now, cost, fits, pays);
         self.keep(key, policy, place.hash, state, now);
         outcome
     }
@@ -294,11 +299,11 @@ impl Shard {
     fn deny(&mut self, counted: &Counted<'_>, now: u64, denied: bool) -> Outcome {
         let &Counted { key, count: Count { policy, cost }, ref place, fits, .. } = counted;
         let pays = denied && fits && cost > 0;
-        let outcome = self.commit(counted, now, pays);
+        let outcome = self.commit(counted, now, Pays::of(pays));
         match self.find(key, policy, place.hash) {
             // The last one: the ban lasts from now on.
             Some(index) if pays && outcome.available == 0 => {
-                self.entries[index].commit(policy, now, policy.limit(), false, true)
+                self.entries[index].commit(policy, now, policy.limit(), false, Pays::Admitted)
             }
             _ => outcome,
         }

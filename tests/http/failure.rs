@@ -74,7 +74,7 @@ async fn closed_may_ask_for_more_patience() {
     let app = app(limit(down()).fail_closed().with_outage_retry_after(wait));
     let reply = get(&app, "/").await;
     assert_eq!(reply.header("retry-after").as_deref(), Some("5"));
-    assert_eq!(reply.extensions.get::<Denial>().unwrap().retry_after(), Some(wait));
+    assert_eq!(reply.extensions.get::<Denial>().unwrap().retry_after(), Some(Duration::from_secs(5)));
 }
 
 #[tokio::test]

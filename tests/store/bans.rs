@@ -115,3 +115,21 @@ fn impossible_bans_are_errors_that_carry_the_values() {
         policy.clone().ban_after(u32::MAX, duration).unwrap();
     }
 }
+
+pub(crate) async fn a_ban_by_a_policy_that_counts_rejections_ends_when_it_was_said_to(bench: Bench) {
+    for algorithm in ALGORITHMS {
+        let (key, policy) = (format!("{algorithm:?}"), strict(algorithm).count_rejected(true));
+        deny(&bench, &key, &policy, 3).await;
+        let ban = bench.peek(&key, &policy).await.policies()[0].ban.unwrap();
+        bench.clock.advance(ban - Duration::from_secs(5));
+        for _ in 0..5 {
+            assert_eq!(
+                bench.check(&key, &policy, 1).await.retry_after(),
+                Some(Duration::from_secs(5)),
+                "{algorithm:?}"
+            );
+        }
+        bench.clock.advance(Duration::from_secs(5));
+        assert!(bench.check(&key, &policy, 1).await.is_allowed(), "{algorithm:?}");
+    }
+}

@@ -124,6 +124,27 @@ pub(crate) async fn law_5_the_same_cost_passes_at_retry_after_and_not_a_microsec
     assert!(denials > 20, "{denials}");
 }
 
+/// Refused by one policy, while the rejection itself fills another one.
+pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(bench: Bench) {
+    for algorithm in ALGORITHMS {
+        let key = format!("{algorithm:?}");
+        let narrow = Policy::per_second("narrow", 1).unwrap();
+        let counting = Policy::per_minute("counting", 2).unwrap().algorithm(algorithm).count_rejected(true);
+        let decide = || {
+            let check = Check::new(&key, &narrow, 1).and(&key, &counting, 1).unwrap();
+            async { bench.limiter.decide(check).await.unwrap() }
+        };
+        assert!(decide().await.is_allowed());
+        let denied = decide().await;
+        assert_eq!(denied.violated().count(), 2, "{denied:?}");
+        bench.clock.advance(denied.retry_after().unwrap() - Duration::from_micros(1));
+        let early = bench.peek(&key, &counting).await;
+        assert_eq!(early.available(), Some(0), "{algorithm:?}");
+        bench.clock.advance(Duration::from_micros(1));
+        assert!(decide().await.is_allowed(), "{algorithm:?}");
+    }
+}
+
 pub(crate) async fn law_11_clones_spend_from_one_budget(bench: Bench) {
     let policy = Policy::per_minute("p", 10).unwrap();
     let clones: Vec<_> = (0..5).map(|_| bench.limiter.clone()).collect();

@@ -85,11 +85,13 @@ mod suite {
             law_3_a_check_of_several_keys_is_paid_whole_or_not_at_all,
             law_4_available_passes_and_one_more_does_not,
             law_5_the_same_cost_passes_at_retry_after_and_not_a_microsecond_earlier,
+            law_5_a_rejection_that_is_counted_is_in_the_wait,
             law_11_clones_spend_from_one_budget;
         bans: the_last_denial_bans_for_the_whole_duration_whatever_is_available,
             denials_count_for_as_long_as_the_ban_would_last,
             a_ban_is_one_keys_under_one_policy,
-            only_denials_under_the_policy_itself_count;
+            only_denials_under_the_policy_itself_count,
+            a_ban_by_a_policy_that_counts_rejections_ends_when_it_was_said_to;
         changes: a_new_limit_holds_at_once_for_what_is_counted,
             old_and_new_limits_side_by_side_share_the_count,
             another_window_or_resolution_starts_a_fresh_count,

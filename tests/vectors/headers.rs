@@ -65,7 +65,7 @@ fn partition_key(policy: &Value) -> Option<Vec<u8>> {
 }
 
 fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) -> Quota<'a> {
-    let millis = |value: &Value| value.as_u64().map(Duration::from_millis);
+    let millis = |value: &Value| value.as_f64().map(|millis| Duration::from_nanos((millis * 1e6).round() as u64));
     Quota {
         name: policy["name"].as_str().unwrap(),
         limit: policy["q"].as_u64().unwrap(),

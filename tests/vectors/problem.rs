@@ -34,7 +34,7 @@ async fn run_case(case: &Value) -> Outcome {
     if policies.is_empty() {
         policies.push(Policy::per_minute("default", 100).unwrap());
     }
-    let retry_after_us = decision["retry_after_ms"].as_u64().map(|millis| millis * 1_000);
+    let retry_after_us = decision["retry_after_ms"].as_f64().map(|millis| (millis * 1e3).ceil() as u64);
     let mut method = Request::builder().method(case["request"]["method"].as_str().unwrap_or("GET"));
     // The kind, and whatever else says what happened.
     let words: Vec<&str> = decision.as_object().unwrap().values().filter_map(Value::as_str).collect();

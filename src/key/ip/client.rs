@@ -18,8 +18,8 @@ use crate::{
 ///    fallback from one header to another.
 /// 2. **From the right.** What a proxy appends is on the right; what the client sent is on the left. `X-Forwarded-For`
 ///    and `Forwarded` are walked from the right, over all lines of the header, and the first address that is not a
-///    trusted proxy is the client. If all are trusted, the leftmost is. What is further left is not read. At most 64
-///    addresses are walked over.
+///    trusted proxy is the client. If all are trusted, the leftmost is. What is further left is not read (of `Forwarded`,
+///    its syntax is). At most 64 addresses are walked over.
 /// 3. **Malformed is 400.** What a trusted proxy is responsible for has to be readable; nothing is guessed or stepped
 ///    over. A port is thrown away. Private addresses are clients like any other, unless they are trusted.
 /// 4. **One client, one key.** IPv4 addresses within IPv6 (mapped, or NAT64's `64:ff9b::/96`) are IPv4 addresses. IPv6
@@ -57,14 +57,14 @@ use crate::{
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{ClientIp, Key, KeyError, MatchedPathKey};
+/// use tollgate::{ClientIp, Key, KeyError, KeyExtractor, MatchedPathKey};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let client = ClientIp::x_real_ip(["127.0.0.1", "::1"])?;
 /// let per_client_and_route = (client.clone(), MatchedPathKey);
-/// let by_hand = move |parts: &Parts| -> Result<Key, KeyError> {
-///     let address = client.resolve(parts)?;
-///     Ok(if address.is_loopback() { Key::from("this host") } else { Key::from(address) })
+/// let by_hand = move |parts: &Parts| -> Result<Option<Key>, KeyError> {
+///     // `extract` groups IPv6 addresses; `Key::from(address)` would give whoever has a /64 as many budgets.
+///     if client.resolve(parts)?.is_loopback() { Ok(Some(Key::from("this host"))) } else { client.extract(parts) }
 /// };
 /// # fn assert_extractor(_: impl tollgate::KeyExtractor) {}
 /// # assert_extractor(per_client_and_route);
@@ -132,7 +132,7 @@ impl ClientIp {
 
     /// Reads `X-Forwarded-For` and takes the address that is `hops` from the right: 1 behind one proxy.
     ///
-    /// For proxies whose addresses are not known. The connection's other end is **not** looked at, so this is safe only
+    /// For proxies whose addresses are not known. The connection's other end is **not** looked at (but has to be known), so this is safe only
     /// if nobody but the proxies can reach the port: say so with [`only_from`](Self::only_from) if you can.
     ///
     /// # Errors
@@ -285,10 +285,10 @@ impl ClientIp {
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let address = self.resolve(parts)?;
-        if self.denied.holds(address) {
+        if self.denied.contains(address) {
             return Err(KeyError::AddressDenied);
         }
-        Ok((!self.exempt.holds(address)).then(|| self.network.key(address)))
+        Ok((!self.exempt.contains(address)).then(|| self.network.key(address)))
     }
 
     fn origin(&self) -> KeyOrigin {

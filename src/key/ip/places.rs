@@ -14,8 +14,12 @@ impl ClientIp {
     ///
     /// Assumes that there is exactly one hop, and that it appends the address of its caller, as nginx
     /// (`$proxy_add_x_forwarded_for`), HAProxy (`option forwardfor`), Caddy, Traefik, Envoy (`use_remote_address`) and
-    /// AWS' Application Load Balancer do. Unlike [`x_forwarded_for`](Self::x_forwarded_for), it never steps over an address because it is in
-    /// `balancer`, so that a caller from the balancer's own network cannot put another address before its own.
+    /// AWS' Application Load Balancer do. Unlike [`x_forwarded_for`](Self::x_forwarded_for), it never steps over an
+    /// address because it is in `balancer`, so that a caller from the balancer's own network cannot put another address
+    /// before its own.
+    ///
+    /// The balancer's own health checks have no such header and are refused with 400: exempt their route, or add
+    /// [`peer_if_missing`](Self::peer_if_missing).
     ///
     /// # Errors
     ///
@@ -27,8 +31,8 @@ impl ClientIp {
     /// Behind Cloudflare: `CF-Connecting-IP`, from connections of [`PrefixList::cloudflare`].
     ///
     /// Assumes that Cloudflare connects to this server itself. Behind a tunnel, use
-    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with its address; with a proxy of yours in between,
-    /// [`x_forwarded_for`](Self::x_forwarded_for) with both. Assumes also that no Managed Transform removes
+    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with its address; with a proxy of yours in between, the same with
+    /// that proxy's, which has to let in Cloudflare alone. Assumes also that no Managed Transform removes
     /// the header (it would be [`KeyError::MissingHeader`](crate::KeyError::MissingHeader)), and that your own Workers
     /// do not change it. Workers of other zones all come as `2a06:98c0:3600::103`, one client.
     ///

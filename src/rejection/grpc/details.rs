@@ -22,7 +22,8 @@ pub(super) struct Quota<'a> {
 impl<'a> Quota<'a> {
     pub(super) fn new(policy: &'a Policy) -> Self {
         let (limit, window) = (policy.limit(), policy.window().as_secs_f64());
-        Self { policy: policy.name(), limit, description: format!("{limit} requests per {window}s") }
+        let unit = policy.unit_name().unwrap_or("requests");
+        Self { policy: policy.name(), limit, description: format!("{limit} {unit} per {window}s") }
     }
 
     /// The subject is the policy and never the client's key.

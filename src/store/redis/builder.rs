@@ -219,9 +219,9 @@ impl RedisStoreBuilder {
     /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no sentinel or no name.
     #[cfg(feature = "sentinel")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
-    pub fn connect_sentinel<'a>(
+    pub fn connect_sentinel(
         self,
-        sentinels: impl IntoIterator<Item = &'a str>,
+        sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
     ) -> Result<RedisStore, ConfigError> {
         let address = super::sentinel::Sentinels::new(sentinels, master, &self.security);
@@ -273,7 +273,7 @@ impl RedisStoreBuilder {
     /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no node.
     #[cfg(feature = "cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
-    pub fn connect_cluster<'a>(self, nodes: impl IntoIterator<Item = &'a str>) -> Result<RedisStore, ConfigError> {
+    pub fn connect_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
         let address = super::cluster::Cluster::new(nodes, &self.security, self.deadline);
         self.dial(address.map(|cluster| Address::Cluster(Box::new(cluster))))
     }

@@ -30,12 +30,13 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new<'a>(
-        nodes: impl IntoIterator<Item = &'a str>,
+    pub(super) fn new(
+        nodes: impl IntoIterator<Item: AsRef<str>>,
         security: &Security,
         deadline: Duration,
     ) -> RedisResult<Self> {
-        let infos: Vec<_> = nodes.into_iter().map(|url| address::info(url, security)).collect::<RedisResult<_>>()?;
+        let infos: Vec<_> =
+            nodes.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
         let nodes = infos.iter().map(|info| info.addr().to_string()).collect();
         let builder = ClusterClient::builder(infos)
             // Law 9: what may have run is never sent again.

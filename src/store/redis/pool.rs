@@ -142,8 +142,9 @@ fn build(manager: Manager, size: u32) -> bb8::Pool<Manager> {
         .build_unchecked(manager)
 }
 
-/// A dial that has had no end by then is given up: far away, behind TLS, after a failover, it may take a while.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A dial that has had no end by then is given up, or later if the deadline is long: to a server that is far away, behind
+/// TLS, or just elected and dialled by everybody, it may take a while.
+const PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// No tasks of their own, for an outage is to leave nothing behind.
 type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Wire>> + Send>>>;
@@ -188,7 +189,8 @@ struct Manager {
 impl Manager {
     fn new(address: Address, deadline: Duration, wanted: Weak<()>) -> Self {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE.max(deadline)))
+            // A dial is a few round trips where a call is one.
+            .set_connection_timeout(Some(PATIENCE.max(deadline.saturating_mul(4))))
             // Nobody waits longer than the deadline, so a call that is not answered by then may be forgotten.
             .set_response_timeout(Some(deadline))
             .set_pipeline_buffer_size(1024);
@@ -223,8 +225,10 @@ impl ManageConnection for Manager {
                     first_of(&mut dials, LONGEST).await.unwrap_or_else(|| Err(takes_long()))
                 }
             };
-            // One that takes its time may go on, the oldest.
-            dials.truncate(1);
+            // Those that take their time may go on: the oldest, and the last one.
+            if dials.len() > 2 {
+                drop(dials.remove(1));
+            }
             match result {
                 Ok(wire) => {
                     self.pace().succeeded();

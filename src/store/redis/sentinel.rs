@@ -27,13 +27,13 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     /// Reads the sentinels' URLs, and the master's: a name, or a URL with the name in the place of the host.
-    pub(super) fn new<'a>(
-        sentinels: impl IntoIterator<Item = &'a str>,
+    pub(super) fn new(
+        sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
         security: &Security,
     ) -> RedisResult<Self> {
         let sentinels: Vec<_> =
-            sentinels.into_iter().map(|url| address::info(url, security)).collect::<RedisResult<_>>()?;
+            sentinels.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
         if sentinels.is_empty() {
             return Err(RedisError::from((ErrorKind::EmptySentinelList, "no sentinel")));
         }

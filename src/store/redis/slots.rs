@@ -45,9 +45,9 @@ impl Shared {
         let parts = parts_of(&check, &slots);
         let mut verdict = self.look(&parts, check.charges().len()).await?;
         if verdict.allowed {
-            self.pay(&parts, &mut verdict).await?
+            self.pay(&parts, &mut verdict).await?;
         } else {
-            self.refuse(&parts, &mut verdict).await?
+            self.refuse(&parts, &mut verdict).await;
         }
         Ok(verdict)
     }
@@ -95,7 +95,8 @@ impl Shared {
                 verdict.allowed = false;
                 part.put(&pay, verdict);
                 // What counts rejections keeps what was paid.
-                return self.refuse(&parts[number + 1..], verdict).await;
+                self.refuse(&parts[number + 1..], verdict).await;
+                return Ok(());
             }
             paid.push(pay);
         }
@@ -106,22 +107,18 @@ impl Shared {
     }
 
     /// Has the rejection counted where it is to be counted.
-    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) -> Result<(), Error> {
+    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) {
+        let counts = |charge: &Charge| charge.policy.counts_rejected() || charge.policy.ban().is_some();
         for part in parts {
-            if part
-                .check
-                .charges()
-                .iter()
-                .any(|Charge { policy, .. }| policy.counts_rejected() || policy.ban().is_some())
-            {
-                let refused = self.step(part, Step::Refuse).await.map_err(Error::charge_unknown)?;
+            if part.check.charges().iter().any(counts) {
+                // The verdict is known: what cannot be counted makes no outage of it.
+                let Ok(refused) = self.step(part, Step::Refuse).await else { continue };
                 // It may fit by now, but is refused all the same, and for the reason that was found.
                 if !refused.allowed {
                     part.put(&refused, verdict);
                 }
             }
         }
-        Ok(())
     }
 
     /// In a task of its own: the caller has its answer already, and what is given back is not given up with the caller.
