@@ -97,6 +97,8 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     -- The TTL is two windows, so it suffices to set it again in each.
     local refresh = head == count or newest < stamp - stamp % window
     spent = spent + cost
+    -- A rejection that is counted may itself be what stands in the way now.
+    fits = fits and (allowed or spent + cost <= limit)
     if settled > 2^50 then
       -- Doubles are exact up to 2^53. Of what is subtracted, records keep nothing.
       local excess = settled - settled % 2^40
@@ -142,16 +144,15 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
       end
     end
     if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
-    if spent > limit then
+    if not fits then
       -- What is searched has to be what has been written.
       packed = call('GETRANGE', key, '0', '99')
-      if count_rejected and live <= total - limit then
+      if count_rejected and spent > limit and live <= total - limit then
         head, live_at, live, settled =
           seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
         spent, changed = total - settled, true
       end
     end
-    fits = fits and (allowed or spent + cost <= limit)
     if changed then
       call('SETRANGE', key, '54', pack('<dddI5I4I5d', settled, live_at, live, head, size, grown, offset))
     end

@@ -143,6 +143,17 @@ pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(bench: Benc
         bench.clock.advance(Duration::from_micros(1));
         assert!(decide().await.is_allowed(), "{algorithm:?}");
     }
+
+    // Six units of one second each, and a rejection of four: two of them have to leave before the same four fit.
+    let (counting, never) =
+        (Policy::per_minute("log", 12).unwrap().count_rejected(true), Policy::per_minute("never", 1).unwrap());
+    for _ in 0..6 {
+        assert!(bench.check("log", &counting, 1).await.is_allowed());
+        bench.clock.advance(Duration::from_secs(1));
+    }
+    let check = Check::new("log", &counting, 4).and("log", &never, 2).unwrap();
+    let denied = bench.limiter.decide(check).await.unwrap();
+    assert_eq!((denied.policies()[0].available, denied.policies()[0].retry_after), (2, Some(Duration::from_secs(55))));
 }
 
 pub(crate) async fn law_11_clones_spend_from_one_budget(bench: Bench) {
