@@ -86,32 +86,18 @@ impl<K> Config<K, ProblemJson> {
 
 impl<K, R> Config<K, R> {
     pub(crate) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
-        let Self {
-            limiter,
-            subject,
-            others,
-            cost,
-            failure,
-            missing,
-            routes,
-            stack,
-            rejection: _,
-            writer,
-            outage_retry_after,
-        } = self;
-        let rejection = Arc::new(rejection);
         Config {
-            limiter,
-            subject,
-            others,
-            cost,
-            failure,
-            missing,
-            routes,
-            stack,
-            rejection,
-            writer,
-            outage_retry_after,
+            limiter: self.limiter,
+            subject: self.subject,
+            others: self.others,
+            cost: self.cost,
+            failure: self.failure,
+            missing: self.missing,
+            routes: self.routes,
+            stack: self.stack,
+            rejection: Arc::new(rejection),
+            writer: self.writer,
+            outage_retry_after: self.outage_retry_after,
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Definition, Policy, micros_up};
+use super::{
+    Algorithm, Policy,
+    definition::{Definition, micros_up},
+};
 use crate::error::ConfigError;
 
 impl Policy {
