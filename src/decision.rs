@@ -45,6 +45,9 @@ pub enum Source {
     Local,
     /// The store could not answer and the failure policy lets pass.
     Open,
+    /// More checks waited for the store than it answers within the deadline; refused whatever the failure policy is.
+    /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).
+    Overloaded,
     /// The store judged.
     Store,
 }

@@ -296,6 +296,10 @@ pub enum ErrorKind {
     Deadline,
     /// The store answers, but not to us: wrong credentials, missing permissions, an unusable script.
     Misconfigured,
+    /// The store answers, but more checks wait for it in this process than it answers within the deadline.
+    ///
+    /// No failure policy lets such a request pass: a flood must not lift the limit that it runs into.
+    Overloaded,
     /// The store cannot be reached or cannot serve right now.
     Unavailable,
 }
@@ -348,6 +352,7 @@ impl fmt::Display for Error {
             ErrorKind::Config => "the check is misconfigured",
             ErrorKind::Deadline => "the store did not answer in time",
             ErrorKind::Misconfigured => "the store is misconfigured",
+            ErrorKind::Overloaded => "too many checks wait for the store",
             ErrorKind::Unavailable => "the store is unavailable",
         };
         write!(f, "{what}: {}", self.message)

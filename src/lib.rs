@@ -157,6 +157,7 @@ mod check;
 mod clock;
 mod config;
 mod cost;
+mod deadline;
 mod decision;
 mod error;
 mod failure;
@@ -200,7 +201,7 @@ pub use self::{
     rejection::{Denial, EmptyBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
     service::RateLimit,
-    store::{Answer, MemoryStore, Outcome, Store, Verdict},
+    store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict},
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;

@@ -17,7 +17,7 @@ pub(crate) use self::{
 };
 use crate::{
     decision::{Decision, Source},
-    error::Error,
+    error::{Error, ErrorKind},
 };
 
 /// What happens to a request when the store cannot answer.
@@ -43,6 +43,8 @@ pub enum FailurePolicy {
 impl FailurePolicy {
     /// Turns "no verdict" into a decision.
     ///
+    /// [`ErrorKind::Overloaded`] is refused by every policy: the store is well, and a flood must not lift its own limit.
+    ///
     /// [`Local`](Self::Local) refuses here, for a check that has failed is not there to be judged any more: say
     /// [`CheckFuture::fail_local`](crate::CheckFuture::fail_local) before.
     ///
@@ -57,7 +59,8 @@ impl FailurePolicy {
     /// ```
     #[inline]
     pub fn resolve(self, result: Result<Decision, Error>) -> Decision {
-        result.unwrap_or_else(|_| match self {
+        result.unwrap_or_else(|error| match self {
+            _ if error.kind() == ErrorKind::Overloaded => Decision::without_store(false, Source::Overloaded),
             Self::Closed | Self::Local => Decision::without_store(false, Source::Closed),
             Self::Open => Decision::without_store(true, Source::Open),
         })

@@ -32,6 +32,7 @@ impl Signal {
         match error.kind() {
             ErrorKind::Deadline => Self::TimedOut,
             ErrorKind::Unavailable => Self::Failed,
+            ErrorKind::Overloaded => Self::Nothing,
             // Whoever opens for these opens again after every probe.
             ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured => Self::Answered,
         }

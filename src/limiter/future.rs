@@ -7,16 +7,14 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::time::Sleep;
-
-use super::{Limiter, late};
+use super::{Limiter, guarded::Guarded};
 use crate::{
     check::Check,
     decision::Decision,
     error::Error,
-    failure::{FailurePolicy, Permit},
+    failure::FailurePolicy,
     observe::Watch,
-    store::Verdict,
+    store::{Pending, Verdict},
 };
 
 /// The future of a [`Decision`], returned by [`Limiter::check`].
@@ -36,10 +34,10 @@ impl CheckFuture {
         purpose: Purpose,
         limiter: Limiter,
         check: Check,
-        verdict: PendingVerdict,
+        verdict: Pending<Verdict>,
         watch: Option<Box<Watch>>,
     ) -> Self {
-        Self { purpose, state: State::Sent { limiter, check, verdict, wait: None }, watch }
+        Self { purpose, state: State::Sent { limiter, check, verdict: Guarded::new(verdict) }, watch }
     }
 
     /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
@@ -80,11 +78,12 @@ impl Future for CheckFuture {
                         continue;
                     }
                 },
-                State::Sent { limiter, check, verdict, wait } => {
+                State::Sent { limiter, check, verdict } => {
                     if let Some(watch) = watch {
                         watch.waits();
                     }
-                    let result = ready!(limiter.poll(check, purpose, verdict, wait, cx));
+                    let admit = || limiter.cautiously(check, purpose).and_then(|()| limiter.admit(check.first_key()));
+                    let result = ready!(verdict.poll(limiter, admit, cx));
                     limiter.conclude(check, result, purpose, watch.as_deref())
                 }
                 State::Done => panic!("{POLLED_AGAIN}"),
@@ -136,55 +135,11 @@ enum State {
         limiter: Limiter,
         check: Check,
     },
-    /// The store does not have the answer at hand; asked, if there is a `wait`.
+    /// The store does not have the answer at hand.
     Sent {
         limiter: Limiter,
         check: Check,
-        verdict: PendingVerdict,
-        wait: Option<Box<Wait>>,
+        verdict: Guarded<Verdict>,
     },
     Done,
-}
-
-/// In a box, so that the futures of checks that need not wait stay small.
-struct Wait {
-    permit: Option<Permit>,
-    deadline: Pin<Box<Sleep>>,
-}
-
-type PendingVerdict = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
-
-impl Limiter {
-    /// Asks the store, if the breaker lets it, and waits until the deadline.
-    fn poll(
-        &self,
-        check: &Check,
-        purpose: Purpose,
-        verdict: &mut PendingVerdict,
-        wait: &mut Option<Box<Wait>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Verdict, Error>> {
-        let mut permit = None;
-        if wait.is_none() {
-            // Not before it is polled: a probe that nobody polls would keep the others from asking.
-            match self.cautiously(check, purpose).and_then(|()| self.admit(check.first_key())) {
-                Ok(admitted) => permit = admitted,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        let result = match verdict.as_mut().poll(cx) {
-            Poll::Ready(result) => result,
-            Poll::Pending => {
-                // Counts from the first poll, for nothing is sent before it.
-                let wait = wait.get_or_insert_with(|| {
-                    let deadline = Box::pin(tokio::time::sleep(self.store.deadline()));
-                    Box::new(Wait { permit: permit.take(), deadline })
-                });
-                ready!(wait.deadline.as_mut().poll(cx));
-                Err(late(&*self.store))
-            }
-        };
-        self.settle(permit.or_else(|| wait.take()?.permit), &result);
-        Poll::Ready(result)
-    }
 }

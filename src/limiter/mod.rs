@@ -1,11 +1,13 @@
 //! The product without HTTP.
 
 mod future;
+mod guarded;
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{fmt, future::poll_fn, sync::Arc, time::Instant};
 
 pub use self::future::CheckFuture;
 pub(crate) use self::future::{Purpose, Sent};
+use self::guarded::Guarded;
 use crate::{
     check::Check,
     decision::{Decision, Source},
@@ -235,12 +237,8 @@ impl Limiter {
         match self.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
-                let permit = self.admit(Some(key))?;
-                let deadline = self.store.deadline();
-                let result = tokio::time::timeout(deadline, future).await;
-                let result = result.unwrap_or_else(|_| Err(late(&*self.store)));
-                self.settle(permit, &result);
-                result
+                let mut guarded = Guarded::new(future);
+                poll_fn(|cx| guarded.poll(self, || self.admit(Some(key)), cx)).await
             }
         }
     }
@@ -318,6 +316,8 @@ impl Limiter {
         {
             match &result {
                 Ok(verdict) => self.answered(fallback, check, verdict),
+                // The store is well, and has the counts: a share beside it would be a second budget.
+                Err(error) if error.kind() == ErrorKind::Overloaded => {}
                 Err(error) if purpose == Purpose::CheckOrLocal => return fallback.judge(check, error),
                 Err(_) => {}
             }
@@ -369,8 +369,4 @@ impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter").field("store", &self.store).field("outages", &self.outages).finish()
     }
-}
-
-fn late(store: &dyn Store) -> Error {
-    Error::new(ErrorKind::Deadline, format!("no answer within {:?}", store.deadline())).charge_unknown()
 }

@@ -35,12 +35,13 @@ impl<'a> Decided<'a> {
         charges.map(move |(index, charge)| ObservedCharge::new(charge, violated(index)))
     }
 
-    /// One word for it: `allowed`, `denied`, or the failure policy's `open`, `closed` or `local`.
+    /// One word for it: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
     pub fn outcome(&self) -> &'static str {
         match self.decision.source() {
             Source::Closed => "closed",
             Source::Local => "local",
             Source::Open => "open",
+            Source::Overloaded => "overloaded",
             Source::DenyCache | Source::Store if self.decision.is_allowed() => "allowed",
             Source::DenyCache | Source::Store => "denied",
         }
@@ -100,6 +101,7 @@ impl<'a> StoreFailure<'a> {
             ErrorKind::Config => "config",
             ErrorKind::Deadline => "deadline",
             ErrorKind::Misconfigured => "misconfigured",
+            ErrorKind::Overloaded => "overloaded",
             ErrorKind::Unavailable => "unavailable",
         }
     }

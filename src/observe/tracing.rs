@@ -44,7 +44,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Tracing {
     clock: Arc<dyn Clock>,
-    causes: [Cause; 5],
+    causes: [Cause; 6],
     misconfigured: Cause,
     outage: Outage,
 }
@@ -72,7 +72,8 @@ impl Tracing {
             ErrorKind::Config => 1,
             ErrorKind::Deadline => 2,
             ErrorKind::Misconfigured => 3,
-            ErrorKind::Unavailable => 4,
+            ErrorKind::Overloaded => 4,
+            ErrorKind::Unavailable => 5,
         }]
     }
 }

@@ -87,7 +87,8 @@ pub enum Reason {
     Misconfigured(ConfigError),
     /// The quota is spent.
     QuotaExceeded(Decision),
-    /// The store could not answer, and the failure policy is closed.
+    /// The store could not answer, and the failure policy is closed; or more checks waited for it than it answers within
+    /// the deadline.
     StoreUnavailable,
 }
 
@@ -106,7 +107,7 @@ impl Denial {
 
     pub(crate) fn of(decision: Decision) -> Self {
         Self::new(match decision.source() {
-            Source::Closed | Source::Open => Reason::StoreUnavailable,
+            Source::Closed | Source::Open | Source::Overloaded => Reason::StoreUnavailable,
             Source::DenyCache | Source::Local | Source::Store => Reason::QuotaExceeded(decision),
         })
     }

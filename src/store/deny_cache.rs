@@ -35,6 +35,8 @@ pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
     epoch: AtomicU64,
+    /// How many denials have been remembered.
+    denials: AtomicU64,
     /// However long the wait, the store is asked again after so long.
     max_age_us: u64,
 }
@@ -72,6 +74,7 @@ impl DenyCache {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             epoch: AtomicU64::new(0),
+            denials: AtomicU64::new(0),
             max_age_us,
         }
     }
@@ -126,7 +129,13 @@ impl DenyCache {
         };
         if let Some(slot) = slot {
             *slot = Some(Box::new(entry));
+            self.denials.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// How many denials have been remembered so far: while it stays the same, there is nothing new to be found.
+    pub(super) fn denials(&self) -> u64 {
+        self.denials.load(Ordering::Acquire)
     }
 
     /// Read it before a check is sent: a denial of an earlier epoch is not remembered.

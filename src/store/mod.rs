@@ -7,16 +7,19 @@ mod ban;
 #[cfg(feature = "redis")]
 mod deny_cache;
 mod memory;
+mod pending;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-pub use self::memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub(crate) use self::pending::{GiveUp, no_answer};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
+pub use self::{memory::MemoryStore, pending::Pending};
 use crate::{
     check::Check, decision::Source, error::Error, failure::Breaker, key::Key, observe::Observer, policy::Policy,
 };
@@ -84,26 +87,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
 /// What a [`Store`] returns: the result itself, or a future of it.
+#[derive(Debug)]
 pub enum Answer<T> {
     /// The result, known without waiting.
     Ready(Result<T, Error>),
     /// The result, to be waited for.
-    Pending(Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>),
+    Pending(Pending<T>),
 }
 
 impl<T> Answer<T> {
     /// Wraps a future.
     pub fn pending(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
-        Self::Pending(Box::pin(future))
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Answer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
-            Self::Pending(_) => f.write_str("Pending"),
-        }
+        Self::Pending(Pending::new(future))
     }
 }
 

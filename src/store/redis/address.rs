@@ -1,6 +1,10 @@
 //! Where Redis is, and how to speak to it: read from URLs once, dialled often.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 #[cfg(feature = "tls")]
 use redis::TlsCertificates;
@@ -11,9 +15,9 @@ use redis::{
 
 #[cfg(feature = "cluster")]
 use super::cluster::Cluster;
-use super::connection::Wire;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
+use super::{connection::Wire, resp};
 
 /// Who is dialled.
 #[derive(Clone)]
@@ -46,13 +50,23 @@ impl Address {
     }
 
     /// Dials once: a name is looked up, and sentinels are asked, anew each time.
-    pub(super) async fn dial(&self, config: &AsyncConnectionConfig) -> Result<Wire, RedisError> {
+    ///
+    /// `closed` becomes true when the server closes the connection, also while no command is under way.
+    pub(super) async fn dial(
+        &self,
+        config: AsyncConnectionConfig,
+        closed: &Arc<AtomicBool>,
+    ) -> Result<Wire, RedisError> {
         match self {
+            // It notices by itself which of its connections are closed.
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => cluster.dial().await.map(Wire::Cluster),
             #[cfg(feature = "sentinel")]
-            Self::Sentinels(sentinels) => sentinels.dial(config).await.map(Wire::Single),
-            Self::Server(client) => client.get_multiplexed_async_connection_with_config(config).await.map(Wire::Single),
+            Self::Sentinels(sentinels) => {
+                let master = sentinels.master().await?;
+                resp::dial(&master, config, closed).await.map(Wire::Single)
+            }
+            Self::Server(client) => resp::dial(client, config, closed).await.map(Wire::Single),
         }
     }
 }
@@ -77,7 +91,7 @@ pub(super) fn info(url: &str, security: &Security) -> Result<ConnectionInfo, Red
         // redis would say so of a feature of its own.
         return Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "TLS needs tollgate's feature `tls`")));
     }
-    let info = url.into_connection_info()?.set_tcp_settings(tcp_settings());
+    let info = resp::preferred(url.into_connection_info()?.set_tcp_settings(tcp_settings()), url);
     secure(info, security)
 }
 

@@ -1,17 +1,14 @@
 //! Checks that wait at the same time travel in one call.
 //!
-//! A check goes out at once while fewer than [`IN_FLIGHT`] calls are under way; what comes in meanwhile waits and
-//! leaves together with the next one. So a lone check never waits, and the busier the process, the larger the batches.
-//!
-//! The queue has lanes, and a key always waits in the same one (stochastic fairness queueing, McKenney 1990). Batches
-//! take from the lanes in turn, so that a flood on one key fills its own lane and delays hardly anybody else. A full
-//! lane refuses at once.
+//! A check leaves at once while few calls are under way. What comes in meanwhile waits and leaves together with the
+//! next call. So a lone check never waits, and the busier the process, the larger the batches. When full batches wait,
+//! further calls start: over a network a round trip must not bound the throughput.
 //!
 //! On a cluster only checks of one slot may share a call. So each slot has a queue and calls of its own: one that is
 //! hot, or whose master does not answer, holds up no other.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     hash::BuildHasher,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -21,24 +18,18 @@ use tokio::sync::oneshot;
 
 use super::{
     protocol::Request,
-    shared::{Link, Shared},
+    queue::{LANES, Queue, Taken, Waiting},
+    shared::{Link, Original, Shared},
 };
 use crate::{
     check::Check,
-    error::{Error, ErrorKind, Told},
+    error::{Error, ErrorKind},
     store::Verdict,
 };
 
 /// The slot of all keys where there are no slots.
 pub(super) const WHOLE: u16 = 0;
-/// Calls of a slot under way at the same time: one is judged while the next one is on its way.
-const IN_FLIGHT: usize = 2;
-/// Charges in one call: less than half a millisecond of Redis' time.
-const MAX_CHARGES: usize = 2 * Check::MAX_CHARGES;
-const LANES: usize = 16;
-/// Checks that wait in one lane: less than twenty milliseconds of Redis' time, within the deadline.
-const LANE_CAPACITY: usize = 4096;
-/// Slots whose queues are kept while nothing is in them, for those who come next: a kilobyte or two each.
+/// Empty queues that are kept, because their slots are likely to be used again: a kilobyte or two each.
 const IDLE_QUEUES: usize = 1024;
 
 #[derive(Debug)]
@@ -46,20 +37,6 @@ pub(super) struct Batcher {
     /// By slot.
     queues: Mutex<HashMap<u16, Queue, RandomState>>,
     hasher: RandomState,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    lanes: [VecDeque<Waiting>; LANES],
-    /// The lane whose turn it is.
-    turn: usize,
-    in_flight: usize,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    request: Request,
-    verdict: oneshot::Sender<Result<Verdict, Error>>,
 }
 
 impl Batcher {
@@ -79,21 +56,23 @@ impl Batcher {
 }
 
 /// Waits for the verdict on a check, whose keys are all in `slot`. Dropped before the check is sent, it is not sent.
-pub(super) async fn submit(shared: Arc<Shared>, slot: u16, request: Request) -> Result<Verdict, Error> {
+pub(super) async fn submit(
+    shared: Arc<Shared>,
+    slot: u16,
+    request: Request,
+    original: Option<Original>,
+) -> Result<Verdict, Error> {
     let link = shared.link()?;
     let lane = link.batcher.lane_of(&request.check);
     let (sender, verdict) = oneshot::channel();
     let starts = {
         let mut queues = link.batcher.lock();
         let queue = queues.entry(slot).or_default();
-        if queue.lanes[lane].len() >= LANE_CAPACITY {
-            // Its own key's flood, and no reason to leave the others without answers.
-            return Err(Error::new(ErrorKind::Unavailable, "too many checks are waiting").telling(Told::Unasked));
+        if !queue.push(lane, Waiting { request, original, verdict: sender }) {
+            // The flood of one key, which has to be refused: letting it pass would lift its limit.
+            return Err(Error::new(ErrorKind::Overloaded, "too many checks of one key, or of a sixteenth of the keys"));
         }
-        queue.lanes[lane].push_back(Waiting { request, verdict: sender });
-        let starts = queue.in_flight < IN_FLIGHT;
-        queue.in_flight += usize::from(starts);
-        starts
+        queue.starts()
     };
     if starts {
         tokio::spawn(drive(Flight { shared, link, slot, ended: false }));
@@ -116,17 +95,17 @@ impl Flight {
         work(self.link.batcher.lock().entry(self.slot).or_default())
     }
 
-    /// Whether no other call is under way: nobody has just been answered.
+    /// Whether no other call is under way: then no caller has just been answered.
     fn is_alone(&self) -> bool {
         self.with_queue(|queue| queue.in_flight == 1)
     }
 
-    /// Ends if nobody waits. Under one lock, or a check that comes in between would be left waiting.
+    /// Ends if no check waits. Under one lock, or a check that comes in between would be left waiting.
     fn end_if_idle(&mut self) -> bool {
         let mut queues = self.link.batcher.lock();
         let crowded = queues.len() > IDLE_QUEUES;
         let queue = queues.entry(self.slot).or_default();
-        self.ended = queue.lanes.iter().all(VecDeque::is_empty);
+        self.ended = queue.is_empty();
         queue.in_flight -= usize::from(self.ended);
         if crowded && self.ended && queue.in_flight == 0 {
             queues.remove(&self.slot);
@@ -143,20 +122,24 @@ impl Drop for Flight {
     }
 }
 
-/// Sends batches until nobody waits.
+/// Sends batches until no check waits.
 async fn drive(mut flight: Flight) {
     let mut alone = flight.is_alone();
     loop {
-        // Those who have just got their verdicts, and whoever else is ready, may put in their next checks first.
+        // Callers that have just got their verdicts, and others that are ready, may put in their next checks first.
         if !std::mem::take(&mut alone) {
             tokio::task::yield_now().await;
         }
         if flight.end_if_idle() {
             return;
         }
-        // First, for it may take time, and whoever gives up meanwhile need not be sent.
+        // Before the batch is taken: it may take time, and a check whose caller gives up meanwhile need not be sent.
         let connection = flight.shared.connect(&flight.link).await;
-        let batch = flight.with_queue(Queue::take_batch);
+        let Taken { batch, denied } = flight.with_queue(|queue| queue.take(&flight.shared));
+        for (waiting, denial) in denied {
+            // A caller that has gone needs no answer; neither below.
+            let _ = waiting.verdict.send(Ok(denial));
+        }
         if batch.is_empty() {
             continue;
         }
@@ -167,9 +150,11 @@ async fn drive(mut flight: Flight) {
         };
         match verdicts {
             Ok(verdicts) => {
-                for (waiting, verdict) in batch.into_iter().zip(verdicts) {
-                    // A caller that has gone needs no answer.
-                    let _ = waiting.verdict.send(verdict);
+                for (Waiting { original, verdict: sender, .. }, verdict) in batch.into_iter().zip(verdicts) {
+                    if let (Some(original), Ok(verdict)) = (original, &verdict) {
+                        flight.shared.remember(&original, verdict);
+                    }
+                    let _ = sender.send(verdict);
                 }
             }
             Err(error) => {
@@ -178,34 +163,5 @@ async fn drive(mut flight: Flight) {
                 }
             }
         }
-    }
-}
-
-impl Queue {
-    fn take_batch(&mut self) -> Vec<Waiting> {
-        let waiting: usize = self.lanes.iter().map(VecDeque::len).sum();
-        let mut batch = Vec::with_capacity(waiting.min(MAX_CHARGES));
-        let mut charges = 0;
-        let mut empty = 0;
-        while empty < LANES {
-            let turn = self.turn;
-            self.turn = (turn + 1) % LANES;
-            let Some(waiting) = self.lanes[turn].pop_front() else {
-                empty += 1;
-                continue;
-            };
-            empty = 0;
-            if waiting.verdict.is_closed() {
-                continue;
-            }
-            charges += waiting.request.check.charges().len();
-            if charges > MAX_CHARGES && !batch.is_empty() {
-                self.turn = turn;
-                self.lanes[turn].push_front(waiting);
-                break;
-            }
-            batch.push(waiting);
-        }
-        batch
     }
 }

@@ -283,7 +283,7 @@ impl RedisStoreBuilder {
             return Err(ConfigError::ZeroPoolSize);
         }
         let address = address.map_err(|error| ConfigError::InvalidRedisUrl { reason: reason(&error) })?;
-        let source = Source::Dial { address, deadline: self.deadline, size: self.pool_size };
+        let source = Source::Dial { address, size: self.pool_size };
         self.build(source)
     }
 
@@ -316,6 +316,7 @@ impl RedisStoreBuilder {
         let shared = Shared {
             source,
             links: Mutex::default(),
+            answers: Arc::default(),
             loader: Loader::default(),
             batching,
             deny_cache: deny_cache.then(|| DenyCache::new(max_age_us)),

@@ -42,8 +42,9 @@ impl Cluster {
             // Law 9: what may have run is never sent again.
             .retries(0)
             .connection_timeout(LONGEST)
-            .response_timeout(deadline)
-            .overall_response_timeout(Some(deadline))
+            // A command has a deadline of its own, which does not count the time in which the process did not run.
+            .response_timeout(deadline.saturating_mul(4))
+            .overall_response_timeout(None)
             .tcp_settings(tcp_settings());
         #[cfg(feature = "tls")]
         let builder = match &security.certificates {

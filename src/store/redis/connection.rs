@@ -1,18 +1,21 @@
 //! A connection, and what is known about its health.
 
-use std::sync::Arc;
+use std::{io, sync::Arc, time::Duration};
 
-use redis::{Cmd, FromRedisValue, RedisResult, aio::MultiplexedConnection};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 #[cfg(feature = "cluster")]
 use super::cluster::Nodes;
-use super::health::{Call, Health, Network};
+use super::health::{Call, Health};
+use crate::deadline::within;
 
 /// A connection and what is known about it. Clones share both.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) wire: Wire,
     health: Arc<Health>,
+    /// How long a command waits for its reply.
+    deadline: Duration,
 }
 
 /// What commands travel on.
@@ -26,26 +29,41 @@ pub(super) enum Wire {
 }
 
 impl Connection {
-    pub(super) fn new(wire: Wire, network: Arc<Network>) -> Self {
-        Self { wire, health: Arc::new(Health::new(network)) }
+    pub(super) fn new(wire: Wire, health: Arc<Health>, deadline: Duration) -> Self {
+        Self { wire, health, deadline }
     }
 
     /// Sends a command once.
     pub(super) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
-        match &mut self.wire {
-            #[cfg(feature = "cluster")]
-            Wire::Cluster(nodes) => nodes.query(command).await,
-            Wire::Single(connection) => command.query_async(connection).await,
-        }
+        let reply = async {
+            match &mut self.wire {
+                #[cfg(feature = "cluster")]
+                Wire::Cluster(nodes) => nodes.query(command).await,
+                Wire::Single(connection) => command.query_async(connection).await,
+            }
+        };
+        within(self.deadline, reply).await.unwrap_or_else(late)
     }
 
     /// Sends a command without a key once, to any one server.
     pub(super) async fn query_any<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
-        match &mut self.wire {
-            #[cfg(feature = "cluster")]
-            Wire::Cluster(nodes) => nodes.query_any(command).await,
-            Wire::Single(connection) => command.query_async(connection).await,
-        }
+        let reply = async {
+            match &mut self.wire {
+                #[cfg(feature = "cluster")]
+                Wire::Cluster(nodes) => nodes.query_any(command).await,
+                Wire::Single(connection) => command.query_async(connection).await,
+            }
+        };
+        within(self.deadline, reply).await.unwrap_or_else(late)
+    }
+
+    /// Sends several commands at once to the server of a connection that has only one.
+    pub(super) async fn query_single(
+        &self,
+        connection: &mut MultiplexedConnection,
+        pipeline: &Pipeline,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        within(self.deadline, pipeline.query_async(connection)).await.unwrap_or_else(late)
     }
 
     /// Says that this connection is of no use any more.
@@ -71,4 +89,10 @@ impl Connection {
     pub(super) fn broke_young(&self) -> bool {
         self.health.broke_young()
     }
+}
+
+/// The error of a command without a reply. The client has no timeout of its own: it would count the time in which the
+/// process did not run.
+fn late<T>() -> RedisResult<T> {
+    Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)))
 }

@@ -31,7 +31,7 @@ pub(super) struct Network {
 #[derive(Debug)]
 pub(super) struct Health {
     network: Arc<Network>,
-    broken: AtomicBool,
+    broken: Arc<AtomicBool>,
     silence: Silence,
     born_us: u64,
 }
@@ -79,10 +79,10 @@ impl Network {
 }
 
 impl Health {
-    /// Of a connection that has just been made.
-    pub(super) fn new(network: Arc<Network>) -> Self {
+    /// Of a connection that has just been made. `closed` becomes true when its other end closes it.
+    pub(super) fn new(network: Arc<Network>, closed: Arc<AtomicBool>) -> Self {
         let born_us = network.now_us();
-        Self { network, broken: AtomicBool::new(false), silence: Silence::default(), born_us }
+        Self { network, broken: closed, silence: Silence::default(), born_us }
     }
 
     /// Watches a call: without [`Call::answered`] before it is dropped, it counts as unanswered.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn health(network: &Arc<Network>) -> Arc<Health> {
-        Arc::new(Health::new(Arc::clone(network)))
+        Arc::new(Health::new(Arc::clone(network), Arc::default()))
     }
 
     /// Time here is that of the operating system; one microsecond suffices.

@@ -13,7 +13,10 @@ mod heartbeat;
 mod key;
 mod pace;
 mod pool;
+mod progress;
 mod protocol;
+mod queue;
+mod resp;
 mod script;
 mod seal;
 #[cfg(feature = "sentinel")]
@@ -27,8 +30,11 @@ mod tls;
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::builder::RedisStoreBuilder;
-use self::shared::{Forget, Shared};
-use super::{Answer, Store, Verdict};
+use self::{
+    progress::Progress,
+    shared::{Forget, Shared},
+};
+use super::{Answer, Pending, Store, Verdict};
 use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observe::Observer, policy::Policy};
 
 /// Counts on a Redis that every instance of a service shares.
@@ -158,7 +164,9 @@ impl Store for RedisStore {
         if let Some(verdict) = remembered {
             return Answer::Ready(Ok(verdict));
         }
-        Answer::pending(Arc::clone(shared).judge(check.clone()))
+        let progress = Progress::new(&shared.answers);
+        let verdict = Arc::clone(shared).judge(check.clone(), Arc::clone(&progress));
+        Answer::Pending(Pending::new(verdict).or(progress))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {

@@ -13,7 +13,7 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
     task::Poll,
     time::Duration,
 };
@@ -29,16 +29,19 @@ use super::{
     address::Address,
     connection::{Connection, Wire},
     error,
-    health::Network,
+    health::{Health, Network},
     pace::{LONGEST, Pace},
 };
-use crate::error::{Error, ErrorKind};
+use crate::{
+    deadline::within,
+    error::{Error, ErrorKind},
+};
 
 /// Where connections come from.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// A pool of our own.
-    Dial { address: Address, deadline: Duration, size: u32 },
+    Dial { address: Address, size: u32 },
     /// One that the user has already.
     Pool(bb8::Pool<RedisConnectionManager>),
 }
@@ -48,7 +51,11 @@ pub(super) enum Source {
 pub(super) enum Pool {
     Own(Box<OwnPool>),
     /// Which looks after its connections itself.
-    Theirs(bb8::Pool<RedisConnectionManager>, Arc<Network>),
+    Theirs {
+        pool: bb8::Pool<RedisConnectionManager>,
+        network: Arc<Network>,
+        deadline: Duration,
+    },
 }
 
 #[derive(Debug)]
@@ -65,15 +72,17 @@ impl Source {
     }
 
     /// Opens a pool on the current runtime.
-    pub(super) fn open(&self) -> Pool {
+    pub(super) fn open(&self, deadline: Duration) -> Pool {
         match self {
-            Self::Dial { address, deadline, size } => {
+            Self::Dial { address, size } => {
                 let wanted = Arc::new(());
-                let manager = Manager::new(address.clone(), *deadline, Arc::downgrade(&wanted));
+                let manager = Manager::new(address.clone(), deadline, Arc::downgrade(&wanted));
                 let pool = build(manager.clone(), *size);
                 Pool::Own(Box::new(OwnPool { manager, pool, _wanted: wanted }))
             }
-            Self::Pool(pool) => Pool::Theirs(pool.clone(), Arc::new(Network::new(Duration::MAX))),
+            Self::Pool(pool) => {
+                Pool::Theirs { pool: pool.clone(), network: Arc::new(Network::new(Duration::MAX)), deadline }
+            }
         }
     }
 }
@@ -83,8 +92,11 @@ impl Pool {
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         match self {
             Self::Own(own) => own.get().await,
-            Self::Theirs(pool, network) => match pool.get().await {
-                Ok(guard) => Ok(Connection::new(Wire::Single(guard.clone()), Arc::clone(network))),
+            Self::Theirs { pool, network, deadline } => match pool.get().await {
+                Ok(guard) => {
+                    let health = Health::new(Arc::clone(network), Arc::default());
+                    Ok(Connection::new(Wire::Single(guard.clone()), Arc::new(health), *deadline))
+                }
                 Err(RunError::User(error)) => Err(error::convert_dial(&error)),
                 Err(RunError::TimedOut) => Err(timed_out()),
             },
@@ -147,10 +159,13 @@ fn build(manager: Manager, size: u32) -> bb8::Pool<Manager> {
 const PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// No tasks of their own, for an outage is to leave nothing behind.
-type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Wire>> + Send>>>;
+type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Dialled>> + Send>>>;
+
+/// A wire, and whether its other end has closed it since.
+type Dialled = (Wire, Arc<AtomicBool>);
 
 /// The first dial that ends, or `None` after `time`.
-async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Wire>> {
+async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Dialled>> {
     let ended = poll_fn(|cx| {
         let ready = dials.iter_mut().enumerate().find_map(|(index, dial)| match dial.as_mut().poll(cx) {
             Poll::Ready(result) => Some((index, result)),
@@ -160,7 +175,7 @@ async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Wire>
         drop(dials.remove(index));
         Poll::Ready(result)
     });
-    tokio::time::timeout(time, ended).await.ok()
+    within(time, ended).await
 }
 
 fn takes_long() -> RedisError {
@@ -176,6 +191,7 @@ fn timed_out() -> Error {
 struct Manager {
     address: Address,
     config: AsyncConnectionConfig,
+    deadline: Duration,
     /// One connection at a time: more would only add to the load of a server that is coming back.
     turn: Arc<Turn<()>>,
     pace: Arc<Mutex<Pace>>,
@@ -191,14 +207,14 @@ impl Manager {
         let config = AsyncConnectionConfig::new()
             // A dial is a few round trips where a call is one.
             .set_connection_timeout(Some(PATIENCE.max(deadline.saturating_mul(4))))
-            // Nobody waits longer than the deadline, so a call that is not answered by then may be forgotten.
-            .set_response_timeout(Some(deadline))
+            // A connection has a deadline of its own, which does not count the time in which the process did not run.
+            .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         // What one node of a cluster leaves unanswered is no reason to leave the others: those sockets are the client's.
         let patience = if address.is_cluster() { Duration::MAX } else { deadline };
         let network = Arc::new(Network::new(patience));
         let failure = watch::Sender::new(None);
-        Self { address, config, turn: Arc::default(), pace: Arc::default(), network, failure, wanted }
+        Self { address, config, deadline, turn: Arc::default(), pace: Arc::default(), network, failure, wanted }
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -221,7 +237,8 @@ impl ManageConnection for Manager {
                 None => {
                     self.pace().dial_starts();
                     let Self { address, config, .. } = self.clone();
-                    dials.push(Box::pin(async move { address.dial(&config).await }));
+                    let closed = Arc::<AtomicBool>::default();
+                    dials.push(Box::pin(async move { Ok((address.dial(config, &closed).await?, closed)) }));
                     first_of(&mut dials, LONGEST).await.unwrap_or_else(|| Err(takes_long()))
                 }
             };
@@ -230,10 +247,11 @@ impl ManageConnection for Manager {
                 drop(dials.remove(1));
             }
             match result {
-                Ok(wire) => {
+                Ok((wire, closed)) => {
                     self.pace().succeeded();
                     self.failure.send_replace(None);
-                    return Ok(Connection::new(wire, Arc::clone(&self.network)));
+                    let health = Arc::new(Health::new(Arc::clone(&self.network), closed));
+                    return Ok(Connection::new(wire, health, self.deadline));
                 }
                 Err(error) => {
                     self.pace().failed();

@@ -1,11 +1,11 @@
 //! The script's wire format: keys and packed numbers out, integers back. See `lua/check.lua`.
 
-use std::mem;
+use std::{mem, sync::Arc};
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use super::{error, key};
+use super::{error, key, progress::Progress};
 use crate::{
     check::{Charge, Check},
     decision::Source,
@@ -22,6 +22,8 @@ use crate::{
 pub(super) struct Request {
     pub(super) check: Check,
     pub(super) step: Step,
+    /// Of the check that this is a step of.
+    pub(super) progress: Arc<Progress>,
 }
 
 /// What is to be done with a check.
@@ -42,6 +44,13 @@ pub(super) enum Step {
     Refuse,
 }
 
+impl Step {
+    /// Whether it takes units.
+    pub(super) fn charges(self) -> bool {
+        matches!(self, Self::Pay)
+    }
+}
+
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
 pub(super) fn write<'a>(
     command: &mut Cmd,
@@ -54,7 +63,7 @@ pub(super) fn write<'a>(
     let mut charges = Vec::with_capacity(CHARGE_SIZE * count);
     command.arg(count);
     let mut encoded = Vec::new();
-    for Request { check, step } in requests {
+    for Request { check, step, .. } in requests {
         let mut begins = counts(check);
         for charge in check.charges() {
             for Count { policy, cost } in ban::counts(charge) {

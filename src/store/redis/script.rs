@@ -46,8 +46,8 @@ impl Loader {
         match connection.query(call).await {
             Err(error) if is_missing(&error) => {
                 let eval = with_body(call);
-                match (&mut connection.wire, self.begin(seen)) {
-                    (Wire::Single(connection), Some(_loading)) => eval_and_load(connection, eval).await,
+                match (connection.wire.clone(), self.begin(seen)) {
+                    (Wire::Single(mut wire), Some(_loading)) => eval_and_load(connection, &mut wire, eval).await,
                     // On a cluster EVAL brings it to the node that it is sent to; LOAD would go to all of them.
                     _ => connection.query(&eval).await,
                 }
@@ -75,10 +75,10 @@ impl Drop for Loading<'_> {
 
 /// EVAL alone would do on most servers, but Redis 7.4 evicts scripts that were never loaded. Loading is not needed
 /// for the verdict, so its error (no permission for SCRIPT, say) is none of ours.
-async fn eval_and_load(connection: &mut MultiplexedConnection, eval: Cmd) -> RedisResult<Value> {
+async fn eval_and_load(connection: &Connection, wire: &mut MultiplexedConnection, eval: Cmd) -> RedisResult<Value> {
     let mut pipeline = redis::pipe();
     pipeline.add_command(eval).cmd("SCRIPT").arg("LOAD").arg(CODE).ignore_errors();
-    let results: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
+    let results = connection.query_single(wire, &pipeline).await?;
     results.into_iter().next().unwrap_or(Ok(Value::Nil))
 }
 

@@ -3,8 +3,7 @@
 use std::{fmt, io};
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsMode,
-    aio::MultiplexedConnection,
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsMode,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
 use tokio::{task::JoinSet, time::timeout};
@@ -60,12 +59,11 @@ impl Sentinels {
         Ok(this)
     }
 
-    /// Asks the sentinels for the master, and dials the first that one of them names. It has to say itself that it is
+    /// Asks the sentinels for the master, and returns the first that one of them names. It has to say itself that it is
     /// the master.
-    pub(super) async fn dial(&self, config: &AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn master(&self) -> RedisResult<Client> {
         let late = |_| RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
-        let master = timeout(LONGEST, self.ask()).await.map_err(late)??;
-        master.get_multiplexed_async_connection_with_config(config).await
+        timeout(LONGEST, self.ask()).await.map_err(late)?
     }
 
     /// Each by a client of its own: redis' own takes the answers in order, and the first sentinel may have gone without a

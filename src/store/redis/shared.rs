@@ -18,6 +18,7 @@ use super::{
     eviction::{self, Eviction},
     heartbeat::{self, Heartbeat},
     pool::{Pool, Source},
+    progress::Progress,
     protocol::{self, Request, Step},
     script::{self, Loader},
     seal::Seal,
@@ -25,6 +26,7 @@ use super::{
 use crate::{
     check::Check,
     clock::{Clock, SystemClock},
+    deadline::within,
     error::{Error, ErrorKind},
     failure::Breaker,
     observe::{Call, Once, Slot, Warning},
@@ -35,6 +37,8 @@ use crate::{
 pub(super) struct Shared {
     pub(super) source: Source,
     pub(super) links: Mutex<VecDeque<(runtime::Id, Arc<Link>)>>,
+    /// Calls that Redis has answered.
+    pub(super) answers: Arc<AtomicU64>,
     pub(super) loader: Loader,
     pub(super) batching: bool,
     pub(super) deny_cache: Option<DenyCache>,
@@ -67,46 +71,66 @@ const MAX_LINKS: usize = 256;
 
 impl Shared {
     /// Asks Redis, and remembers a denial.
-    pub(super) async fn judge(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
-        let verdict = match &self.deny_cache {
-            None => Arc::clone(&self).send(check).await?,
-            Some(cache) => {
-                let (epoch, sent_us) = (cache.epoch(), self.local_now_us());
-                let verdict = Arc::clone(&self).send(check.clone()).await?;
-                cache.put(&check, &verdict, epoch, sent_us, self.local_now_us());
-                verdict
-            }
-        };
+    pub(super) async fn judge(self: Arc<Self>, check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
+        let verdict = Arc::clone(&self).send(check, progress).await?;
         heartbeat::touch(&self);
         eviction::touch(&self);
         Ok(verdict)
     }
 
-    pub(super) async fn send(self: Arc<Self>, mut check: Check) -> Result<Verdict, Error> {
+    async fn send(self: Arc<Self>, mut check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
+        let original = self.deny_cache.as_ref().map(|cache| Original {
+            check: check.clone(),
+            epoch: cache.epoch(),
+            denials: cache.denials(),
+            sent_us: self.local_now_us(),
+        });
         if self.seal.seal(&mut check) && !self.seal.has_secret() && !self.guessable.load(Ordering::Relaxed) {
             self.guessable.store(true, Ordering::Relaxed);
         }
         #[cfg(feature = "cluster")]
         if self.source.is_cluster() {
-            return self.send_by_slots(check).await;
+            return self.send_by_slots(check, original, progress).await;
         }
-        self.request(batch::WHOLE, Request { check, step: Step::Pay }).await
+        self.request(batch::WHOLE, Request { check, step: Step::Pay, progress }, original).await
     }
 
-    /// One step with a check, whose keys are all in `slot`.
-    pub(super) async fn request(self: Arc<Self>, slot: u16, request: Request) -> Result<Verdict, Error> {
+    /// One step with a check, whose keys are all in `slot`. With the `original`, a denial is remembered.
+    pub(super) async fn request(
+        self: Arc<Self>,
+        slot: u16,
+        request: Request,
+        original: Option<Original>,
+    ) -> Result<Verdict, Error> {
         if self.batching {
-            return batch::submit(self, slot, request).await;
+            return batch::submit(self, slot, request, original).await;
         }
         let connection = self.connect(&*self.link()?).await?;
-        self.call(connection, std::iter::once(&request)).await?.swap_remove(0)
+        let verdict = self.call(connection, std::iter::once(&request)).await?.swap_remove(0)?;
+        if let Some(original) = original {
+            self.remember(&original, &verdict);
+        }
+        Ok(verdict)
+    }
+
+    /// Remembers a verdict, if it is a denial that is sure to hold for a while.
+    pub(super) fn remember(&self, original: &Original, verdict: &Verdict) {
+        if let Some(cache) = &self.deny_cache {
+            cache.put(&original.check, verdict, original.epoch, original.sent_us, self.local_now_us());
+        }
+    }
+
+    /// A denial that was remembered after the check was made.
+    pub(super) fn denied_since(&self, original: &Original) -> Option<Verdict> {
+        let cache = self.deny_cache.as_ref().filter(|cache| cache.denials() != original.denials)?;
+        let now_us = self.local_now_us();
+        cache.get(&original.check, now_us, self.latest_us(now_us))
     }
 
     /// A connection, or an error as soon as there is none to be had.
     pub(super) async fn connect(&self, link: &Link) -> Result<Connection, Error> {
-        let late = |_| Error::new(ErrorKind::Unavailable, "no connection in time");
-        let result =
-            tokio::time::timeout(self.deadline, link.pool.get()).await.map_err(late).and_then(|connection| connection);
+        let late = || Err(Error::new(ErrorKind::Unavailable, "no connection in time"));
+        let result = within(self.deadline, link.pool.get()).await.unwrap_or_else(late);
         result.inspect_err(|_| self.forget_denials())
     }
 
@@ -132,6 +156,7 @@ impl Shared {
         requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
         let watch = connection.call();
+        let _unanswered = Unanswered::new(requests.clone());
         let observer = self.observer.get();
         if let Some(observer) = &observer
             && self.guessable.load(Ordering::Relaxed)
@@ -153,6 +178,7 @@ impl Shared {
         }
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
+            self.answers.fetch_add(1, Ordering::Relaxed);
         }
         let reply =
             reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, requests));
@@ -197,7 +223,7 @@ impl Shared {
         if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link { pool: self.source.open(), batcher: Batcher::new() });
+        let link = Arc::new(Link { pool: self.source.open(self.deadline), batcher: Batcher::new() });
         links.push_back((runtime, Arc::clone(&link)));
         if links.len() > MAX_LINKS {
             links.pop_front();
@@ -226,6 +252,32 @@ const TIME_FORBIDDEN_US: u64 = 60_000_000;
 fn wall_clock_us() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The check of a request as remembered denials have it, with keys that are not hashed, and what was known when it was
+/// made.
+#[derive(Debug)]
+pub(super) struct Original {
+    check: Check,
+    epoch: u64,
+    denials: u64,
+    sent_us: u64,
+}
+
+/// Notes that a call of these requests is under way, until it is dropped.
+struct Unanswered<'a, I: Iterator<Item = &'a Request> + Clone>(I);
+
+impl<'a, I: Iterator<Item = &'a Request> + Clone> Unanswered<'a, I> {
+    fn new(requests: I) -> Self {
+        requests.clone().for_each(|request| request.progress.sent(request.step));
+        Self(requests)
+    }
+}
+
+impl<'a, I: Iterator<Item = &'a Request> + Clone> Drop for Unanswered<'a, I> {
+    fn drop(&mut self) {
+        self.0.clone().for_each(|request| request.progress.ended());
+    }
 }
 
 /// Forgets denials when it is made and when it is dropped.

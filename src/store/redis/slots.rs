@@ -16,7 +16,9 @@ use tokio::task::JoinSet;
 
 use super::{
     Forget, Shared,
+    progress::Progress,
     protocol::{Request, Step},
+    shared::Original,
 };
 use crate::{
     check::{Charge, Check},
@@ -31,37 +33,46 @@ struct Part {
     /// Where they are in the whole check.
     places: SmallVec<[usize; 4]>,
     check: Check,
+    /// Of the whole check.
+    progress: Arc<Progress>,
 }
 
 impl Shared {
-    pub(super) async fn send_by_slots(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+    pub(super) async fn send_by_slots(
+        self: Arc<Self>,
+        check: Check,
+        original: Option<Original>,
+        progress: Arc<Progress>,
+    ) -> Result<Verdict, Error> {
         let slots: SmallVec<[u16; 4]> = check.charges().iter().map(|charge| slot_of(&charge.key)).collect();
         let Some(&slot) = slots.first() else {
             return Err(Error::new(ErrorKind::Config, "a check without a charge"));
         };
         if slots.iter().all(|&other| other == slot) {
-            return self.request(slot, Request { check, step: Step::Pay }).await;
+            return self.request(slot, Request { check, step: Step::Pay, progress }, original).await;
         }
-        let parts = parts_of(&check, &slots);
+        let parts = parts_of(&check, &slots, &progress);
         let mut verdict = self.look(&parts, check.charges().len()).await?;
         if verdict.allowed {
             self.pay(&parts, &mut verdict).await?;
         } else {
             self.refuse(&parts, &mut verdict).await;
         }
+        if let Some(original) = original {
+            self.remember(&original, &verdict);
+        }
         Ok(verdict)
     }
 
     async fn step(self: &Arc<Self>, part: &Part, step: Step) -> Result<Verdict, Error> {
-        Arc::clone(self).request(part.slot, Request { check: part.check.clone(), step }).await
+        Arc::clone(self).request(part.slot, part.request(step), None).await
     }
 
     /// What the check would get, asked in all slots at the same time.
     async fn look(self: &Arc<Self>, parts: &[Part], charges: usize) -> Result<Verdict, Error> {
         let mut looks = JoinSet::new();
         for (number, part) in parts.iter().enumerate() {
-            let request = Request { check: part.check.clone(), step: Step::Look };
-            let look = Arc::clone(self).request(part.slot, request);
+            let look = Arc::clone(self).request(part.slot, part.request(Step::Look), None);
             looks.spawn(async move { (number, look.await) });
         }
         let mut whole: Option<Verdict> = None;
@@ -134,18 +145,22 @@ impl Shared {
         if check.charges().is_empty() {
             return;
         }
-        let (shared, slot) = (Arc::clone(self), part.slot);
+        let (shared, slot, progress) = (Arc::clone(self), part.slot, Arc::clone(&part.progress));
         tokio::spawn(async move {
             // Others may have been denied for what was held.
             let _forget = Forget::new(&shared);
-            let request = Request { check, step: Step::GiveBack { paid_us } };
+            let request = Request { check, step: Step::GiveBack { paid_us }, progress };
             // If it fails, it stays paid.
-            let _ = Arc::clone(&shared).request(slot, request).await;
+            let _ = Arc::clone(&shared).request(slot, request, None).await;
         });
     }
 }
 
 impl Part {
+    fn request(&self, step: Step) -> Request {
+        Request { check: self.check.clone(), step, progress: Arc::clone(&self.progress) }
+    }
+
     /// Puts what was found in this slot into the verdict on the whole.
     fn put(&self, found: &Verdict, verdict: &mut Verdict) {
         for (&place, outcome) in self.places.iter().zip(&found.outcomes) {
@@ -155,11 +170,12 @@ impl Part {
 }
 
 /// The check, cut by slot, in the order of the slots.
-fn parts_of(check: &Check, slots: &[u16]) -> Vec<Part> {
+fn parts_of(check: &Check, slots: &[u16], progress: &Arc<Progress>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (place, (charge, &slot)) in check.charges().iter().zip(slots).enumerate() {
         let index = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
-            parts.push(Part { slot, places: SmallVec::new(), check: Check::empty() });
+            let progress = Arc::clone(progress);
+            parts.push(Part { slot, places: SmallVec::new(), check: Check::empty(), progress });
             parts.len() - 1
         });
         parts[index].places.push(place);

@@ -1,0 +1,63 @@
+//! An answer of the store, asked for with the breaker's leave and waited for until the deadline.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+
+use super::Limiter;
+use crate::{deadline::Deadline, error::Error, failure::Permit, store::Pending};
+
+/// What checks and resets have in common.
+pub(super) struct Guarded<T> {
+    pending: Pending<T>,
+    /// Set once the store has been asked. In a box, so that the futures of checks that need not wait stay small.
+    wait: Option<Pin<Box<Wait>>>,
+}
+
+pin_project! {
+    struct Wait {
+        permit: Option<Permit>,
+        #[pin]
+        deadline: Deadline,
+    }
+}
+
+impl<T> Guarded<T> {
+    pub(super) fn new(pending: Pending<T>) -> Self {
+        Self { pending, wait: None }
+    }
+
+    /// Asks the store if `admit` lets it, and waits until the deadline.
+    ///
+    /// `admit` is called at the first poll and not before: a probe that is never polled would keep others from asking.
+    pub(super) fn poll(
+        &mut self,
+        limiter: &Limiter,
+        admit: impl FnOnce() -> Result<Option<Permit>, Error>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        let mut permit = match &self.wait {
+            None => admit()?,
+            Some(_) => None,
+        };
+        let result = match Pin::new(&mut self.pending).poll(cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                let time = limiter.store.deadline();
+                // Counts from the first poll, because nothing is sent before it.
+                let wait = self
+                    .wait
+                    .get_or_insert_with(|| Box::pin(Wait { permit: permit.take(), deadline: Deadline::after(time) }));
+                ready!(wait.as_mut().project().deadline.poll(cx));
+                Err(self.pending.late(time))
+            }
+        };
+        let waited = self.wait.as_mut().and_then(|wait| wait.as_mut().project().permit.take());
+        limiter.settle(permit.or(waited), &result);
+        Poll::Ready(result)
+    }
+}

@@ -1,0 +1,66 @@
+//! An answer that is still to come.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use crate::error::{Error, ErrorKind};
+
+/// The future of a store's answer. See [`Answer::pending`](super::Answer::pending).
+#[must_use = "nothing is sent before it is polled"]
+pub struct Pending<T> {
+    future: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,
+    /// What the store knows about an answer that did not come in time.
+    give_up: Option<Arc<dyn GiveUp>>,
+}
+
+/// Says what became of a check at the deadline.
+pub(crate) trait GiveUp: Send + Sync {
+    /// The error of a check that has no answer after `deadline`.
+    fn error(&self, deadline: Duration) -> Error;
+}
+
+impl<T> Pending<T> {
+    /// Wraps a future. At the deadline, the check may have been charged.
+    pub(crate) fn new(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+        Self { future: Box::pin(future), give_up: None }
+    }
+
+    /// Lets the store say what became of the check at the deadline.
+    #[cfg(feature = "redis")]
+    pub(crate) fn or(self, give_up: Arc<dyn GiveUp>) -> Self {
+        Self { give_up: Some(give_up), ..self }
+    }
+
+    /// The error of a check that has no answer after `deadline`.
+    pub(crate) fn late(&self, deadline: Duration) -> Error {
+        match &self.give_up {
+            Some(give_up) => give_up.error(deadline),
+            None => no_answer(deadline).charge_unknown(),
+        }
+    }
+}
+
+/// The store was silent.
+pub(crate) fn no_answer(deadline: Duration) -> Error {
+    Error::new(ErrorKind::Deadline, format!("no answer within {deadline:?}"))
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.future.as_mut().poll(cx)
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
+    }
+}
