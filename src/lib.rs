@@ -170,6 +170,7 @@ mod lookout;
 pub mod observe;
 mod policies;
 mod policy;
+mod presence;
 mod rejection;
 mod route;
 mod service;

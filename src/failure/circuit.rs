@@ -12,8 +12,8 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    announcer::Announcer,
     breaker::{Breaker, HOUR},
+    notifier::Notifier,
     tally::{Signal, Tally},
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct Circuit {
     /// check that was sent before. Changed under the lock only.
     wave: AtomicU64,
     state: Mutex<State>,
-    announcer: Arc<Announcer>,
+    notifier: Arc<Notifier>,
 }
 
 enum State {
@@ -85,7 +85,7 @@ pub(super) struct Probe {
 const RECOVERY: Duration = Duration::from_secs(1);
 
 impl Circuit {
-    pub(super) fn new(limits: Breaker, deadline: Duration, announcer: Arc<Announcer>) -> Self {
+    pub(super) fn new(limits: Breaker, deadline: Duration, notifier: Arc<Notifier>) -> Self {
         // A deadline may be set so long that it never comes.
         let deadline = deadline.min(HOUR);
         Self {
@@ -97,7 +97,7 @@ impl Circuit {
             noted: AtomicBool::new(false),
             wave: AtomicU64::new(0),
             state: Mutex::new(State::Closed(Tally::new(0, Instant::now()))),
-            announcer,
+            notifier,
         }
     }
 
@@ -189,10 +189,12 @@ impl Circuit {
     }
 
     fn change(&self, mut state: MutexGuard<'_, State>, next: State) {
-        self.announcer.note(state.name(), next.name());
+        let change = self.notifier.count(state.name(), next.name());
         *state = next;
         drop(state);
-        self.announcer.tell();
+        if let Some(change) = change {
+            self.notifier.report(&change);
+        }
     }
 
     fn next_wave(&self) -> u64 {

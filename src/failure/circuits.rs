@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    announcer::Announcer,
     breaker::Breaker,
     circuit::{Circuit, Pass},
+    notifier::Notifier,
     tally::Signal,
 };
 use crate::{error::Error, observe::Observer};
@@ -13,7 +13,7 @@ use crate::{error::Error, observe::Observer};
 /// The circuits of one store, in the order of its parts.
 pub(crate) struct Circuits {
     circuits: Box<[Arc<Circuit>]>,
-    announcer: Arc<Announcer>,
+    notifier: Arc<Notifier>,
 }
 
 /// The right to send a check.
@@ -24,9 +24,9 @@ pub(crate) struct Permit {
 
 impl Circuits {
     pub(crate) fn new(limits: Breaker, deadline: Duration, parts: usize) -> Self {
-        let announcer = Arc::<Announcer>::default();
-        let circuit = |_| Arc::new(Circuit::new(limits, deadline, Arc::clone(&announcer)));
-        Self { circuits: (0..parts.max(1)).map(circuit).collect(), announcer }
+        let notifier = Arc::<Notifier>::default();
+        let circuit = |_| Arc::new(Circuit::new(limits, deadline, Arc::clone(&notifier)));
+        Self { circuits: (0..parts.max(1)).map(circuit).collect(), notifier }
     }
 
     /// Lets a check of a part through, or fails at once.
@@ -50,7 +50,7 @@ impl Circuits {
     }
 
     pub(crate) fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        self.announcer.set_observer(observer);
+        self.notifier.set_observer(observer);
     }
 
     fn circuit(&self, part: usize) -> &Arc<Circuit> {

@@ -1,11 +1,11 @@
 //! What a request gets when the store cannot answer.
 
-mod announcer;
 mod breaker;
 mod circuit;
 mod circuits;
 mod debts;
 mod fallback;
+mod notifier;
 mod tally;
 
 pub use self::breaker::Breaker;

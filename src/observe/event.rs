@@ -1,6 +1,10 @@
 //! What an observer is told.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use super::Fingerprint;
 use crate::{
@@ -134,12 +138,18 @@ pub struct BreakerChange {
     pub from: BreakerState,
     /// What it is now.
     pub to: BreakerState,
+    /// Orders changes: of two, the one with the higher number came later.
+    ///
+    /// Observers are called without a lock, so threads may report changes in another order than they happened in. One
+    /// sequence numbers the changes of all breakers in the process.
+    pub sequence: u64,
 }
 
 impl BreakerChange {
-    /// Creates a change, for stores with a breaker of their own.
+    /// Creates a change that happens now, for stores with a breaker of their own.
     pub fn new(from: BreakerState, to: BreakerState) -> Self {
-        Self { from, to }
+        static LATEST: AtomicU64 = AtomicU64::new(0);
+        Self { from, to, sequence: LATEST.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 }
 

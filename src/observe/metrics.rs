@@ -1,6 +1,6 @@
 //! Counters, histograms and a gauge through the `metrics` facade.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -54,6 +54,8 @@ use crate::{decision::Source, policy::Policy};
 #[derive(Clone, Debug)]
 pub struct Metrics {
     limiter: Option<SharedString>,
+    /// The number of the latest change of the breaker.
+    breaker_change: Arc<Mutex<u64>>,
 }
 
 const DECISIONS: &str = "tollgate_decisions_total";
@@ -110,7 +112,7 @@ impl Metrics {
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
         describe_gauge!(BREAKER_STATE, Unit::Count, "1 for the state of the circuit breaker, 0 for the others.");
         // Alerts should not have to tell "closed" from "never heard of".
-        let this = Self { limiter };
+        let this = Self { limiter, breaker_change: Arc::default() };
         this.breaker_is(BreakerState::Closed);
         this
     }
@@ -171,7 +173,12 @@ impl Observer for Metrics {
     }
 
     fn on_breaker_change(&self, change: &BreakerChange) {
-        self.breaker_is(change.to);
+        // Held while the gauge is set: a thread that comes later must not be overtaken.
+        let mut latest = self.breaker_change.lock().unwrap_or_else(PoisonError::into_inner);
+        if change.sequence > *latest {
+            *latest = change.sequence;
+            self.breaker_is(change.to);
+        }
     }
 
     fn on_refusal(&self, refused: &Refused<'_>) {

@@ -97,7 +97,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = batch;
     }
 
-    /// The circuit breaker has changed its state.
+    /// The circuit breaker has changed its state. Two threads may report two changes in either order; see
+    /// [`BreakerChange::sequence`].
     fn on_breaker_change(&self, change: &BreakerChange) {
         let _ = change;
     }

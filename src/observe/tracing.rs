@@ -145,7 +145,7 @@ impl Observer for Tracing {
     }
 
     fn on_breaker_change(&self, change: &BreakerChange) {
-        let BreakerChange { from, to } = *change;
+        let BreakerChange { from, to, .. } = *change;
         match (from, to) {
             (_, BreakerState::Closed) => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
             // Every probe that fails is one more opening, and no news.

@@ -14,6 +14,7 @@ mod fixture;
 mod local;
 mod observed;
 mod one_budget;
+mod panics;
 mod patient;
 mod placement;
 mod readiness;

@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod http;
 pub mod judge;
+pub mod link;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis_server;

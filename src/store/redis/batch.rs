@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::{
     protocol::Request,
-    queue::{LANES, Queue, Taken, Waiting},
+    queue::{LANES, LONGEST_REST, Queue, Taken, Waiting},
     shared::{Link, Original, Shared},
 };
 use crate::{
@@ -65,17 +65,20 @@ pub(super) async fn submit(
     let link = shared.link()?;
     let lane = link.batcher.lane_of(&request.check);
     let (sender, verdict) = oneshot::channel();
-    let starts = {
+    let (starts, is_watched) = {
         let mut queues = link.batcher.lock();
         let queue = queues.entry(slot).or_default();
         if !queue.push(lane, Waiting { request, original, verdict: sender }) {
             // The flood of one key, which has to be refused: letting it pass would lift its limit.
             return Err(Error::new(ErrorKind::Overloaded, "too many checks of one key, or of a sixteenth of the keys"));
         }
-        queue.starts()
+        let starts = queue.starts();
+        (starts, starts || std::mem::replace(&mut queue.is_watched, true))
     };
     if starts {
         tokio::spawn(drive(Flight { shared, link, slot, ended: false }));
+    } else if !is_watched {
+        tokio::spawn(watch(Watch { shared, link, slot, ended: false }));
     }
     // Without an answer the runtime that was to send the check has gone.
     let gone = |_| Error::new(ErrorKind::Unavailable, "the call was given up").charge_unknown();
@@ -162,6 +165,49 @@ async fn drive(mut flight: Flight) {
                     let _ = waiting.verdict.send(Err(error.clone()));
                 }
             }
+        }
+    }
+}
+
+/// The duty to look after the checks that wait in a slot; it ends also when the runtime drops the task.
+struct Watch {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    slot: u16,
+    ended: bool,
+}
+
+impl Watch {
+    /// Whether a call is to start. Ends if no check waits: under one lock, as in [`Flight::end_if_idle`].
+    fn look(&mut self) -> bool {
+        let mut queues = self.link.batcher.lock();
+        let queue = queues.get_mut(&self.slot).filter(|queue| !queue.is_empty());
+        let starts = queue.map(Queue::starts_late);
+        self.ended = starts.is_none();
+        if let (true, Some(queue)) = (self.ended, queues.get_mut(&self.slot)) {
+            queue.is_watched = false;
+        }
+        starts.unwrap_or(false)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Some(queue) = self.link.batcher.lock().get_mut(&self.slot)
+        {
+            queue.is_watched = false;
+        }
+    }
+}
+
+/// Starts calls while checks wait and none has started for a while.
+async fn watch(mut watch: Watch) {
+    while !watch.ended {
+        tokio::time::sleep(LONGEST_REST).await;
+        if watch.look() {
+            let Watch { shared, link, slot, .. } = &watch;
+            tokio::spawn(drive(Flight { shared: shared.clone(), link: link.clone(), slot: *slot, ended: false }));
         }
     }
 }

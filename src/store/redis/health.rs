@@ -31,7 +31,12 @@ pub(super) struct Network {
 #[derive(Debug)]
 pub(super) struct Health {
     network: Arc<Network>,
-    broken: Arc<AtomicBool>,
+    /// Whether it has failed a command.
+    broken: AtomicBool,
+    /// Whether its other end has closed it.
+    closed: Arc<AtomicBool>,
+    /// Whether it has ever been of use.
+    has_answered: AtomicBool,
     silence: Silence,
     born_us: u64,
 }
@@ -82,7 +87,14 @@ impl Health {
     /// Of a connection that has just been made. `closed` becomes true when its other end closes it.
     pub(super) fn new(network: Arc<Network>, closed: Arc<AtomicBool>) -> Self {
         let born_us = network.now_us();
-        Self { network, broken: closed, silence: Silence::default(), born_us }
+        Self {
+            network,
+            broken: AtomicBool::new(false),
+            closed,
+            has_answered: AtomicBool::new(false),
+            silence: Silence::default(),
+            born_us,
+        }
     }
 
     /// Watches a call: without [`Call::answered`] before it is dropped, it counts as unanswered.
@@ -94,13 +106,20 @@ impl Health {
         self.broken.store(true, Ordering::Release);
     }
 
+    /// Whether it is of no use any more.
     pub(super) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire) || self.born_us < self.network.lost_before_us.load(Ordering::Acquire)
+        self.has_failed() || self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether it broke as soon as it was made.
+    /// Whether it broke as soon as it was made. One that has answered and is then closed at rest has not: a server that
+    /// restarts is to be dialled at once.
     pub(super) fn broke_young(&self) -> bool {
-        self.is_broken() && self.network.now_us() - self.born_us < micros(YOUNG)
+        let useless = self.has_failed() || !self.has_answered.load(Ordering::Relaxed);
+        self.is_broken() && useless && self.network.now_us() - self.born_us < micros(YOUNG)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.broken.load(Ordering::Acquire) || self.born_us < self.network.lost_before_us.load(Ordering::Acquire)
     }
 }
 
@@ -124,8 +143,11 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let Health { network, silence, .. } = &*self.health;
+        let Health { network, silence, has_answered, .. } = &*self.health;
         if self.answered {
+            if !has_answered.load(Ordering::Relaxed) {
+                has_answered.store(true, Ordering::Relaxed);
+            }
             silence.ends();
             network.silence.ends();
             return;
@@ -211,6 +233,20 @@ mod tests {
         time_passes();
         drop(new[2].call());
         assert!(new.iter().all(|health| !health.is_broken()));
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_at_rest_has_not_broken_young() {
+        for used in [true, false] {
+            let closed = Arc::<AtomicBool>::default();
+            let health = Arc::new(Health::new(network(), Arc::clone(&closed)));
+            if used {
+                health.call().answered();
+            }
+            assert!(!health.is_broken());
+            closed.store(true, Ordering::Release);
+            assert_eq!((health.is_broken(), health.broke_young()), (true, !used));
+        }
     }
 
     #[test]

@@ -13,7 +13,10 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -31,6 +34,7 @@ use super::{
     error,
     health::{Health, Network},
     pace::{LONGEST, Pace},
+    script,
 };
 use crate::{
     deadline::within,
@@ -192,6 +196,8 @@ struct Manager {
     address: Address,
     config: AsyncConnectionConfig,
     deadline: Duration,
+    /// Whether the script has been sent.
+    has_script: Arc<AtomicBool>,
     /// One connection at a time: more would only add to the load of a server that is coming back.
     turn: Arc<Turn<()>>,
     pace: Arc<Mutex<Pace>>,
@@ -214,7 +220,17 @@ impl Manager {
         let patience = if address.is_cluster() { Duration::MAX } else { deadline };
         let network = Arc::new(Network::new(patience));
         let failure = watch::Sender::new(None);
-        Self { address, config, deadline, turn: Arc::default(), pace: Arc::default(), network, failure, wanted }
+        Self {
+            address,
+            config,
+            deadline,
+            has_script: Arc::default(),
+            turn: Arc::default(),
+            pace: Arc::default(),
+            network,
+            failure,
+            wanted,
+        }
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -250,6 +266,9 @@ impl ManageConnection for Manager {
                 Ok((wire, closed)) => {
                     self.pace().succeeded();
                     self.failure.send_replace(None);
+                    if !self.has_script.swap(true, Ordering::Relaxed) {
+                        script::send_ahead(&wire).await;
+                    }
                     let health = Arc::new(Health::new(Arc::clone(&self.network), closed));
                     return Ok(Connection::new(wire, health, self.deadline));
                 }

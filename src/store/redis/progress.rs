@@ -10,6 +10,7 @@ use std::{
 
 use super::protocol::Step;
 use crate::{
+    clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     store::{GiveUp, no_answer},
 };
@@ -21,6 +22,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Progress {
     unanswered: AtomicU32,
+    /// When the last of them was sent.
+    sent_us: AtomicU64,
     may_have_charged: AtomicBool,
     /// Calls that the store has answered, ..
     answers: Arc<AtomicU64>,
@@ -33,14 +36,16 @@ impl Progress {
     pub(super) fn new(answers: &Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Self {
             unanswered: AtomicU32::new(0),
+            sent_us: AtomicU64::new(0),
             may_have_charged: AtomicBool::new(false),
             answers: Arc::clone(answers),
             answers_before: answers.load(Ordering::Relaxed),
         })
     }
 
-    /// Notes that a call with one step of the check is about to be sent.
-    pub(super) fn sent(&self, step: Step) {
+    /// Notes that a call with one step of the check is sent now, by the process's clock.
+    pub(super) fn sent(&self, step: Step, now_us: u64) {
+        self.sent_us.store(now_us, Ordering::Relaxed);
         if step.charges() {
             self.may_have_charged.store(true, Ordering::Relaxed);
         }
@@ -53,14 +58,22 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// Whether it is the store that has kept the check waiting: it has answered nothing since, or has had the call for
+    /// half of the deadline.
+    fn waits_for_the_store(&self, deadline: Duration) -> bool {
+        let had_us = SystemClock.now_us().saturating_sub(self.sent_us.load(Ordering::Relaxed));
+        self.answers.load(Ordering::Relaxed) == self.answers_before
+            || (self.unanswered.load(Ordering::Relaxed) > 0 && u128::from(had_us) * 2 >= deadline.as_micros())
+    }
+}
+
 impl GiveUp for Progress {
     fn error(&self, deadline: Duration) -> Error {
-        let waits_for_the_store =
-            self.unanswered.load(Ordering::Relaxed) > 0 || self.answers.load(Ordering::Relaxed) == self.answers_before;
-        let error = if waits_for_the_store {
+        let error = if self.waits_for_the_store(deadline) {
             no_answer(deadline)
         } else {
-            Error::new(ErrorKind::Overloaded, format!("not sent within {deadline:?}"))
+            Error::new(ErrorKind::Overloaded, format!("not sent early enough for an answer within {deadline:?}"))
         };
         if self.may_have_charged.load(Ordering::Relaxed) { error.charge_unknown() } else { error }
     }
@@ -82,7 +95,10 @@ mod tests {
         assert_eq!(state(), (ErrorKind::Deadline, false));
         answers.fetch_add(1, Ordering::Relaxed);
         assert_eq!(state(), (ErrorKind::Overloaded, false));
-        progress.sent(Step::Pay);
+        let now_us = SystemClock.now_us();
+        progress.sent(Step::Pay, now_us);
+        assert_eq!(state(), (ErrorKind::Overloaded, true));
+        progress.sent_us.store(now_us - 25_000, Ordering::Relaxed);
         assert_eq!(state(), (ErrorKind::Deadline, true));
         progress.ended();
         assert_eq!(state(), (ErrorKind::Overloaded, true));

@@ -3,7 +3,10 @@
 //! The queue has lanes, and a key always waits in the same one (stochastic fairness queueing, McKenney 1990). Batches
 //! take from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
@@ -20,6 +23,9 @@ const ALWAYS_IN_FLIGHT: usize = 2;
 const MOST_IN_FLIGHT: usize = 32;
 /// Charges in one call: less than half a millisecond of Redis' time.
 pub(super) const MAX_CHARGES: usize = 2 * Check::MAX_CHARGES;
+/// A check does not wait longer than this while no call starts: a fraction of the round trips that matter, and more than
+/// a call takes on a machine beside Redis.
+pub(super) const LONGEST_REST: Duration = Duration::from_millis(1);
 pub(super) const LANES: usize = 16;
 /// Checks that wait in one lane: less than twenty milliseconds of Redis' time, within the deadline.
 const LANE_CAPACITY: usize = 4096;
@@ -42,6 +48,10 @@ pub(super) struct Queue {
     turn: usize,
     waiting: usize,
     pub(super) in_flight: usize,
+    /// When checks were last taken for a call.
+    last_taken: Option<Instant>,
+    /// Whether a task looks after checks that wait for long.
+    pub(super) is_watched: bool,
 }
 
 /// What the queue gives to a call.
@@ -70,6 +80,17 @@ impl Queue {
     pub(super) fn starts(&mut self) -> bool {
         let starts = self.in_flight < ALWAYS_IN_FLIGHT
             || (self.in_flight < MOST_IN_FLIGHT && self.waiting >= MAX_CHARGES * (self.in_flight - 1));
+        self.in_flight += usize::from(starts);
+        starts
+    }
+
+    /// Whether a further call is to start because none has for a while, and counts it if so.
+    ///
+    /// Over a network the calls that are under way may all be far from their ends.
+    pub(super) fn starts_late(&mut self) -> bool {
+        let starts = !self.is_empty()
+            && self.in_flight < MOST_IN_FLIGHT
+            && self.last_taken.is_none_or(|taken| taken.elapsed() >= LONGEST_REST);
         self.in_flight += usize::from(starts);
         starts
     }
@@ -108,6 +129,9 @@ impl Queue {
             taken.batch.push(waiting);
         }
         self.waiting -= popped;
+        if !taken.batch.is_empty() {
+            self.last_taken = Some(Instant::now());
+        }
         taken
     }
 }

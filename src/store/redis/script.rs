@@ -1,13 +1,19 @@
 //! The one script and how it is called: EVALSHA, and EVAL where the server does not have it.
 
-use std::sync::{
-    LazyLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    future::{Future, poll_fn},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
 };
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::connection::{Connection, Wire};
+use crate::deadline::within;
 
 /// Assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = concat!(
@@ -81,6 +87,26 @@ async fn eval_and_load(connection: &Connection, wire: &mut MultiplexedConnection
     let results = connection.query_single(wire, &pipeline).await?;
     results.into_iter().next().unwrap_or(Ok(Value::Nil))
 }
+
+/// Sends the script ahead of the first call on a connection, which then finds it there: a round trip less.
+///
+/// Nothing waits for the answer, because a connection answers in order. A call that finds no script sends it itself.
+pub(super) async fn send_ahead(wire: &Wire) {
+    let Wire::Single(connection) = wire else { return };
+    let mut connection = connection.clone();
+    let mut load = Box::pin(async move {
+        let mut command = redis::cmd("SCRIPT");
+        let reply = command.arg("LOAD").arg(CODE).query_async::<Value>(&mut connection);
+        let _ = within(FORGOTTEN, reply).await;
+    });
+    // The first poll hands the command to the connection.
+    if poll_fn(|cx| Poll::Ready(load.as_mut().poll(cx))).await.is_pending() {
+        tokio::spawn(load);
+    }
+}
+
+/// A connection is kept open for as long as an answer is waited for.
+const FORGOTTEN: Duration = Duration::from_secs(1);
 
 fn with_body(call: &Cmd) -> Cmd {
     let mut eval = redis::cmd("EVAL");

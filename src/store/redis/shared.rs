@@ -269,7 +269,8 @@ struct Unanswered<'a, I: Iterator<Item = &'a Request> + Clone>(I);
 
 impl<'a, I: Iterator<Item = &'a Request> + Clone> Unanswered<'a, I> {
     fn new(requests: I) -> Self {
-        requests.clone().for_each(|request| request.progress.sent(request.step));
+        let now_us = SystemClock.now_us();
+        requests.clone().for_each(|request| request.progress.sent(request.step, now_us));
         Self(requests)
     }
 }

@@ -1,0 +1,62 @@
+//! A network with a round trip: what is sent arrives later, in both directions.
+//!
+//! Threads and not tasks: the timers of an executor are a millisecond too coarse for a round trip of a millisecond.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Forwards connections until the test's process ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    port: u16,
+}
+
+impl Link {
+    /// A link to a port of this machine, with this round trip.
+    pub fn to(target: u16, round_trip: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let delay = round_trip / 2;
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", target)).unwrap());
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
+                forward(client.try_clone().unwrap(), server.try_clone().unwrap(), delay);
+                forward(server, client, delay);
+            }
+        });
+        Self { port }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (sender, sent) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if sender.send((Instant::now() + delay, buffer[..length].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        for (due, bytes) in sent {
+            // The time that the network takes.
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
