@@ -38,11 +38,11 @@ const CATCH_UP: Duration = Duration::from_millis(4);
 const CATCH_UPS: u8 = 4;
 
 impl Deadline {
-    /// Starts now. Needs a tokio runtime with its timer.
-    pub(crate) fn after(time: Duration) -> Self {
-        let (start, presence) = (Instant::now(), Presence::watch());
+    /// Starts now. `None` without a tokio runtime.
+    pub(crate) fn after(time: Duration) -> Option<Self> {
+        let (start, presence) = (Instant::now(), Presence::watch()?);
         let away_before = presence.absences(start).sum;
-        Self { timer: sleep(time), start, time, presence, away_before, catch_ups: CATCH_UPS }
+        Some(Self { timer: sleep(time), start, time, presence, away_before, catch_ups: CATCH_UPS })
     }
 
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -65,9 +65,8 @@ impl Deadline {
     }
 }
 
-/// The output of `future`, or `None` if it is not ready within `time` of this process running.
-///
-/// Needs a tokio runtime with its timer only if the future is not ready at its first poll.
+/// The output of `future`, or `None` if it is not ready within `time` of this process running, or at once without a
+/// tokio runtime.
 #[cfg(feature = "redis")]
 pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
     let (mut future, mut deadline) = (pin!(future), pin!(None));
@@ -76,10 +75,12 @@ pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Ou
             return Poll::Ready(Some(output));
         }
         if deadline.is_none() {
-            deadline.set(Some(Deadline::after(time)));
+            deadline.set(Deadline::after(time));
         }
-        let deadline = deadline.as_mut().as_pin_mut().expect("the deadline has just been set");
-        deadline.poll(cx).map(|()| None)
+        match deadline.as_mut().as_pin_mut() {
+            Some(deadline) => deadline.poll(cx).map(|()| None),
+            None => Poll::Ready(None),
+        }
     })
     .await
 }
@@ -94,7 +95,7 @@ mod tests {
 
     async fn waited(during: impl FnOnce()) -> Duration {
         let start = std::time::Instant::now();
-        let mut deadline = pin!(Deadline::after(TIME));
+        let mut deadline = pin!(Deadline::after(TIME).unwrap());
         let mut during = Some(during);
         poll_fn(|cx| {
             let poll = deadline.as_mut().poll(cx);
@@ -111,12 +112,12 @@ mod tests {
     async fn it_passes_when_it_ends_and_not_earlier() {
         for time in [1, 2, 3, 7, 49, 50, 1_000].map(Duration::from_millis) {
             let start = Instant::now();
-            let mut deadline = pin!(Deadline::after(time));
+            let mut deadline = pin!(Deadline::after(time).unwrap());
             poll_fn(|cx| deadline.as_mut().poll(cx)).await;
             assert_eq!(start.elapsed(), time);
         }
         // So long that it never comes.
-        let mut never = pin!(Deadline::after(Duration::MAX));
+        let mut never = pin!(Deadline::after(Duration::MAX).unwrap());
         assert!(poll_fn(|cx| Poll::Ready(never.as_mut().poll(cx))).await.is_pending());
     }
 

@@ -55,25 +55,25 @@ pub(crate) struct Absences {
 }
 
 impl Presence {
-    /// Measures the current runtime for as long as the result lives.
-    pub(crate) fn watch() -> Watched {
-        let this = Self::current();
+    /// Measures the current runtime for as long as the result lives. `None` without a runtime.
+    pub(crate) fn watch() -> Option<Watched> {
+        let this = Self::current()?;
         this.waiting.fetch_add(1, Ordering::SeqCst);
         if !this.is_measured.swap(true, Ordering::SeqCst) {
             let ends = this.begin_step();
             tokio::spawn(measure(Measuring { presence: Arc::clone(&this), ended: false }, ends));
         }
-        Watched(this)
+        Some(Watched(this))
     }
 
-    fn current() -> Arc<Self> {
+    fn current() -> Option<Arc<Self>> {
         thread_local! {
             static LAST: RefCell<Option<(runtime::Id, Arc<Presence>)>> = const { RefCell::new(None) };
         }
-        let id = Handle::current().id();
+        let id = Handle::try_current().ok()?.id();
         LAST.with_borrow_mut(|last| match last {
-            Some((last, presence)) if *last == id => Arc::clone(presence),
-            _ => Arc::clone(&last.insert((id, Self::of(id))).1),
+            Some((last, presence)) if *last == id => Some(Arc::clone(presence)),
+            _ => Some(Arc::clone(&last.insert((id, Self::of(id))).1)),
         })
     }
 

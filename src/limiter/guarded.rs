@@ -9,7 +9,12 @@ use std::{
 use pin_project_lite::pin_project;
 
 use super::Limiter;
-use crate::{deadline::Deadline, error::Error, failure::Permit, store::Pending};
+use crate::{
+    deadline::Deadline,
+    error::{Error, ErrorKind},
+    failure::Permit,
+    store::Pending,
+};
 
 /// What checks and resets have in common.
 pub(super) struct Guarded<T> {
@@ -48,12 +53,20 @@ impl<T> Guarded<T> {
             Poll::Ready(result) => result,
             Poll::Pending => {
                 let time = limiter.store.deadline();
-                // Counts from the first poll, because nothing is sent before it.
-                let wait = self
-                    .wait
-                    .get_or_insert_with(|| Box::pin(Wait { permit: permit.take(), deadline: Deadline::after(time) }));
-                ready!(wait.as_mut().project().deadline.poll(cx));
-                Err(self.pending.late(time))
+                if self.wait.is_none() {
+                    // Counts from the first poll, because nothing is sent before it.
+                    let wait = |deadline| Box::pin(Wait { permit: permit.take(), deadline });
+                    self.wait = Deadline::after(time).map(wait);
+                }
+                match &mut self.wait {
+                    Some(wait) => {
+                        ready!(wait.as_mut().project().deadline.poll(cx));
+                        Err(self.pending.late(time))
+                    }
+                    None => {
+                        Err(Error::new(ErrorKind::Misconfigured, "a store that is waited for needs a tokio runtime"))
+                    }
+                }
             }
         };
         let waited = self.wait.as_mut().and_then(|wait| wait.as_mut().project().permit.take());

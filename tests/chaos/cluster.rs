@@ -96,3 +96,43 @@ fn slots_move_between_the_masters_of_a_cluster() {
         },
     );
 }
+
+/// A cluster whose first master hands its slots to its replica, which has never been sent the script.
+struct Handed(Cluster);
+
+impl Place for Handed {
+    fn address(&self) -> String {
+        format!("cluster {} {}", self.0.nodes[0].url(), self.0.nodes[1].url())
+    }
+
+    fn answers_us(&self) -> u64 {
+        let start = Instant::now();
+        loop {
+            let at = now_us();
+            if self.0.nodes[3].command("ROLE").contains("master") {
+                return at;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "the replica did not take over");
+        }
+    }
+
+    fn cut_off(&self) -> Keys {
+        Keys::which(|key| self.0.slot_of(key).1 == 0)
+    }
+}
+
+#[test]
+fn a_cluster_switches_to_a_master_without_the_script() {
+    let trial = Trial { name: "cluster_switch", losses: 0, heals_within_us: HEALS_WITHIN_US, load: Load::LIGHT };
+    trial.run(
+        || {
+            let cluster = Cluster::start_with_replicas();
+            for replica in &cluster.nodes[3..] {
+                replica.command("SCRIPT FLUSH");
+            }
+            Handed(cluster)
+        },
+        // Nothing is lost: the master waits until its replica has everything.
+        |Handed(cluster)| drop(cluster.nodes[3].command("CLUSTER FAILOVER")),
+    );
+}

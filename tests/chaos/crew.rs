@@ -22,18 +22,35 @@ pub(crate) const WORKERS: usize = 4;
 pub(crate) struct Load {
     pub(crate) tasks: u32,
     pub(crate) pause: Duration,
+    /// Requests of one client that come at once, in all workers together, every half a second.
+    pub(crate) burst: u32,
+    pub(crate) trouble: Trouble,
+}
+
+/// What happens to the processes while Redis is well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Trouble {
+    None,
+    /// A handler holds the thread for 60 ms of every 100.
+    Stalls,
+    /// The process is stopped for 60 ms of every 100, as under a CPU quota.
+    Pauses,
 }
 
 impl Load {
     /// Some thousand requests a second in all, so that waits are Redis' doing and not the machine's.
-    pub(crate) const STEADY: Self = Self { tasks: 8, pause: Duration::from_millis(6) };
+    pub(crate) const STEADY: Self = Self::of(8, Duration::from_millis(6));
     /// Less of it, for a cluster: its servers run on the same machine.
     #[cfg(feature = "cluster")]
-    pub(crate) const LIGHT: Self = Self { tasks: 4, pause: Duration::from_millis(8) };
+    pub(crate) const LIGHT: Self = Self::of(4, Duration::from_millis(8));
     /// Without a pause, and not so much that requests wait for each other within the worker: waits are judged.
-    pub(crate) const BRISK: Self = Self { tasks: 16, pause: Duration::ZERO };
+    pub(crate) const BRISK: Self = Self::of(16, Duration::ZERO);
     /// As much as the machine can do.
-    pub(crate) const FULL: Self = Self { tasks: 64, pause: Duration::ZERO };
+    pub(crate) const FULL: Self = Self::of(64, Duration::ZERO);
+
+    const fn of(tasks: u32, pause: Duration) -> Self {
+        Self { tasks, pause, burst: 0, trouble: Trouble::None }
+    }
 }
 
 pub(crate) struct Crew {
@@ -117,6 +134,8 @@ fn spawn(place: &str, policy: &str, load: Load, seed: usize, report: &str) -> Ch
         .env("CHAOS_POLICY", policy)
         .env("CHAOS_TASKS", load.tasks.to_string())
         .env("CHAOS_PAUSE_US", load.pause.as_micros().to_string())
+        .env("CHAOS_BURST", (load.burst as usize / WORKERS).to_string())
+        .env("CHAOS_TROUBLE", format!("{:?}", load.trouble))
         .env("CHAOS_SEED", seed.to_string())
         .env("CHAOS_REPORT", report)
         .stdout(Stdio::null())

@@ -60,6 +60,13 @@ pub(crate) const MAXCLIENTS: Scenario = Scenario::server("maxclients", &[], |sta
     // The administrator is the one.
     stage.tell(&["CONFIG SET maxclients 1", "CLIENT KILL USER limiter"], &["CONFIG SET maxclients 10000"]);
 });
+pub(crate) const CLOSED: Scenario = Scenario::server("connections_closed", &[], |stage| {
+    for _ in 0..stage.hold.as_millis() / 100 {
+        stage.command("CLIENT KILL USER limiter");
+        // Each time the connections have been made again, and some have come to rest.
+        thread::sleep(Duration::from_millis(100));
+    }
+});
 pub(crate) const FLUSHES: Scenario = Scenario::server("script_flush_storm", &[], |stage| {
     for _ in 0..stage.hold.as_millis() / 4 {
         stage.command("SCRIPT FLUSH");
@@ -69,7 +76,7 @@ pub(crate) const FLUSHES: Scenario = Scenario::server("script_flush_storm", &[],
 });
 
 /// Everything after which the counts are what they were.
-pub(crate) const LOSSLESS: [Scenario; 17] = [
+pub(crate) const LOSSLESS: [Scenario; 18] = [
     REFUSED,
     FROZEN,
     RESET,
@@ -86,6 +93,7 @@ pub(crate) const LOSSLESS: [Scenario; 17] = [
     NOPERM,
     PASSWORD,
     MAXCLIENTS,
+    CLOSED,
     FLUSHES,
 ];
 
@@ -180,6 +188,11 @@ fn the_password_is_changed_and_changed_back() {
 #[test]
 fn the_server_has_too_many_clients() {
     MAXCLIENTS.run();
+}
+
+#[test]
+fn the_server_closes_its_connections_again_and_again() {
+    CLOSED.run();
 }
 
 #[test]

@@ -29,6 +29,8 @@ mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 mod tally;
+mod trouble;
+mod well;
 mod worker;
 
 use std::time::Duration;

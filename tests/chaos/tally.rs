@@ -224,6 +224,11 @@ impl Tally {
         }
     }
 
+    /// Requests that got no verdict, of those that began in that time. Before they are settled.
+    pub(crate) fn without_verdict(&self, from_us: u64, until_us: u64) -> usize {
+        self.unjudged.iter().filter(|record| (from_us..until_us).contains(&record.start_us())).count()
+    }
+
     pub(crate) fn p999_wait_us(&self) -> u32 {
         STEP_US * quantile(&self.waits, 1_000)
     }

@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode, request::Parts};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    task::LocalSet,
+    task::{JoinSet, LocalSet},
     time::sleep,
 };
 use tollgate::{Decision, Key, KeyExtractor, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, Source};
@@ -24,6 +24,7 @@ use crate::{
     crew::WORKERS,
     log::{Log, oversleep},
     record::{Kind, Record},
+    trouble,
 };
 
 /// The first keys are left many times during a run, the others remember more than any fault lasts.
@@ -70,6 +71,10 @@ async fn run() {
         let seed = number("CHAOS_SEED") * tasks + task + 1;
         tokio::task::spawn_local(ask(limiter.clone(), seed, pause, Rc::clone(&log)));
     }
+    if number("CHAOS_BURST") > 0 {
+        tokio::task::spawn_local(bursts(limiter.clone(), number("CHAOS_BURST"), Rc::clone(&log)));
+    }
+    trouble::begin(&env::var("CHAOS_TROUBLE").unwrap());
     tokio::task::spawn_local(oversleep(Rc::clone(&log)));
     loop {
         let more = tokio::time::timeout(Duration::from_millis(20), report.read(&mut [0; 16])).await;
@@ -101,17 +106,7 @@ fn connect(place: &str) -> RedisStore {
 }
 
 async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
-    let name = env::var("CHAOS_POLICY").unwrap();
-    let (_, failing) = POLICIES.iter().find(|(policy, _)| *policy == name).unwrap();
-    let ask_of = |parts: &Parts| *parts.extensions.get::<Ask>().unwrap();
-    let service_of = |key: u8| {
-        let (limit, window) = limit_of(key);
-        let policy = Policy::new("p", limit, window).unwrap();
-        let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(ask_of(parts).key)));
-        let limit = RateLimitLayer::new(limiter.clone(), policy, key);
-        let limit = failing(limit.with_cost(move |parts: &Parts| ask_of(parts).cost.into()).unwrap());
-        limit.layer(service_fn(answer))
-    };
+    let service_of = |key| service_of(&limiter, key);
     let mut plain = service_fn(answer);
     let mut services: Vec<_> = (0..KEYS).map(service_of).collect();
     let mut random = seed;
@@ -151,13 +146,57 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
     }
 }
 
-async fn answer(_: Request<()>) -> Result<Response<bytes::Bytes>, Infallible> {
+/// A service whose requests say whom they are of and what they cost.
+fn service_of(
+    limiter: &Limiter,
+    key: u8,
+) -> impl Service<Request<()>, Response = Reply, Error = Infallible> + Clone + use<> {
+    let name = env::var("CHAOS_POLICY").unwrap();
+    let (_, failing) = POLICIES.iter().find(|(policy, _)| *policy == name).unwrap();
+    let ask_of = |parts: &Parts| *parts.extensions.get::<Ask>().unwrap();
+    let (limit, window) = limit_of(key);
+    let policy = Policy::new("p", limit, window).unwrap();
+    let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(ask_of(parts).key)));
+    let limit = RateLimitLayer::new(limiter.clone(), policy, key);
+    let limit = failing(limit.with_cost(move |parts: &Parts| ask_of(parts).cost.into()).unwrap());
+    limit.layer(service_fn(answer))
+}
+
+type Reply = Response<bytes::Bytes>;
+
+/// One client after the other asks for as much as it can at once.
+async fn bursts(limiter: Limiter, requests: u64, log: Rc<Log>) {
+    let services: Vec<_> = (0..KEYS).map(|key| service_of(&limiter, key)).collect();
+    for key in (0..KEYS).cycle() {
+        sleep(Duration::from_millis(500)).await;
+        let mut burst = JoinSet::new();
+        for _ in 0..requests {
+            let (service, log) = (services[usize::from(key)].clone(), Rc::clone(&log));
+            burst.spawn_local(async move {
+                let mut request = Request::new(());
+                request.extensions_mut().insert(Ask { key, cost: 1 });
+                let start = Instant::now();
+                let response = service.oneshot(request).await.unwrap();
+                let end = Instant::now();
+                let wait_us = u32::try_from((end - start).as_micros()).unwrap();
+                let (kind, time_us, extra) = outcome(&response);
+                log.add(Record { kind, key, cost: 1, wait_us, end_us: log.time_us(end), time_us, extra });
+            });
+        }
+        burst.join_all().await;
+        if log.ended.get() {
+            return;
+        }
+    }
+}
+
+async fn answer(_: Request<()>) -> Result<Reply, Infallible> {
     Ok(Response::new(bytes::Bytes::new()))
 }
 
 const PATIENCE: Duration = Duration::from_millis(2);
 
-fn outcome(response: &Response<bytes::Bytes>) -> (Kind, u64, u64) {
+fn outcome(response: &Reply) -> (Kind, u64, u64) {
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         return (Kind::Refused, 0, 0);
     }

@@ -273,8 +273,12 @@ impl ManageConnection for Manager {
                     return Ok(Connection::new(wire, health, self.deadline));
                 }
                 Err(error) => {
-                    self.pace().failed();
-                    self.failure.send_replace(Some(error::convert_dial(&error)));
+                    let failure = error::convert_dial(&error);
+                    match failure.kind() {
+                        ErrorKind::Misconfigured => self.pace().was_refused(),
+                        _ => self.pace().failed(),
+                    }
+                    self.failure.send_replace(Some(failure));
                     if self.wanted.strong_count() == 0 {
                         return Err(error);
                     }
