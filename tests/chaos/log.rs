@@ -20,11 +20,18 @@ pub(crate) struct Log {
     clocks: Cell<(Instant, u64)>,
     pub(crate) records: RefCell<Vec<Record>>,
     pub(crate) ended: Cell<bool>,
+    /// Requests that have no answer yet.
+    pub(crate) in_flight: Cell<u32>,
 }
 
 impl Log {
     pub(crate) fn new() -> Self {
-        Self { clocks: Cell::new(clocks()), records: RefCell::default(), ended: Cell::default() }
+        Self {
+            clocks: Cell::new(clocks()),
+            records: RefCell::default(),
+            ended: Cell::default(),
+            in_flight: Cell::default(),
+        }
     }
 
     pub(crate) fn time_us(&self, at: Instant) -> u64 {
