@@ -11,7 +11,10 @@ use std::{
 
 use axum::{Router, routing::get};
 use tokio::{net::TcpListener, runtime};
-use tollgate::{Limiter, PeerIp, Policy, RateLimitLayer, RedisStore};
+use tollgate::{
+    Limiter, PeerIp, Policy, RateLimitLayer, RedisStore,
+    observe::{BreakerChange, Observer, StoreFailure},
+};
 
 /// How the service is set up.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +65,19 @@ impl Drop for Service {
     }
 }
 
+/// Shows why a check got no verdict.
+struct Failures;
+
+impl Observer for Failures {
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        eprintln!("no verdict after {:?}: {}", failure.elapsed, failure.error);
+    }
+
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        eprintln!("{change:?}");
+    }
+}
+
 pub(crate) fn main() {
     let number = |name: &str| env::var(name).unwrap().parse::<u32>().unwrap();
     // The test keeps the other end open for as long as it lives.
@@ -74,6 +90,7 @@ pub(crate) fn main() {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
     runtime.block_on(async {
         let limiter = Limiter::new(RedisStore::connect(&env::var("NETWORK_REDIS").unwrap()).unwrap());
+        let limiter = limiter.observer(Failures);
         let policy = Policy::per_minute("p", number("NETWORK_LIMIT")).unwrap();
         let layer = RateLimitLayer::new(limiter, policy, PeerIp::default());
         let layer = if number("NETWORK_FAIL_CLOSED") == 1 { layer.fail_closed() } else { layer.fail_open() };
