@@ -10,8 +10,10 @@ use crate::policy::Policy;
 pub(crate) struct Bucket {
     /// When the bucket is full again, in whole microseconds …
     arrival: u64,
-    /// … and this many parts of `limit`.
+    /// … and this many parts of one.
     fraction: u64,
+    /// How many parts a microsecond has: the limit that charged last.
+    parts: u64,
 }
 
 impl Bucket {
@@ -30,11 +32,17 @@ impl Count for Bucket {
     type Rolled = Self;
 
     fn rolled(&self, policy: &Policy, now: u64) -> Self {
+        let parts = u64::from(policy.limit());
         if self.arrival < now {
-            return Self { arrival: now, fraction: 0 };
+            return Self { arrival: now, fraction: 0, parts };
         }
-        // Another limit may have left its fraction.
-        Self { arrival: self.arrival, fraction: self.fraction.min(u64::from(policy.limit()) - 1) }
+        if self.parts == parts {
+            return *self;
+        }
+        // Rounded up: another limit never makes the arrival time earlier.
+        let fraction = if self.fraction == 0 { 0 } else { (self.fraction * parts).div_ceil(self.parts) };
+        let carry = u64::from(fraction == parts);
+        Self { arrival: self.arrival + carry, fraction: fraction - carry * parts, parts }
     }
 
     fn fits(&self, rolled: &Self, policy: &Policy, now: u64, cost: u32) -> bool {
@@ -45,12 +53,13 @@ impl Count for Bucket {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
         let carry = u64::from(rolled.fraction + rest >= limit);
-        let charged =
-            Self { arrival: rolled.arrival + whole + carry, fraction: rolled.fraction + rest - carry * limit };
-        // A counted rejection empties the bucket, and no more than that.
-        let (depth, fraction) = refill(policy, policy.capacity());
-        *self = charged.min(Self { arrival: now + depth, fraction });
-        self.rolled(policy, now)
+        let (arrival, fraction) = (rolled.arrival + whole + carry, rolled.fraction + rest - carry * limit);
+        // A counted rejection empties the bucket, and no more than that. A larger bucket, of another burst or limit, may
+        // have gone beyond: what it has admitted stays charged.
+        let (depth, depth_fraction) = refill(policy, policy.capacity());
+        let empty = Self { arrival: now + depth, fraction: depth_fraction, parts: limit };
+        *self = Self { arrival, fraction, parts: limit }.min(empty.max(rolled));
+        *self
     }
 
     fn report(&self, rolled: &Self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {

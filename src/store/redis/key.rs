@@ -18,7 +18,7 @@ pub(super) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Po
         Algorithm::FixedWindow => b":f2:",
         Algorithm::SlidingWindowCounter => b":c2:",
         Algorithm::SlidingWindowLog => b":l4:",
-        Algorithm::TokenBucket => b":b2:",
+        Algorithm::TokenBucket => b":b3:",
     };
     encoded.extend_from_slice(prefix.as_bytes());
     encoded.push(b'{');
