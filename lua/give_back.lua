@@ -78,6 +78,7 @@ if ARGV[4] then
       call('SETRANGE', key, string.format('%d', from), table.concat(records, '', number, last))
       number = last + 1
     end
+    -- The highest limit, behind these, stays: what it admitted is still in the log.
     local waiting = table.concat(records, '', pending, left - 2)
     call('SETRANGE', key, '0', pack('<c0c0ddI5dddI5I4I5d', waiting, string.rep('\0', 33 - #waiting), stamps[left - 1],
       total - cost, left, settled, live_at, live, head, size, grown, offset))
@@ -107,15 +108,17 @@ if ARGV[4] then
   local function to_bucket(key, cost, at, limit, window)
     local value = call('GET', key)
     if not value then return end
-    local arrival, fraction, _, last, offset = unpack('<ddddd', value)
+    local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
     local whole, rest = muldiv(cost, window, limit)
+    -- The last charge was under another limit, in parts of its own. Less than a microsecond stays paid.
+    if parts ~= limit then rest = 0 end
     -- Without the charge the bucket may have been full until the last one since, and what comes in then is lost.
     local since = last - at - offset
     whole = whole - since
-    if since < 0 or whole < 0 or fraction >= limit then return end
+    if since < 0 or whole < 0 then return end
     arrival, fraction = arrival - whole, fraction - rest
     if fraction < 0 then arrival, fraction = arrival - 1, fraction + limit end
-    call('SETRANGE', key, '0', pack('<dd', arrival, fraction))
+    call('SETRANGE', key, '0', pack('<dI4', arrival, fraction))
   end
 
   give_back = {}

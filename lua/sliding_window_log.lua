@@ -7,9 +7,10 @@
 -- Kept in a string, read and written in small pieces, for what is shorter than 64 bytes costs Redis no allocation:
 --   0 to 32   up to 3 pending records, older than the newest and not yet a block;
 --   33 to 53  what changes with every charge: the newest record, and how many there were;
---   54 to 99  what changes when records settle or the ring grows: the cumulative cost that has settled, which is
+--   54 to 103 what changes when records settle or the ring grows: the cumulative cost that has settled, which is
 --             F(now - window); the oldest live record and its number; the ring's size in blocks, and the number of the
---             block with which it came to that size; the offset of the key's own time;
+--             block with which it came to that size; the offset of the key's own time; the highest limit that has
+--             charged since the log was last empty;
 --   128 on    a ring of blocks of 4 records (from there on, 1 024 records just fit an allocation of 12 KiB).
 -- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to tell them from the newest, which is in full.
 --
@@ -17,8 +18,9 @@
 -- to move: one of the old blocks with every new one, which never comes to a place that is still taken. Nothing walks the
 -- log: a search gallops from a good guess and then halves.
 --
--- A record settles when it leaves the window or, with `count_rejected`, when it lies more than one limit below C.
--- Settling is written down only with a charge.
+-- A record settles when it leaves the window or, with `count_rejected`, when it lies more than the highest limit below
+-- C: a policy of a higher limit may share the log, and what it has admitted still counts for it. Settling is written
+-- down only with a charge.
 --
 -- A ring keeps its size until all records have left; then a large one is given back (UNLINK).
 --
@@ -66,10 +68,13 @@ local function seek(key, packed, newest, total, size, grown, low, high, guess, a
 end
 
 local function sliding_window_log(key, cost, allowed, now, limit, window, resolution, count_rejected)
-  local newest, total, count, settled, live_at, live, head, size, grown, offset = 0, 0, 0, 0, 0, 0, 0, 1, 0, 0
-  local packed = call('GETRANGE', key, '0', '99')
+  local packed = call('GETRANGE', key, '0', '103')
+  local newest, total, count, settled, live_at, live, head, size, grown, offset, highest
   if packed ~= '' then
-    newest, total, count, settled, live_at, live, head, size, grown, offset = unpack('<ddI5dddI5I4I5d', packed, 34)
+    newest, total, count, settled, live_at, live, head, size, grown, offset, highest =
+      unpack('<ddI5dddI5I4I5dI4', packed, 34)
+  else
+    newest, total, count, settled, live_at, live, head, size, grown, offset, highest = 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0
   end
 
   -- Time does not run backwards for a key. Stamps are rounded up by less than one resolution.
@@ -107,9 +112,11 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     if head == count then
       -- Gives back the ring, if it is large.
       if size > 16 then call('UNLINK', key) end
-      newest, total, head, count, live_at, live = stamp, cost, 0, 1, stamp, cost
-      call('SETRANGE', key, '33', pack('<ddI5dddI5I4I5d', newest, total, 1, 0, live_at, live, 0, 1, 0, offset))
+      newest, total, head, count, live_at, live, highest = stamp, cost, 0, 1, stamp, cost, limit
+      local begun = pack('<ddI5dddI5I4I5dI4', newest, total, 1, 0, live_at, live, 0, 1, 0, offset, highest)
+      call('SETRANGE', key, '33', begun)
     else
+      if highest < limit then highest, changed = limit, true end
       if newest == stamp then
         -- The same instant: one record with the larger cost.
         total = total + cost
@@ -147,14 +154,14 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     if not fits then
       -- What is searched has to be what has been written.
       packed = call('GETRANGE', key, '0', '99')
-      if count_rejected and spent > limit and live <= total - limit then
+      if count_rejected and live <= total - highest then
         head, live_at, live, settled =
-          seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
+          seek(key, packed, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - highest + 1, live)
         spent, changed = total - settled, true
       end
     end
     if changed then
-      call('SETRANGE', key, '54', pack('<dddI5I4I5d', settled, live_at, live, head, size, grown, offset))
+      call('SETRANGE', key, '54', pack('<dddI5I4I5dI4', settled, live_at, live, head, size, grown, offset, highest))
     end
   elseif stepped then
     call('SETRANGE', key, '92', pack('<d', offset))

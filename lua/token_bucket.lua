@@ -1,7 +1,7 @@
 -- Token bucket as GCRA: a theoretical arrival time, at which the bucket is full again. A unit costs window / limit
 -- microseconds, which need not be whole, so the time is kept as whole microseconds and a fraction in 1/limit
--- microseconds. Kept in a string, packed: both, the end of the TTL, time of the last charge, offset of the key's own
--- time.
+-- microseconds. Kept in a string, packed: both, the limit whose parts the fraction counts, the end of the TTL, time of
+-- the last charge, offset of the key's own time.
 --
 -- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
@@ -14,33 +14,48 @@ local function until_filled(wanted, arrival, fraction, now, limit, window, burst
 end
 
 local function token_bucket(key, cost, allowed, now, limit, window, burst, count_rejected)
-  local arrival, fraction, expires, last, offset, stepped = 0, 0, 0, 0, 0, nil
   local value = call('GET', key)
-  if value then arrival, fraction, expires, last, offset = unpack('<ddddd', value) end
+  local arrival, fraction, parts, expires, last, offset, stepped
+  if value then
+    arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
+  else
+    arrival, fraction, parts, expires, last, offset = 0, 0, limit, 0, 0, 0
+  end
   now, offset, stepped = own_time(now, offset, last)
-  if arrival < now then arrival, fraction = now, 0 end
-  -- Another limit may have left its fraction.
-  if fraction >= limit then fraction = limit - 1 end
+  if arrival < now then
+    arrival, fraction = now, 0
+  elseif parts ~= limit then
+    -- Another limit has charged last. Rounded up: another limit never makes the arrival time earlier.
+    local part, rest = muldiv(fraction, limit, parts)
+    fraction = rest > 0 and part + 1 or part
+    if fraction == limit then arrival, fraction = arrival + 1, 0 end
+  end
 
   local fits = cost == 0
-    or (cost <= burst and until_filled(cost, arrival, fraction, now, limit, window, burst) == 0)
+  if not fits and cost <= burst then
+    -- How far the arrival time may lie ahead.
+    local ahead, rest = muldiv(burst - cost, window, limit)
+    ahead = now + ahead
+    fits = arrival < ahead or (arrival == ahead and fraction <= rest)
+  end
   if allowed == 'evaluate' then return fits end
   if allowed == nil then allowed = fits end
 
   if cost > 0 and (allowed or (count_rejected and cost <= burst)) then
-    local whole, rest = muldiv(cost, window, limit)
-    arrival, fraction = arrival + whole, fraction + rest
-    if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
-    if not fits then
-      -- A counted rejection empties the bucket, and no more than that.
-      local depth, depth_rest = muldiv(burst, window, limit)
-      if arrival - now > depth or (arrival - now == depth and fraction > depth_rest) then
-        arrival, fraction = now + depth, depth_rest
-      end
+    if fits then
+      local whole, rest = muldiv(cost, window, limit)
+      arrival, fraction = arrival + whole, fraction + rest
+      if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+    else
+      -- A counted rejection empties the bucket, and no more than that. A larger bucket, of another burst or limit, may
+      -- have gone beyond: what it has admitted stays charged.
+      local whole, rest = muldiv(burst, window, limit)
+      whole = now + whole
+      if arrival < whole or (arrival == whole and fraction < rest) then arrival, fraction = whole, rest end
     end
     local refresh = expires <= arrival
     if refresh then expires = arrival + 1 + window end
-    call('SETRANGE', key, '0', pack('<ddddd', arrival, fraction, expires, now, offset))
+    call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, now, offset))
     if refresh then call('PEXPIRE', key, ttl(expires - now)) end
     fits = fits and (allowed or until_filled(cost, arrival, fraction, now, limit, window, burst) == 0)
   elseif stepped then

@@ -29,6 +29,10 @@ use crate::{
 /// the shared counts. Another window, resolution or algorithm starts a fresh count, so that for one window a client may
 /// spend both.
 ///
+/// A bucket's debt is time, which is worth more units at a higher rate. Rejections that [count](Policy::count_rejected)
+/// take nothing from what others have admitted: a log keeps them as far back as the highest limit that has charged since
+/// it was last empty, so after a limit was lowered, the old one bounds its memory until then.
+///
 /// # Examples
 ///
 /// ```

@@ -6,18 +6,31 @@
 use super::{Count, Report, muldiv};
 use crate::policy::Policy;
 
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bucket {
-    /// When the bucket is full again, in whole microseconds …
-    arrival: u64,
+    full: Arrival,
+    /// How many parts a microsecond has: the limit that charged last.
+    parts: u64,
+}
+
+/// When the bucket is full again.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Arrival {
+    /// In whole microseconds …
+    at: u64,
     /// … and this many parts of `limit`.
     fraction: u64,
 }
 
-impl Bucket {
-    fn wait(&self, policy: &Policy, now: u64, cost: u32) -> u64 {
+impl Arrival {
+    fn new(at: u64, fraction: u64, limit: u64) -> Self {
+        let carry = u64::from(fraction >= limit);
+        Self { at: at + carry, fraction: fraction - carry * limit }
+    }
+
+    fn wait(self, policy: &Policy, now: u64, cost: u32) -> u64 {
         let (ahead, fraction) = refill(policy, policy.capacity() - cost);
-        (self.arrival + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
+        (self.at + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
     }
 }
 
@@ -27,40 +40,47 @@ fn refill(policy: &Policy, units: u32) -> (u64, u64) {
 }
 
 impl Count for Bucket {
-    type Rolled = Self;
+    /// By the policy's own limit.
+    type Rolled = Arrival;
 
-    fn rolled(&self, policy: &Policy, now: u64) -> Self {
-        if self.arrival < now {
-            return Self { arrival: now, fraction: 0 };
+    fn rolled(&self, policy: &Policy, now: u64) -> Arrival {
+        let limit = u64::from(policy.limit());
+        if self.full.at < now {
+            return Arrival { at: now, fraction: 0 };
         }
-        // Another limit may have left its fraction.
-        Self { arrival: self.arrival, fraction: self.fraction.min(u64::from(policy.limit()) - 1) }
+        if self.parts == limit || self.full.fraction == 0 {
+            return self.full;
+        }
+        // Rounded up: another limit never makes the arrival time earlier.
+        Arrival::new(self.full.at, (self.full.fraction * limit).div_ceil(self.parts), limit)
     }
 
-    fn fits(&self, rolled: &Self, policy: &Policy, now: u64, cost: u32) -> bool {
+    fn fits(&self, rolled: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
         cost <= policy.capacity() && rolled.wait(policy, now, cost) == 0
     }
 
-    fn charge(&mut self, rolled: Self, policy: &Policy, now: u64, cost: u32) -> Self {
+    fn charge(&mut self, rolled: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
-        let carry = u64::from(rolled.fraction + rest >= limit);
-        let charged =
-            Self { arrival: rolled.arrival + whole + carry, fraction: rolled.fraction + rest - carry * limit };
-        // A counted rejection empties the bucket, and no more than that.
-        let (depth, fraction) = refill(policy, policy.capacity());
-        *self = charged.min(Self { arrival: now + depth, fraction });
-        self.rolled(policy, now)
+        let mut full = Arrival::new(rolled.at + whole, rolled.fraction + rest, limit);
+        if policy.counts_rejected() {
+            // A rejection empties the bucket, and no more than that. A larger bucket, of another burst or limit, may have
+            // gone beyond: what it has admitted stays charged.
+            let (depth, fraction) = refill(policy, policy.capacity());
+            full = full.min(rolled.max(Arrival { at: now + depth, fraction }));
+        }
+        *self = Self { full, parts: limit };
+        full
     }
 
-    fn report(&self, rolled: &Self, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
-        let (whole, rest) = muldiv(policy.limit().into(), rolled.arrival - now, policy.window_us());
+    fn report(&self, rolled: &Arrival, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
+        let (whole, rest) = muldiv(policy.limit().into(), rolled.at - now, policy.window_us());
         let taken = whole.saturating_add((rest + rolled.fraction).div_ceil(policy.window_us()));
         let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         Report::of(policy, available, refused, |cost| rolled.wait(policy, now, cost))
     }
 
     fn idle_at(&self, _: &Policy) -> u64 {
-        self.arrival + 1
+        self.full.at + 1
     }
 }

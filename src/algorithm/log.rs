@@ -19,6 +19,8 @@ pub(crate) struct Log {
     /// … the last one, once more: so that most checks need not fetch the records from where they are.
     newest: Record,
     records: VecDeque<Record>,
+    /// The highest limit that has charged since the log was last empty.
+    highest: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +94,7 @@ impl Count for Log {
         }
         let (stamp, total) = (stamp.max(self.newest.at), self.newest.total + u64::from(cost));
         self.settle(expired);
+        self.highest = if self.records.is_empty() { policy.limit() } else { self.highest.max(policy.limit()) };
         match self.records.back_mut() {
             Some(last) if self.newest.at == stamp => last.total = total,
             Some(_) => self.records.push_back(Record { at: stamp, total }),
@@ -102,9 +105,9 @@ impl Count for Log {
         }
         self.newest = Record { at: stamp, total };
         if policy.counts_rejected() {
-            // What lies more than one limit back decides nothing.
-            let limit = u64::from(policy.limit());
-            self.settle(self.records.partition_point(|record| record.total + limit <= total));
+            // What lies further back decides nothing: not even for a policy of a higher limit that shares the log.
+            let highest = u64::from(self.highest);
+            self.settle(self.records.partition_point(|record| record.total + highest <= total));
         }
         // All that are left are in the window.
         0

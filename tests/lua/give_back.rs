@@ -305,3 +305,32 @@ fn records_that_were_given_back_take_no_memory() {
     let left = counts.look("k", policy, 0).1;
     assert!(left < 1_000 && used < 128 + 44 * 256, "{left} left, {used} bytes");
 }
+
+#[test]
+fn law_1_what_is_given_back_under_one_limit_takes_nothing_from_another() {
+    let server = RedisServer::start();
+    let mut counts = Counts::new(&server);
+    let log = |limit| Policy { algorithm: LOG, limit, window_us: 3_600_000_000, parameter: 1 };
+    for _ in 0..100 {
+        counts.now_us += 1;
+        assert_eq!(counts.call("log", log(100), PAY, 1, 0).0, 1);
+    }
+    counts.call("log", log(100), GIVE_BACK, 1, counts.now_us);
+    for _ in 0..50 {
+        counts.now_us += 1;
+        assert_eq!(counts.call("log", log(10), COUNT_REJECTED, 1, 0).0, 0);
+    }
+    assert_eq!(counts.look("log", log(100), 0).1, 0, "the higher limit is known still");
+
+    // The parts of a microsecond differ: what is left is the other's charge, and less than a microsecond.
+    let bucket = |limit| Policy { algorithm: BUCKET, limit, window_us: 10_000_000, parameter: limit };
+    for (kept, given) in [(7, 3), (3, 7), (999, 7), (7, 999)] {
+        let key = format!("{kept} {given}");
+        let paid_us = counts.now_us;
+        assert_eq!(counts.call(&key, bucket(given), PAY, 1, 0).0, 1);
+        assert_eq!(counts.call(&key, bucket(kept), PAY, 1, 0).0, 1);
+        counts.call(&key, bucket(given), GIVE_BACK, 1, paid_us);
+        let (left, unit) = (counts.look(&key, bucket(kept), 0).4, (10e6 / f64::from(kept)).ceil());
+        assert!((unit..=unit + 1.0).contains(&left), "{key}: {left} left of {unit}");
+    }
+}

@@ -4,6 +4,8 @@
 mod clock_steps;
 mod differential;
 mod give_back;
+mod naive;
 mod protocol;
+mod side_by_side;
 #[path = "../support/mod.rs"]
 mod support;

@@ -89,7 +89,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     let app = Router::new().route("/", get(|| async {})).layer(layer);
     get_with(&app, "/", &[("x-api-key", SECRET), ("x-api-key", SECRET)]).await;
     // A real server's own words about a key that holds something else, and a server that is away.
-    server.command(&format!("SADD tollgate:{{{SECRET}}}:q:l3:60000000 x"));
+    server.command(&format!("SADD tollgate:{{{SECRET}}}:q:l4:60000000 x"));
     assert_eq!(redis.check(SECRET, &per_minute("q", 1), 1).await.unwrap_err().kind(), ErrorKind::BadKey);
     server.kill();
     let layer = RateLimitLayer::new(redis, per_minute("r", 9), HeaderKey::new("x-api-key").unwrap());

@@ -59,7 +59,7 @@ async fn a_total_beyond_what_doubles_hold_exactly_begins_anew() {
         if step == 200 {
             // As if it had gone on for years. Total, settled, and what was reached with the oldest live record.
             for at in [41, 54, 70] {
-                let key = "tollgate:{k}:p:l3:100";
+                let key = "tollgate:{k}:p:l4:100";
                 let number: Vec<u8> =
                     redis::cmd("GETRANGE").arg(key).arg(at).arg(at + 7).query(&mut connection).unwrap();
                 let number = f64::from_le_bytes(number.try_into().unwrap()) + 2_f64.powi(51);
@@ -72,6 +72,6 @@ async fn a_total_beyond_what_doubles_hold_exactly_begins_anew() {
         clock.advance(Duration::from_micros(1));
     }
     let total: Vec<u8> =
-        redis::cmd("GETRANGE").arg("tollgate:{k}:p:l3:100").arg(41).arg(48).query(&mut connection).unwrap();
+        redis::cmd("GETRANGE").arg("tollgate:{k}:p:l4:100").arg(41).arg(48).query(&mut connection).unwrap();
     assert!(f64::from_le_bytes(total.try_into().unwrap()) < 2_f64.powi(41));
 }

@@ -90,7 +90,7 @@ async fn someone_elses_value_fails_its_own_key_only() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     limiter.check("mine", &policy(), 1).await.unwrap();
-    server.command("SADD tollgate:{theirs}:p:l3:3600000000 x");
+    server.command("SADD tollgate:{theirs}:p:l4:3600000000 x");
     let error = limiter.check("theirs", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadKey, "{error}");
     assert!(limiter.check("mine", &policy(), 1).await.is_ok());

@@ -63,3 +63,39 @@ pub(crate) async fn alternating_windows_do_not_reset_counts(bench: Bench) {
         assert_eq!(admitted, 20, "{algorithm:?}: each version has a budget of its own");
     }
 }
+
+/// A rolling deploy from 1 000 an hour to 10, while a client hammers both versions.
+pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_higher_one_admitted(bench: Bench) {
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
+        for (old_counts, resolution) in [(true, 1), (false, 1), (true, 1_000_000)] {
+            let key = format!("{algorithm:?} {old_counts} {resolution}");
+            let per_hour = |limit| Policy::per_hour("p", limit).unwrap().algorithm(algorithm);
+            let (mut old, mut new) = (per_hour(1_000), per_hour(10).count_rejected(true));
+            if algorithm == Algorithm::SlidingWindowLog {
+                let resolution = Duration::from_micros(resolution);
+                (old, new) = (old.resolution(resolution).unwrap(), new.resolution(resolution).unwrap());
+            } else {
+                // Emptied, it is full again long before the old one.
+                new = new.burst(1).unwrap();
+            }
+            let old = old.count_rejected(old_counts);
+            assert!(bench.check(&key, &new, 1).await.is_allowed());
+            let mut by_old = 0;
+            for _ in 0..200 {
+                for cost in [90, 10] {
+                    by_old += cost * u32::from(bench.check(&key, &old, cost).await.is_allowed());
+                }
+                bench.clock.advance(Duration::from_micros(1));
+                assert!(!bench.check(&key, &new, new.capacity()).await.is_allowed(), "{key}");
+                bench.clock.advance(Duration::from_micros(1));
+            }
+            // The rest is a log's rejections, or the time that the new limit's unit takes.
+            assert_eq!(by_old, 900, "{key}");
+            // Raised again: a log is full until the hour is over, a bucket but for what came in.
+            bench.clock.advance(Duration::from_secs(3_600) - Duration::from_millis(1));
+            let spent = bench.peek(&key, &old).await;
+            let left = if algorithm == Algorithm::SlidingWindowLog { 0 } else { 999 };
+            assert_eq!(spent.available(), Some(left), "{key}");
+        }
+    }
+}

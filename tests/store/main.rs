@@ -96,7 +96,8 @@ mod suite {
             old_and_new_limits_side_by_side_share_the_count,
             another_window_or_resolution_starts_a_fresh_count,
             another_algorithm_starts_a_fresh_count,
-            alternating_windows_do_not_reset_counts;
+            alternating_windows_do_not_reset_counts,
+            law_1_rejections_under_a_lower_limit_forget_nothing_that_a_higher_one_admitted;
         input: cost_0_is_a_peek,
             a_cost_above_the_limit_never_fits_and_has_no_retry_after,
             hostile_keys_are_keys_like_any_other,

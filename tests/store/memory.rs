@@ -111,3 +111,20 @@ async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
         assert!(ttl <= 2 * 366 * 86_400_000 + 1_000, "{key}: {ttl}");
     }
 }
+
+#[tokio::test]
+async fn law_6_refused_traffic_takes_no_more_memory_than_the_highest_limit_on_the_count() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url());
+    let (store, mut connection) = (store.unwrap(), server.connection());
+    let limiter = Limiter::new(store.clone());
+    let policy = |limit| Policy::per_hour("p", limit).unwrap().count_rejected(true);
+    limiter.check("k", &policy(100), 1).await.unwrap();
+    for _ in 0..2_000 {
+        clock.advance(Duration::from_micros(1));
+        limiter.check("k", &policy(10), 1).await.unwrap();
+    }
+    let bytes: usize = redis::cmd("STRLEN").arg(store.redis_key("k", &policy(100))).query(&mut connection).unwrap();
+    // A ring of 128 records.
+    assert!((1_000..=128 + 32 * 44).contains(&bytes), "{bytes} bytes");
+}

@@ -17,8 +17,8 @@ pub(super) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Po
     let form: &[u8] = match algorithm {
         Algorithm::FixedWindow => b":f2:",
         Algorithm::SlidingWindowCounter => b":c2:",
-        Algorithm::SlidingWindowLog => b":l3:",
-        Algorithm::TokenBucket => b":b2:",
+        Algorithm::SlidingWindowLog => b":l4:",
+        Algorithm::TokenBucket => b":b3:",
     };
     encoded.extend_from_slice(prefix.as_bytes());
     encoded.push(b'{');
@@ -45,10 +45,10 @@ impl RedisStore {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::per_minute("per-client", 60)?;
     /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
-    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l3:60000000");
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l4:60000000");
     ///
     /// let store = RedisStore::builder().plain_keys().connect("redis://127.0.0.1:6379")?;
-    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l3:60000000");
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l4:60000000");
     /// # Ok(())
     /// # }
     /// ```
@@ -76,9 +76,9 @@ mod tests {
             super::encode(&mut encoded, "t:", &Key::from(key), policy);
             String::from_utf8(encoded).unwrap()
         };
-        assert_eq!(encode("a", &log), "t:{a}:p:l3:1000000");
-        assert_eq!(encode("a", &coarse), "t:{a}:p:l3:1000000/10000");
+        assert_eq!(encode("a", &log), "t:{a}:p:l4:1000000");
+        assert_eq!(encode("a", &coarse), "t:{a}:p:l4:1000000/10000");
         assert_eq!(encode("a", &fixed), "t:{a}:p:f2:1000000");
-        assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l3:1000000");
+        assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l4:1000000");
     }
 }

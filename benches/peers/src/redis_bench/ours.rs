@@ -67,7 +67,7 @@ impl Checker for Direct {
     async fn check(&mut self, key: &str) -> Result<bool> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&*self.hash);
-        let key = format!("direct:{{{key}}}:l3:peers");
+        let key = format!("direct:{{{key}}}:l4:peers");
         scripts::ours_args(&mut command, &[&key], None, scripts::Algorithm::Log, self.quota, 1);
         let reply: Value = command.query_async(&mut self.connection).await?;
         Ok(scripts::ours_verdicts(&reply) == [true])
