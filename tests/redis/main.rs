@@ -9,6 +9,8 @@ mod denials;
 mod errors;
 mod extremes;
 mod heal;
+#[cfg(feature = "cluster")]
+mod moved;
 mod outage;
 mod script;
 mod secrets;
