@@ -18,6 +18,8 @@ mod secrets;
 mod sentinel;
 mod setup;
 #[cfg(feature = "cluster")]
+mod silent_slots;
+#[cfg(feature = "cluster")]
 mod slots;
 #[path = "../support/mod.rs"]
 mod support;
