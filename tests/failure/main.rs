@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod local;
+#[cfg(feature = "cluster")]
+mod parts;
 #[path = "../support/mod.rs"]
 mod support;
