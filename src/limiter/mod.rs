@@ -147,8 +147,10 @@ impl Limiter {
     /// On a `RedisStore` every instance touches a sorted set, `{prefix}instances`, every five seconds on the back of its
     /// traffic (sooner in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. It counts for a minute
     /// after its last request: longer than that without one, it is not expected to take part in the next outage. An
-    /// outage is met with the number that was known before. Until there is one, checks that fail local are
-    /// refused, as by [`FailurePolicy::Closed`]; so they are on a store that never tells.
+    /// outage is met with the number that was known before. A higher number holds at once. A lower one holds when it has
+    /// been lower for a minute of traffic, because a Redis that comes back empty counts the instances anew. Until there is
+    /// a number, checks that fail local are refused, as by [`FailurePolicy::Closed`]; so they are on a store that never
+    /// tells.
     #[must_use]
     pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
         let store = Arc::clone(&self.store);
