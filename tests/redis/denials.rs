@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Limiter, ManualClock, Policy, RedisStore, Source, redis};
+use tollgate::{ErrorKind, Limiter, ManualClock, Policy, RedisStore, Source, redis};
 
-use crate::{calls, support::redis_server::RedisServer};
+use crate::{
+    calls,
+    support::{proxy::Proxy, redis_server::RedisServer},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -145,4 +148,34 @@ async fn when_redis_is_away_the_failure_policy_rules() {
     server.kill();
     assert!(limiter.check("another", &policy, 1).await.is_err());
     assert!(limiter.check("k", &policy, 1).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_takes_the_denials_with_it() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = Proxy::to(old.port());
+    // Long enough to dial anew within a check.
+    let store = RedisStore::builder().deadline(Duration::from_secs(5)).connect(&proxy.url()).unwrap();
+    let (limiter, policy) = (Limiter::new(store), Policy::new("p", 1, MINUTE).unwrap());
+    for source in [Source::Store, Source::Store, Source::DenyCache] {
+        assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), source);
+    }
+    // A connection that breaks within its first second is taken for a failed dial, and those forget denials anyway.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    proxy.retarget(new.port());
+    old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    // A check that is to be charged finds out, on each connection. A denial writes nothing.
+    let (mut key, mut answered, mut refused) = (0_u64, 0, 0);
+    while answered < 4 {
+        key += 1;
+        match limiter.check(key, &policy, 1).await {
+            Ok(_) => answered += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                (answered, refused) = (0, refused + 1);
+            }
+        }
+    }
+    assert!(refused > 0, "the replica has charged them");
+    assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), "the new primary knows nothing of the denial");
 }

@@ -162,6 +162,7 @@ impl Shared {
         let reply = reply?;
         if reply.broken {
             connection.mark_broken();
+            self.forget_denials();
         }
         Ok(reply.verdicts)
     }
