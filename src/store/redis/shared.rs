@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 
 use super::{
@@ -27,8 +28,12 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     failure::Breaker,
+    key::Key,
     observe::{Call, Once, Slot, Warning},
-    store::{Verdict, deny_cache::DenyCache},
+    store::{
+        Verdict,
+        deny_cache::{DenyCache, KeyGroup},
+    },
 };
 
 /// What the clones of a store have in common.
@@ -71,7 +76,7 @@ impl Shared {
         let verdict = match &self.deny_cache {
             None => Arc::clone(&self).send(check).await?,
             Some(cache) => {
-                let (epoch, sent_us) = (cache.epoch(), self.local_now_us());
+                let (epoch, sent_us) = (cache.epoch(&check), self.local_now_us());
                 let verdict = Arc::clone(&self).send(check.clone()).await?;
                 cache.put(&check, &verdict, epoch, sent_us, self.local_now_us());
                 verdict
@@ -83,12 +88,18 @@ impl Shared {
     }
 
     pub(super) async fn send(self: Arc<Self>, mut check: Check) -> Result<Verdict, Error> {
+        // Denials are remembered by the keys as they are here.
+        #[cfg(feature = "cluster")]
+        let groups = match self.source.is_cluster() {
+            true => self.groups(check.charges().iter().map(|charge| &charge.key)),
+            false => KeyGroups::new(),
+        };
         if self.seal.seal(&mut check) && !self.seal.has_secret() && !self.guessable.load(Ordering::Relaxed) {
             self.guessable.store(true, Ordering::Relaxed);
         }
         #[cfg(feature = "cluster")]
         if self.source.is_cluster() {
-            return self.send_by_slots(check).await;
+            return self.send_by_slots(check, groups).await;
         }
         self.request(batch::WHOLE, Request { check, step: Step::Pay }).await
     }
@@ -122,6 +133,14 @@ impl Shared {
     pub(super) fn forget_denials(&self) {
         if let Some(cache) = &self.deny_cache {
             cache.forget();
+        }
+    }
+
+    /// The groups of some keys, in order.
+    pub(super) fn groups<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> KeyGroups {
+        match &self.deny_cache {
+            Some(cache) => keys.map(|key| cache.group(key)).collect(),
+            None => KeyGroups::new(),
         }
     }
 
@@ -229,18 +248,31 @@ fn wall_clock_us() -> u64 {
     u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Forgets denials when it is made and when it is dropped.
-pub(super) struct Forget<'a>(&'a Shared);
+/// Forgets the denials that concern some keys when it is made and when it is dropped.
+pub(super) struct Forget<'a> {
+    shared: &'a Shared,
+    groups: KeyGroups,
+}
+
+/// One for each key; none without a deny cache.
+pub(super) type KeyGroups = SmallVec<[KeyGroup; 4]>;
 
 impl<'a> Forget<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Self {
-        shared.forget_denials();
-        Self(shared)
+    pub(super) fn new(shared: &'a Shared, groups: KeyGroups) -> Self {
+        let this = Self { shared, groups };
+        this.forget();
+        this
+    }
+
+    fn forget(&self) {
+        if let Some(cache) = &self.shared.deny_cache {
+            self.groups.iter().for_each(|group| cache.forget_group(*group));
+        }
     }
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.0.forget_denials();
+        self.forget();
     }
 }

@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use super::{
-    Forget, Shared,
     protocol::{Request, Step},
+    shared::{Forget, KeyGroups, Shared},
 };
 use crate::{
     check::{Charge, Check},
@@ -38,11 +38,14 @@ struct Part {
     slot: u16,
     /// Where they are in the whole check.
     places: SmallVec<[usize; 4]>,
+    /// Which remembered denials concern their keys.
+    groups: KeyGroups,
     check: Check,
 }
 
 impl Shared {
-    pub(super) async fn send_by_slots(self: Arc<Self>, check: Check) -> Result<Verdict, Error> {
+    /// `groups` are those of the check's keys, in order.
+    pub(super) async fn send_by_slots(self: Arc<Self>, check: Check, groups: KeyGroups) -> Result<Verdict, Error> {
         let slots: SmallVec<[u16; 4]> = check.charges().iter().map(|charge| slot_of(&charge.key)).collect();
         let Some(&slot) = slots.first() else {
             return Err(Error::new(ErrorKind::Config, "a check without a charge"));
@@ -50,7 +53,7 @@ impl Shared {
         if slots.iter().all(|&other| other == slot) {
             return self.request(slot, Request { check, step: Step::Pay }).await;
         }
-        let (parts, started) = (parts_of(&check, &slots), Instant::now());
+        let (parts, started) = (parts_of(&check, &slots, &groups), Instant::now());
         let mut verdict = self.look(&parts, check.charges().len(), started).await?;
         if verdict.allowed {
             self.pay(&parts, &mut verdict, started).await?;
@@ -166,10 +169,10 @@ impl Shared {
         if check.charges().is_empty() {
             return;
         }
-        let (shared, slot) = (Arc::clone(self), part.slot);
+        let (shared, slot, groups) = (Arc::clone(self), part.slot, part.groups.clone());
         tokio::spawn(async move {
             // Others may have been denied for what was held.
-            let _forget = Forget::new(&shared);
+            let _forget = Forget::new(&shared, groups);
             let request = Request { check, step: Step::GiveBack { paid_us } };
             // If it fails, it stays paid.
             let _ = Arc::clone(&shared).request(slot, request).await;
@@ -246,14 +249,15 @@ fn unknown_until(wait_us: u64) -> Outcome {
 }
 
 /// The check, cut by slot, in the order of the slots.
-fn parts_of(check: &Check, slots: &[u16]) -> Vec<Part> {
+fn parts_of(check: &Check, slots: &[u16], groups: &KeyGroups) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (place, (charge, &slot)) in check.charges().iter().zip(slots).enumerate() {
         let index = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
-            parts.push(Part { slot, places: SmallVec::new(), check: Check::empty() });
+            parts.push(Part { slot, places: SmallVec::new(), groups: KeyGroups::new(), check: Check::empty() });
             parts.len() - 1
         });
         parts[index].places.push(place);
+        parts[index].groups.extend(groups.get(place).copied());
         let pushed = parts[index].check.push(charge.key.clone(), charge.policy.clone(), charge.cost);
         pushed.expect("charges that were valid together are valid in a part");
     }
