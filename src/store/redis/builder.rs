@@ -202,6 +202,9 @@ impl RedisStoreBuilder {
     /// Sentinels are asked at every dial, and a server that turns out to be no master (any more) is left at once. So a
     /// switch is followed as soon as the sentinels agree on it; until then checks go to the failure policy.
     ///
+    /// All sentinels are asked at the same time, and the first that names a master is followed. That may take 400 ms, or
+    /// eight deadlines if that is longer: it takes seven round trips, so a deadline above the round trip is enough.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -224,7 +227,7 @@ impl RedisStoreBuilder {
         sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
     ) -> Result<RedisStore, ConfigError> {
-        let address = super::sentinel::Sentinels::new(sentinels, master, &self.security);
+        let address = super::sentinel::Sentinels::new(sentinels, master, &self.security, self.deadline);
         self.dial(address.map(|sentinels| Address::Sentinels(Box::new(sentinels))))
     }
 
