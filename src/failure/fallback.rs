@@ -8,7 +8,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::debts::Debts;
+use super::debts::{Debt, Debts};
 use crate::{
     check::{Charge, Check},
     decision::{Decision, Source},
@@ -22,6 +22,8 @@ use crate::{
 pub(crate) struct Fallback {
     memory: MemoryStore,
     instances: Instances,
+    /// The store that is fallen back from: it knows which part of it has a key.
+    store: Arc<dyn Store>,
     /// By [`Policy::name_hash`], for making a policy takes allocations.
     shares: RwLock<HashMap<u64, Share>>,
     pub(super) debts: Debts,
@@ -64,8 +66,8 @@ const MOST_SHARES: usize = 1_024;
 const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 
 impl Fallback {
-    pub(crate) fn new(memory: MemoryStore, instances: Instances) -> Self {
-        Self { memory, instances, shares: RwLock::default(), debts: Debts::default() }
+    pub(crate) fn new(memory: MemoryStore, instances: Instances, store: Arc<dyn Store>) -> Self {
+        Self { memory, instances, store, shares: RwLock::default(), debts: Debts::default() }
     }
 
     /// Counts what the store has admitted, so that an outage gives nobody a fresh budget.
@@ -103,7 +105,8 @@ impl Fallback {
         }
         if verdict.allowed && is_owed(error) {
             self.note(check, |share| &share.owed);
-            self.debts.add(check.charges());
+            let charged = check.charges().iter().filter(|charge| charge.cost > 0);
+            self.debts.add(charged.map(|charge| self.debt(charge)).collect());
         }
         Ok(Decision::new(&mut shares, verdict))
     }
@@ -127,7 +130,11 @@ impl Fallback {
     pub(crate) fn forget(&self, key: &Key, policy: &Policy) {
         drop(self.memory.reset(key, policy));
         drop(self.memory.reset(key, &self.share(policy).owed));
-        self.debts.forget(key, policy);
+        self.debts.forget(self.store.part_of(key), key, policy);
+    }
+
+    fn debt(&self, Charge { key, policy, cost }: &Charge) -> Debt {
+        Debt { part: self.store.part_of(key), key: key.clone(), policy: policy.clone(), cost: *cost }
     }
 
     /// The memory store always has its answer at hand.

@@ -12,6 +12,7 @@ use super::{Outcome, Verdict};
 use crate::{
     check::{Charge, Check},
     decision::Source,
+    key::Key,
 };
 
 /// Remembers denials for as long as they are sure to hold, word for word.
@@ -24,9 +25,9 @@ use crate::{
 /// them. A ban is frozen until its end.)
 ///
 /// Exceptions to "nothing but time" are resets, the loss of data and, on a cluster, what is given back by checks that
-/// were paid in part. A reset or a refund made through this process forgets everything at once, also the denials that are
-/// still on their way ([`DenyCache::epoch`]), and so does the loss of a connection, for then the failure policy rules;
-/// anything else is noticed after the longest age, which is much shorter on a cluster.
+/// were paid in part. A reset or a refund made through this process forgets at once what concerns its key, also the
+/// denials that are still on their way ([`DenyCache::epoch`]). The loss of a connection forgets everything, because then
+/// the failure policy rules. Anything else is noticed after the longest age, which is much shorter on a cluster.
 ///
 /// The time is the local one. A remembered denial counts from before the check was sent, and a little is taken off for
 /// clocks that run at different speeds.
@@ -34,9 +35,12 @@ use crate::{
 pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
+    /// Of all denials.
     epoch: AtomicU64,
     /// How many denials have been remembered.
     denials: AtomicU64,
+    /// Of the denials that concern a key of the group.
+    epochs: Box<[AtomicU64]>,
     /// However long the wait, the store is asked again after so long.
     max_age_us: u64,
 }
@@ -59,6 +63,12 @@ struct Entry {
 const SETS: usize = 2_048;
 const WAYS: usize = 4;
 
+/// Keys that share an epoch. A reset forgets the denials of its group: of ten thousand keys those of two or three.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyGroup(usize);
+
+const GROUPS: usize = 4_096;
+
 /// On a single server, which may have lost its data, or where another process may have reset the key …
 pub(super) const MAX_AGE_US: u64 = 10_000_000;
 /// … and on a cluster, where another process may give back what it has just paid.
@@ -75,6 +85,7 @@ impl DenyCache {
             hasher: RandomState::new(),
             epoch: AtomicU64::new(0),
             denials: AtomicU64::new(0),
+            epochs: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
             max_age_us,
         }
     }
@@ -84,10 +95,10 @@ impl DenyCache {
     /// `latest_us` is the latest time that was ever seen: a denial that was over does not come back with a clock that
     /// runs backwards.
     pub(super) fn get(&self, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
-        let hash = self.hash(check);
+        let (hash, epoch) = self.hash(check);
         let set = self.set(hash);
         let entry = set.iter().flatten().find(|entry| entry.hash == hash && same(&entry.check, check))?;
-        if now_us < entry.received_us || latest_us >= entry.until_us || entry.epoch != self.epoch() {
+        if now_us < entry.received_us || latest_us >= entry.until_us || entry.epoch != epoch {
             return None;
         }
         let passed = now_us - entry.received_us;
@@ -110,14 +121,14 @@ impl DenyCache {
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(wait) = frozen_for(verdict) else { return };
-        if verdict.allowed || counted || epoch != self.epoch() {
+        let (hash, latest_epoch) = self.hash(check);
+        if verdict.allowed || counted || epoch != latest_epoch {
             return;
         }
         let until_us = sent_us + (wait - wait.div_ceil(DRIFT)).min(self.max_age_us);
         if until_us <= received_us {
             return;
         }
-        let hash = self.hash(check);
         let entry = Entry { hash, check: check.clone(), verdict: verdict.clone(), epoch, received_us, until_us };
         let mut set = self.set(hash);
         let mine = |slot: &&mut Option<Box<Entry>>| {
@@ -139,8 +150,15 @@ impl DenyCache {
     }
 
     /// Read it before a check is sent: a denial of an earlier epoch is not remembered.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+    ///
+    /// It is the sum of the epochs of all denials and of the groups of the check's keys. Each of them only grows, so the sum
+    /// stays the same only if all of them do.
+    pub(super) fn epoch(&self, check: &Check) -> u64 {
+        self.hash(check).1
+    }
+
+    pub(super) fn group(&self, key: &Key) -> KeyGroup {
+        KeyGroup(group_of(self.hasher.hash_one(key)))
     }
 
     /// Forgets everything, also what is still to come for checks that were sent before.
@@ -148,12 +166,23 @@ impl DenyCache {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn hash(&self, check: &Check) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
+    /// The same, of the checks that concern a key of `group`.
+    pub(super) fn forget_group(&self, group: KeyGroup) {
+        self.epochs[group.0].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The hash of a check, and its epoch, in one pass over its keys.
+    fn hash(&self, check: &Check) -> (u64, u64) {
+        let (mut hash, mut epoch) = (0_u64, self.epoch.load(Ordering::Acquire));
         for charge in check.charges() {
-            (&charge.key, charge.policy.name(), charge.cost).hash(&mut hasher);
+            let mut hasher = self.hasher.build_hasher();
+            charge.key.hash(&mut hasher);
+            let group = group_of(hasher.finish());
+            epoch = epoch.wrapping_add(self.epochs[group].load(Ordering::Acquire));
+            (charge.policy.name(), charge.cost).hash(&mut hasher);
+            hash = hash.rotate_left(1) ^ hasher.finish();
         }
-        hasher.finish()
+        (hash, epoch)
     }
 
     fn set(&self, hash: u64) -> MutexGuard<'_, Set> {
@@ -161,6 +190,10 @@ impl DenyCache {
         // An entry is put in whole, so a poisoned lock is as good as any.
         self.sets[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn group_of(hash: u64) -> usize {
+    usize::try_from(hash % GROUPS as u64).unwrap_or(0)
 }
 
 fn same(one: &Check, other: &Check) -> bool {

@@ -8,6 +8,7 @@ mod breaker;
 mod cancellation;
 mod clones;
 mod deadline;
+mod debts;
 mod errors;
 mod extensions;
 mod fixture;

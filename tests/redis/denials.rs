@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Limiter, ManualClock, Policy, RedisStore, Source, redis};
+use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, Source, redis};
 
-use crate::{calls, support::redis_server::RedisServer};
+use crate::{
+    calls,
+    support::{proxy::Proxy, redis_server::RedisServer},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -145,4 +148,77 @@ async fn when_redis_is_away_the_failure_policy_rules() {
     server.kill();
     assert!(limiter.check("another", &policy, 1).await.is_err());
     assert!(limiter.check("k", &policy, 1).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_takes_the_denials_with_it() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = Proxy::to(old.port());
+    // Long enough to dial anew within a check.
+    let store = RedisStore::builder().deadline(Duration::from_secs(5)).connect(&proxy.url()).unwrap();
+    let (limiter, policy) = (Limiter::new(store), Policy::new("p", 1, MINUTE).unwrap());
+    for source in [Source::Store, Source::Store, Source::DenyCache] {
+        assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), source);
+    }
+    // A connection that breaks within its first second is taken for a failed dial, and those forget denials anyway.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    proxy.retarget(new.port());
+    old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    // A check that is to be charged finds out, on each connection. A denial writes nothing.
+    let (mut key, mut answered, mut refused) = (0_u64, 0, 0);
+    while answered < 4 {
+        key += 1;
+        match limiter.check(key, &policy, 1).await {
+            Ok(_) => answered += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                (answered, refused) = (0, refused + 1);
+            }
+        }
+    }
+    assert!(refused > 0, "the replica has charged them");
+    assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), "the new primary knows nothing of the denial");
+}
+
+#[tokio::test]
+async fn a_reset_forgets_the_denials_of_its_key_alone() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock, true);
+    let policy = Policy::new("p", 1, MINUTE).unwrap();
+    for key in 0..100_u64 {
+        limiter.check(key, &policy, 1).await.unwrap();
+        assert!(!limiter.check(key, &policy, 1).await.unwrap().is_allowed());
+    }
+    let (mut remembered, mut all) = (0, 0);
+    for _ in 0..20 {
+        limiter.reset("another", &policy).await.unwrap();
+        for key in 0..100_u64 {
+            let decision = limiter.check(key, &policy, 1).await.unwrap();
+            assert!(!decision.is_allowed());
+            (remembered, all) = (remembered + u32::from(decision.source() == Source::DenyCache), all + 1);
+        }
+    }
+    // A few keys share the fate of the one that is reset.
+    assert!(remembered * 10 >= all * 9, "{remembered} of {all} answered from memory");
+}
+
+#[tokio::test]
+async fn a_reset_of_one_of_its_keys_forgets_the_denial_of_a_check_of_several() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock, true);
+    let policy = Policy::new("p", 1, MINUTE).unwrap();
+    let both = || Check::new("one", &policy, 1).and("other", &policy, 1).unwrap();
+    for key in ["one", "other"] {
+        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        for source in [Source::Store, Source::DenyCache] {
+            assert_eq!(limiter.decide(both()).await.unwrap().source(), source);
+        }
+        limiter.reset(key, &policy).await.unwrap();
+        let decision = limiter.decide(both()).await.unwrap();
+        let left: Vec<_> = decision.policies().iter().map(|policy| policy.available).collect();
+        assert_eq!((decision.source(), left), (Source::Store, if key == "one" { vec![1, 0] } else { vec![0, 1] }));
+        for key in ["one", "other"] {
+            limiter.reset(key, &policy).await.unwrap();
+        }
+    }
 }

@@ -9,12 +9,16 @@ mod denials;
 mod errors;
 mod extremes;
 mod heal;
+#[cfg(feature = "cluster")]
+mod moved;
 mod outage;
 mod script;
 mod secrets;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod setup;
+#[cfg(feature = "cluster")]
+mod silent_slots;
 #[cfg(feature = "cluster")]
 mod slots;
 #[path = "../support/mod.rs"]

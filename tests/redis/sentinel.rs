@@ -7,6 +7,7 @@ use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore};
 use crate::{
     policy,
     support::{
+        proxy::{Fault, Proxy},
         redis_server::{RedisServer, free_port},
         sentinel::Trio,
         until,
@@ -56,6 +57,30 @@ async fn a_switch_of_the_master_is_followed_when_it_is_asked_for_and_when_the_ma
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     until("the old master is the master again", || role(&trio.master, "master"));
     healed(&limiter, Duration::from_secs(3)).await;
+}
+
+#[tokio::test]
+async fn sentinels_that_are_far_away_are_reached_and_do_not_hold_up_one_that_is_near() {
+    let trio = Trio::start(Duration::from_secs(60));
+    let proxies: Vec<_> = trio.sentinels.iter().map(|sentinel| Proxy::to(sentinel.port())).collect();
+    let through = |deadline| {
+        let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
+        let builder = RedisStore::builder().deadline(deadline);
+        Limiter::new(builder.connect_sentinel(urls.iter().map(String::as_str), Trio::NAME).unwrap())
+    };
+    // Real time: a sentinel is asked in three round trips.
+    for proxy in &proxies {
+        proxy.set(Fault::Latency(Duration::from_millis(80)));
+    }
+    healed(&through(Duration::from_secs(3)), Duration::from_secs(3)).await;
+
+    for proxy in &proxies[..2] {
+        proxy.set(Fault::Mute);
+    }
+    proxies[2].set(Fault::Pass);
+    let start = Instant::now();
+    through(Duration::from_secs(3)).check("k", &policy(), 1).await.unwrap();
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -5,17 +5,18 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Algorithm, Check, Clock, Limiter, ManualClock, Policy, RedisStore};
+use tollgate::{Algorithm, Check, Clock, Limiter, ManualClock, Policy, RedisStore, redis};
 
 use crate::{
     calls,
     cluster::{limiter, settled},
     policy,
-    support::cluster::Cluster,
+    support::{cluster::Cluster, redis_server::RedisServer},
 };
 
 /// "bar" is in slot 5061, of the first node, and is paid before "foo", in slot 12182, of the third one.
@@ -251,4 +252,48 @@ async fn a_ban_counts_the_denials_of_its_own_slot() {
         let peeked = limiter.peek(full, &scarce).await.unwrap();
         assert!(peeked.policies()[0].ban.is_some_and(|left| left > Duration::from_secs(590)));
     }
+}
+
+/// Keeps a server busy, so that it takes some milliseconds for every command, until it is stopped.
+fn slow_down(server: &RedisServer, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    let (mut connection, stop) = (server.connection(), Arc::clone(stop));
+    thread::spawn(move || {
+        let mut slow = redis::cmd("EVAL");
+        slow.arg("for step = 1, 1000000 do end").arg(0);
+        while !stop.load(Ordering::Relaxed) && slow.exec(&mut connection).is_ok() {}
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_back_can_be_spent_at_once_by_a_check_that_was_denied_for_it() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let stop = Arc::default();
+    let slow = slow_down(&cluster.nodes[2], &stop);
+    let mut given_back = 0;
+    for round in 0..20 {
+        let policy = |name| Policy::per_day(format!("{name}{round}"), 1).unwrap();
+        let (held, scarce) = (policy("held"), policy("scarce"));
+        // Both fit when they are looked at. The one that takes the scarce unit is faster, and the other one gives back.
+        let both = limiter.decide(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1).unwrap());
+        let faster = limiter.check(LAST, &scarce, 1);
+        let (both, faster) = (tokio::spawn(both), tokio::spawn(faster));
+        while !both.is_finished() && spent(&limiter, FIRST, &held).await == 0 {}
+        let denied = !both.is_finished() && !limiter.check(FIRST, &held, 1).await.unwrap().is_allowed();
+        let is_refused = both.await.unwrap().is_ok_and(|decision| !decision.is_allowed());
+        // A machine that is busy itself may leave a check without a verdict.
+        if faster.await.unwrap().is_err() || !is_refused || !denied {
+            continue;
+        }
+        let start = Instant::now();
+        while spent(&limiter, FIRST, &held).await > 0 {
+            assert!(start.elapsed() < Duration::from_secs(1), "never given back");
+        }
+        given_back += 1;
+        assert!(limiter.check(FIRST, &held, 1).await.unwrap().is_allowed(), "round {round}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    slow.join().unwrap();
+    assert!(given_back > 0, "nothing was denied for what was held");
 }

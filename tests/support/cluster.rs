@@ -70,11 +70,22 @@ impl Cluster {
 
     /// Moves a slot as `redis-cli --cluster reshard` does.
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.begin_move(slot, from, to);
+        // While both of them have a say, and while keys are on either side, somebody should come by.
+        thread::sleep(Duration::from_millis(50));
+        self.end_move(slot, from, to);
+    }
+
+    /// From now on the old master sends clients to the new one for keys that it does not have.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from)));
         from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(to)));
-        // While both of them have a say, and while keys are on either side, somebody should come by.
-        thread::sleep(Duration::from_millis(50));
+    }
+
+    /// Moves the keys, and then the slot.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let (from, to) = (&self.nodes[from], &self.nodes[to]);
         loop {
             let keys = from.command(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
             let Some(key) = keys.lines().find(|line| line.starts_with("tollgate:")) else { break };

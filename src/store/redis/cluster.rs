@@ -105,7 +105,8 @@ impl Nodes {
     /// Sends a command to any one master; left to itself the client would ask all of them.
     pub(super) async fn query_any<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         let master = RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary);
-        Ok(redis::from_redis_value(self.connection.route_command(command.clone(), master).await?)?)
+        let reply = self.connection.route_command(command.clone(), master).await?;
+        Ok(redis::from_redis_value(reply.extract_error()?)?)
     }
 
     fn is_lost(&self, node: &str) -> bool {
@@ -137,9 +138,12 @@ impl Redirection {
         Some(Self { asks, address: address.to_owned(), node })
     }
 
+    /// Sends a command to the named node. What that node answers may be an error, such as NOSCRIPT, and the client hands
+    /// out the error of a routed command as a value.
     async fn follow(self, cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<Value> {
         if !self.asks {
-            return cluster.route_command(command.clone(), RoutingInfo::SingleNode(self.node)).await;
+            let reply = cluster.route_command(command.clone(), RoutingInfo::SingleNode(self.node)).await?;
+            return reply.extract_error();
         }
         // The new owner takes it before the slot is its own only if it is told that we were sent.
         let mut pipeline = redis::pipe();

@@ -3,7 +3,7 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -21,6 +21,7 @@ pub(super) struct Heartbeat {
     wanted: AtomicBool,
     /// 0 is not known yet.
     instances: AtomicU32,
+    estimate: Mutex<Estimate>,
     beats: AtomicU32,
     due_us: AtomicU64,
 }
@@ -32,6 +33,49 @@ const EVERY: Duration = Duration::from_secs(5);
 /// makes the sum of all shares larger than the limit.
 const LIFETIME_MS: u64 = 60_000;
 
+/// How many instances there are, from what Redis has counted.
+///
+/// A higher count is believed at once. A lower one is believed when all counts were lower for a lifetime: a Redis that
+/// has lost its data counts the instances anew, one after the other, and each of them would take a larger share.
+#[derive(Debug, Default)]
+struct Estimate {
+    number: u32,
+    lower: Option<Lower>,
+}
+
+/// Counts that are lower than the estimate, one after the other.
+#[derive(Debug)]
+struct Lower {
+    highest: u32,
+    for_us: u64,
+    last_us: u64,
+}
+
+/// The most that the time between two lower counts adds to the lifetime: during an outage nothing was counted.
+const BETWEEN: Duration = EVERY.saturating_mul(2);
+
+impl Estimate {
+    /// Takes a count at `now_us` and returns the number that holds from now on.
+    fn learn(&mut self, count: u32, now_us: u64) -> u32 {
+        if count >= self.number {
+            *self = Self { number: count, lower: None };
+            return count;
+        }
+        let lower = self.lower.get_or_insert(Lower { highest: count, for_us: 0, last_us: now_us });
+        lower.highest = lower.highest.max(count);
+        lower.for_us += now_us.saturating_sub(lower.last_us).min(micros(BETWEEN));
+        lower.last_us = now_us;
+        if lower.for_us >= LIFETIME_MS * 1_000 {
+            *self = Self { number: lower.highest, lower: None };
+        }
+        self.number
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Default for Heartbeat {
     fn default() -> Self {
         Self {
@@ -39,6 +83,7 @@ impl Default for Heartbeat {
             id: RandomState::new().hash_one(std::process::id()),
             wanted: AtomicBool::new(false),
             instances: AtomicU32::new(0),
+            estimate: Mutex::default(),
             beats: AtomicU32::new(0),
             due_us: AtomicU64::new(0),
         }
@@ -46,7 +91,7 @@ impl Default for Heartbeat {
 }
 
 impl Heartbeat {
-    /// The number at the last beat that Redis answered.
+    /// The number since the last beat that Redis answered.
     pub(super) fn instances(&self) -> Option<u32> {
         self.wanted.store(true, Ordering::Relaxed);
         Some(self.instances.load(Ordering::Relaxed)).filter(|&instances| instances > 0)
@@ -62,8 +107,16 @@ impl Heartbeat {
             return false;
         }
         let pause = FIRST.saturating_mul(1 << self.beats.load(Ordering::Relaxed).min(10)).min(EVERY);
-        let next = now + u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        let next = now.saturating_add(micros(pause));
         self.due_us.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Learns what Redis has counted.
+    fn counted(&self, count: u32) {
+        // No invariant spans a panic.
+        let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.instances.store(estimate.learn(count, SystemClock.now_us()), Ordering::Relaxed);
+        self.beats.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -90,8 +143,56 @@ async fn beat(shared: Arc<Shared>) -> Option<()> {
     let gone_ms = now_ms.saturating_sub(LIFETIME_MS);
     connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(&key).arg("-inf").arg(gone_ms)).await.ok()?;
     connection.query::<()>(redis::cmd("PEXPIRE").arg(&key).arg(LIFETIME_MS)).await.ok()?;
-    let instances = connection.query(redis::cmd("ZCARD").arg(&key)).await.ok()?;
-    heartbeat.instances.store(instances, Ordering::Relaxed);
-    heartbeat.beats.fetch_add(1, Ordering::Relaxed);
+    let count = connection.query(redis::cmd("ZCARD").arg(&key)).await.ok()?;
+    heartbeat.counted(count);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// A count every five seconds.
+    fn learn(estimate: &mut Estimate, now_us: &mut u64, counts: &[u32]) -> Vec<u32> {
+        let learn = |&count| {
+            *now_us += 5 * SECOND;
+            estimate.learn(count, *now_us)
+        };
+        counts.iter().map(learn).collect()
+    }
+
+    #[test]
+    fn more_instances_are_believed_at_once_and_fewer_after_a_minute() {
+        let (mut estimate, mut now) = (Estimate::default(), 0);
+        assert_eq!(learn(&mut estimate, &mut now, &[1, 3, 8]), [1, 3, 8]);
+        // Redis was emptied, and soon knows of all again.
+        assert_eq!(learn(&mut estimate, &mut now, &[1, 5, 8]), [8, 8, 8]);
+        // Some have gone. The minute begins with the first lower count.
+        assert_eq!(learn(&mut estimate, &mut now, &[4; 12]), [8; 12]);
+        assert_eq!(learn(&mut estimate, &mut now, &[5, 4, 6]), [5, 5, 6]);
+    }
+
+    #[test]
+    fn a_count_as_high_as_before_starts_the_minute_anew() {
+        let (mut estimate, mut now) = (Estimate::default(), 0);
+        assert_eq!(learn(&mut estimate, &mut now, &[8]), [8]);
+        assert_eq!(learn(&mut estimate, &mut now, &[7; 12]), [8; 12]);
+        assert_eq!(learn(&mut estimate, &mut now, &[8]), [8]);
+        assert_eq!(learn(&mut estimate, &mut now, &[7; 12]), [8; 12]);
+        assert_eq!(learn(&mut estimate, &mut now, &[2]), [7]);
+    }
+
+    #[test]
+    fn an_outage_between_two_counts_does_not_make_a_minute_of_them() {
+        let (mut estimate, mut now) = (Estimate::default(), 0);
+        assert_eq!(learn(&mut estimate, &mut now, &[8, 1]), [8, 8]);
+        for _ in 0..5 {
+            now += 3_600 * SECOND;
+            assert_eq!(learn(&mut estimate, &mut now, &[1]), [8]);
+        }
+        now += 3_600 * SECOND;
+        assert_eq!(learn(&mut estimate, &mut now, &[2]), [2]);
+    }
 }

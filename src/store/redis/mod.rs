@@ -171,11 +171,12 @@ impl Store for RedisStore {
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
         let shared = Arc::clone(&self.shared);
+        let groups = shared.groups(std::iter::once(key));
         let redis_key = self.redis_key(key, policy);
         let ban = policy.ban().map(|ban| self.redis_key(key, ban));
         Answer::pending(async move {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
-            let _forget = Forget::new(&shared);
+            let _forget = Forget::new(&shared, groups);
             let mut connection = shared.connect(&*shared.link()?).await?;
             let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
             result.map_err(|error| shared.failed(&connection, &error))

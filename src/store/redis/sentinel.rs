@@ -1,17 +1,18 @@
 //! A master that sentinels name.
 
-use std::{fmt, io};
+use std::{fmt, io, time::Duration};
 
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsMode,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
-use tokio::{task::JoinSet, time::timeout};
+use tokio::task::JoinSet;
 
 use super::{
     address::{self, Security, tcp_settings},
     pace::LONGEST,
 };
+use crate::deadline::within;
 
 /// Sentinels, and the name of the master that they watch.
 #[derive(Clone)]
@@ -20,9 +21,15 @@ pub(super) struct Sentinels {
     /// Its "host" is the name; login, database and TLS are the master's.
     master: ConnectionInfo,
     name: String,
+    /// How long it may take to ask the sentinels.
+    patience: Duration,
     #[cfg(feature = "tls")]
     security: Security,
 }
+
+/// To the sentinel and to the master that it names: each is connected to, greeted and asked for its role, and the sentinel
+/// also for the master. With one to spare, for each may take as long as a check.
+const ROUND_TRIPS: u32 = 8;
 
 impl Sentinels {
     /// Reads the sentinels' URLs, and the master's: a name, or a URL with the name in the place of the host.
@@ -30,6 +37,7 @@ impl Sentinels {
         sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
         security: &Security,
+        deadline: Duration,
     ) -> RedisResult<Self> {
         let sentinels: Vec<_> =
             sentinels.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
@@ -50,6 +58,7 @@ impl Sentinels {
             sentinels,
             master,
             name,
+            patience: LONGEST.max(deadline.saturating_mul(ROUND_TRIPS)),
             #[cfg(feature = "tls")]
             security: security.clone(),
         };
@@ -59,11 +68,11 @@ impl Sentinels {
         Ok(this)
     }
 
-    /// Asks the sentinels for the master, and returns the first that one of them names. It has to say itself that it is
-    /// the master.
+    /// Asks all sentinels at the same time for the master, and returns the first that one of them names. It has to say
+    /// itself that it is the master.
     pub(super) async fn master(&self) -> RedisResult<Client> {
-        let late = |_| RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
-        timeout(LONGEST, self.ask()).await.map_err(late)?
+        let late = || Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
+        within(self.patience, self.ask()).await.unwrap_or_else(late)
     }
 
     /// Each by a client of its own: redis' own takes the answers in order, and the first sentinel may have gone without a

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 
 use super::{
@@ -29,8 +30,12 @@ use crate::{
     deadline::within,
     error::{Error, ErrorKind},
     failure::Breaker,
+    key::Key,
     observe::{Call, Once, Slot, Warning},
-    store::{Verdict, deny_cache::DenyCache},
+    store::{
+        Verdict,
+        deny_cache::{DenyCache, KeyGroup},
+    },
 };
 
 /// What the clones of a store have in common.
@@ -79,9 +84,10 @@ impl Shared {
     }
 
     async fn send(self: Arc<Self>, mut check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
+        // Denials are remembered by the keys as they are here.
         let original = self.deny_cache.as_ref().map(|cache| Original {
             check: check.clone(),
-            epoch: cache.epoch(),
+            epoch: cache.epoch(&check),
             denials: cache.denials(),
             sent_us: self.local_now_us(),
         });
@@ -149,6 +155,14 @@ impl Shared {
         }
     }
 
+    /// The groups of some keys, in order.
+    pub(super) fn groups<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> KeyGroups {
+        match &self.deny_cache {
+            Some(cache) => keys.map(|key| cache.group(key)).collect(),
+            None => KeyGroups::new(),
+        }
+    }
+
     /// One call of the script for all of `requests`.
     pub(super) async fn call<'a>(
         &self,
@@ -188,6 +202,7 @@ impl Shared {
         let reply = reply?;
         if reply.broken {
             connection.mark_broken();
+            self.forget_denials();
         }
         Ok(reply.verdicts)
     }
@@ -258,7 +273,7 @@ fn wall_clock_us() -> u64 {
 /// made.
 #[derive(Debug)]
 pub(super) struct Original {
-    check: Check,
+    pub(super) check: Check,
     epoch: u64,
     denials: u64,
     sent_us: u64,
@@ -281,18 +296,31 @@ impl<'a, I: Iterator<Item = &'a Request> + Clone> Drop for Unanswered<'a, I> {
     }
 }
 
-/// Forgets denials when it is made and when it is dropped.
-pub(super) struct Forget<'a>(&'a Shared);
+/// Forgets the denials that concern some keys when it is made and when it is dropped.
+pub(super) struct Forget<'a> {
+    shared: &'a Shared,
+    groups: KeyGroups,
+}
+
+/// One for each key; none without a deny cache.
+pub(super) type KeyGroups = SmallVec<[KeyGroup; 4]>;
 
 impl<'a> Forget<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Self {
-        shared.forget_denials();
-        Self(shared)
+    pub(super) fn new(shared: &'a Shared, groups: KeyGroups) -> Self {
+        let this = Self { shared, groups };
+        this.forget();
+        this
+    }
+
+    fn forget(&self) {
+        if let Some(cache) = &self.shared.deny_cache {
+            self.groups.iter().for_each(|group| cache.forget_group(*group));
+        }
     }
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.0.forget_denials();
+        self.forget();
     }
 }

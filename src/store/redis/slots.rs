@@ -8,20 +8,27 @@
 //! So such a check may hold for a moment what it does not get, and nothing is ever admitted that was not charged. What
 //! is given back is sent once, like everything that changes a count: if that is lost, it stays paid (law 9). So does a
 //! check that gets no verdict, for its failure policy may let it pass.
+//!
+//! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
+//! They have a part of the deadline to answer in, because a longer wait of theirs belongs into Retry-After.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::task::JoinSet;
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout},
+};
 
 use super::{
-    Forget, Shared,
     progress::Progress,
     protocol::{Request, Step},
-    shared::Original,
+    shared::{Forget, KeyGroups, Original, Shared},
 };
 use crate::{
     check::{Charge, Check},
+    decision::Source,
     error::{Error, ErrorKind},
     key::Key,
     store::{Outcome, Verdict},
@@ -32,6 +39,8 @@ struct Part {
     slot: u16,
     /// Where they are in the whole check.
     places: SmallVec<[usize; 4]>,
+    /// Which remembered denials concern their keys.
+    groups: KeyGroups,
     check: Check,
     /// Of the whole check.
     progress: Arc<Progress>,
@@ -51,12 +60,13 @@ impl Shared {
         if slots.iter().all(|&other| other == slot) {
             return self.request(slot, Request { check, step: Step::Pay, progress }, original).await;
         }
-        let parts = parts_of(&check, &slots, &progress);
-        let mut verdict = self.look(&parts, check.charges().len()).await?;
+        let keys = original.iter().flat_map(|original| original.check.charges()).map(|charge| &charge.key);
+        let (parts, started) = (parts_of(&check, &slots, &self.groups(keys), &progress), Instant::now());
+        let mut verdict = self.look(&parts, check.charges().len(), started).await?;
         if verdict.allowed {
-            self.pay(&parts, &mut verdict).await?;
+            self.pay(&parts, &mut verdict, started).await?;
         } else {
-            self.refuse(&parts, &mut verdict).await;
+            self.refuse(&parts, &mut verdict, started).await;
         }
         if let Some(original) = original {
             self.remember(&original, &verdict);
@@ -64,37 +74,43 @@ impl Shared {
         Ok(verdict)
     }
 
+    /// What is left of the deadline.
+    fn left(&self, started: Instant) -> Duration {
+        self.deadline.saturating_sub(started.elapsed())
+    }
+
     async fn step(self: &Arc<Self>, part: &Part, step: Step) -> Result<Verdict, Error> {
         Arc::clone(self).request(part.slot, part.request(step), None).await
     }
 
     /// What the check would get, asked in all slots at the same time.
-    async fn look(self: &Arc<Self>, parts: &[Part], charges: usize) -> Result<Verdict, Error> {
+    ///
+    /// The first denial or error decides that the check is not paid. The other slots then have half of what is left of the
+    /// deadline: one of them may deny where the first had an error, and the longest wait of all denials is the true one.
+    async fn look(self: &Arc<Self>, parts: &[Part], charges: usize, started: Instant) -> Result<Verdict, Error> {
         let mut looks = JoinSet::new();
         for (number, part) in parts.iter().enumerate() {
             let look = Arc::clone(self).request(part.slot, part.request(Step::Look), None);
             looks.spawn(async move { (number, look.await) });
         }
-        let mut whole: Option<Verdict> = None;
-        let mut outcomes: SmallVec<[Option<Outcome>; 4]> = SmallVec::from_elem(None, charges);
-        while let Some(look) = looks.join_next().await {
-            let (number, verdict) = look.map_err(|_| Error::new(ErrorKind::Unavailable, "the call was given up"))?;
-            let verdict = verdict?;
-            for (&place, outcome) in parts[number].places.iter().zip(&verdict.outcomes) {
-                outcomes[place] = Some(*outcome);
-            }
-            whole = Some(match whole {
-                Some(whole) => Verdict { allowed: whole.allowed && verdict.allowed, ..whole },
-                None => verdict,
-            });
+        let mut found = Found::nothing(charges);
+        while !found.decides()
+            && let Some(look) = looks.join_next().await
+        {
+            found.add(parts, look);
         }
-        let mut whole = whole.ok_or_else(|| Error::new(ErrorKind::Config, "a check without a charge"))?;
-        whole.outcomes = outcomes.into_iter().flatten().collect();
-        Ok(whole)
+        let others = async {
+            while let Some(look) = looks.join_next().await {
+                found.add(parts, look);
+            }
+        };
+        // Looks that are not answered by then are given up. They change no count.
+        let _ = timeout(self.left(started) / 2, others).await;
+        found.into_verdict()
     }
 
     /// Pays what has been found to fit, or gives back what was paid when that is not so any more.
-    async fn pay(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) -> Result<(), Error> {
+    async fn pay(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Instant) -> Result<(), Error> {
         let mut paid: SmallVec<[Verdict; 4]> = SmallVec::new();
         for (number, part) in parts.iter().enumerate() {
             let pay = self.step(part, Step::Pay).await;
@@ -106,7 +122,7 @@ impl Shared {
                 verdict.allowed = false;
                 part.put(&pay, verdict);
                 // What counts rejections keeps what was paid.
-                self.refuse(&parts[number + 1..], verdict).await;
+                self.refuse(&parts[number + 1..], verdict, started).await;
                 return Ok(());
             }
             paid.push(pay);
@@ -118,18 +134,36 @@ impl Shared {
     }
 
     /// Has the rejection counted where it is to be counted.
-    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict) {
+    ///
+    /// A task of its own sends it to each slot, once, so the rejection also counts when the caller has gone. The answers
+    /// have half of what is left of the deadline, because the rejection may make the wait longer or lead to a ban. The
+    /// denial stands without them.
+    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Instant) {
         let counts = |charge: &Charge| charge.policy.counts_rejected() || charge.policy.ban().is_some();
-        for part in parts {
+        let (sender, mut counted) = mpsc::unbounded_channel();
+        for (number, part) in parts.iter().enumerate() {
             if part.check.charges().iter().any(counts) {
-                // The verdict is known: what cannot be counted makes no outage of it.
-                let Ok(refused) = self.step(part, Step::Refuse).await else { continue };
-                // It may fit by now, but is refused all the same, and for the reason that was found.
-                if !refused.allowed {
-                    part.put(&refused, verdict);
-                }
+                let request = part.request(Step::Refuse);
+                let refusal = timeout(self.left(started), Arc::clone(self).request(part.slot, request, None));
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    if let Ok(Ok(refused)) = refusal.await {
+                        // The caller may have its answer already.
+                        let _ = sender.send((number, refused));
+                    }
+                });
             }
         }
+        drop(sender);
+        let all = async {
+            while let Some((number, refused)) = counted.recv().await {
+                // It may fit by now, but is refused all the same, and for the reason that was found.
+                if !refused.allowed {
+                    parts[number].put(&refused, verdict);
+                }
+            }
+        };
+        let _ = timeout(self.left(started) / 2, all).await;
     }
 
     /// In a task of its own: the caller has its answer already, and what is given back is not given up with the caller.
@@ -146,9 +180,10 @@ impl Shared {
             return;
         }
         let (shared, slot, progress) = (Arc::clone(self), part.slot, Arc::clone(&part.progress));
+        let groups = part.groups.clone();
         tokio::spawn(async move {
             // Others may have been denied for what was held.
-            let _forget = Forget::new(&shared);
+            let _forget = Forget::new(&shared, groups);
             let request = Request { check, step: Step::GiveBack { paid_us }, progress };
             // If it fails, it stays paid.
             let _ = Arc::clone(&shared).request(slot, request, None).await;
@@ -169,16 +204,76 @@ impl Part {
     }
 }
 
+/// What has been found in some of the slots.
+struct Found {
+    /// By charge; `None` where the slot has not answered.
+    outcomes: SmallVec<[Option<Outcome>; 4]>,
+    /// When the first slot judged, by its clock.
+    time_us: Option<u64>,
+    denied: bool,
+    failure: Option<Error>,
+}
+
+impl Found {
+    fn nothing(charges: usize) -> Self {
+        Self { outcomes: SmallVec::from_elem(None, charges), time_us: None, denied: false, failure: None }
+    }
+
+    /// Whether the check is not to be paid, whatever else is found.
+    fn decides(&self) -> bool {
+        self.denied || self.failure.is_some()
+    }
+
+    fn add(&mut self, parts: &[Part], look: Result<(usize, Result<Verdict, Error>), JoinError>) {
+        let failure = match look {
+            Ok((number, Ok(verdict))) => {
+                for (&place, outcome) in parts[number].places.iter().zip(&verdict.outcomes) {
+                    self.outcomes[place] = Some(*outcome);
+                }
+                self.time_us.get_or_insert(verdict.time_us);
+                self.denied |= !verdict.allowed;
+                return;
+            }
+            Ok((_, Err(error))) => error,
+            // The runtime ends.
+            Err(_) => Error::new(ErrorKind::Unavailable, "the call was given up"),
+        };
+        self.failure.get_or_insert(failure);
+    }
+
+    /// A denial wins over an error: whatever the failed slot would have said, the check does not fit.
+    fn into_verdict(self) -> Result<Verdict, Error> {
+        match (self.failure, self.time_us) {
+            (Some(error), _) if !self.denied => Err(error),
+            (_, Some(time_us)) => {
+                let known = self.outcomes.iter().flatten();
+                let wait = known.filter(|outcome| !outcome.fits).filter_map(|outcome| outcome.retry_after_us).max();
+                let unknown = unknown_until(wait.unwrap_or(0));
+                let outcomes = self.outcomes.into_iter().map(|outcome| outcome.unwrap_or(unknown)).collect();
+                Ok(Verdict { allowed: !self.denied, source: Source::Store, time_us, outcomes })
+            }
+            (_, None) => Err(Error::new(ErrorKind::Config, "a check without a charge")),
+        }
+    }
+}
+
+/// The outcome of a charge whose slot has not answered, beside a denial with a wait of `wait_us`. The check is not denied
+/// because of it. Nothing is available by it until the check may be repeated.
+fn unknown_until(wait_us: u64) -> Outcome {
+    Outcome { fits: true, available: 0, retry_after_us: None, next_us: wait_us, reset_us: wait_us, ban_us: 0 }
+}
+
 /// The check, cut by slot, in the order of the slots.
-fn parts_of(check: &Check, slots: &[u16], progress: &Arc<Progress>) -> Vec<Part> {
+fn parts_of(check: &Check, slots: &[u16], groups: &KeyGroups, progress: &Arc<Progress>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (place, (charge, &slot)) in check.charges().iter().zip(slots).enumerate() {
         let index = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
-            let progress = Arc::clone(progress);
-            parts.push(Part { slot, places: SmallVec::new(), check: Check::empty(), progress });
+            let (places, groups, progress) = (SmallVec::new(), KeyGroups::new(), Arc::clone(progress));
+            parts.push(Part { slot, places, groups, check: Check::empty(), progress });
             parts.len() - 1
         });
         parts[index].places.push(place);
+        parts[index].groups.extend(groups.get(place).copied());
         let pushed = parts[index].check.push(charge.key.clone(), charge.policy.clone(), charge.cost);
         pushed.expect("charges that were valid together are valid in a part");
     }
