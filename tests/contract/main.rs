@@ -20,4 +20,5 @@ mod patient;
 mod placement;
 mod readiness;
 mod refusal;
+mod search;
 mod types;
