@@ -27,8 +27,8 @@ pub(super) struct Sentinels {
     security: Security,
 }
 
-/// To the sentinel and to the master that it names: each is connected to, greeted and asked for its role, and the sentinel
-/// also for the master. With one to spare, for each may take as long as a check.
+/// To the sentinel and to the master that it names: each is connected to, greeted and asked for its role, and the
+/// sentinel also for the master. With one to spare, for each may take as long as a check.
 const ROUND_TRIPS: u32 = 8;
 
 impl Sentinels {
@@ -68,8 +68,8 @@ impl Sentinels {
         Ok(this)
     }
 
-    /// Asks all sentinels at the same time for the master, and dials the first that one of them names. It has to say itself
-    /// that it is the master.
+    /// Asks all sentinels at the same time for the master, and dials the first that one of them names. It has to say
+    /// itself that it is the master.
     pub(super) async fn dial(&self, config: &AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
         let late = |_| RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
         let master = timeout(self.patience, self.ask()).await.map_err(late)??;
