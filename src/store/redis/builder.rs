@@ -204,6 +204,7 @@ impl RedisStoreBuilder {
     ///
     /// All sentinels are asked at the same time, and the first that names a master is followed. That may take 400 ms,
     /// or eight deadlines if that is longer: it takes seven round trips, so a deadline above the round trip is enough.
+    /// A sentinel that takes half a second for one reply is not waited for.
     ///
     /// # Examples
     ///
