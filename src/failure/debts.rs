@@ -96,8 +96,8 @@ impl Debts {
         due
     }
 
-    /// Takes as many as are paid at once: those of parts that are `answering`, and of each other part one key's, because
-    /// that part may still be away.
+    /// Takes as many as are paid at once: those of parts that are `answering`, and of each other part one key's,
+    /// because that part may still be away.
     fn take(&self, answering: &HashSet<usize>) -> Vec<Debt> {
         let mut owed = self.lock();
         let now = Instant::now();

@@ -107,12 +107,12 @@ impl Limiter {
     ///
     /// What was admitted meanwhile, and has not left its window, is charged to the store at once: merged by key and policy,
     /// for at most 10 000 of them, by ordinary checks for as much as still fits. So it never makes the store count more
-    /// than the limit; it may deny a little longer, for a debit counts from when it is made. On a cluster, a master that is
-    /// still away does not hold up what one that is back is charged. Instances notice within a second of each other, or as
-    /// far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if that is longer; for so long, checks
-    /// that fail local need room in the share as well: nobody spends what others are about to tell. Two things are not
-    /// charged: checks whose fate is unknown, for those are never sent again, and what was admitted for a key whose count
-    /// Redis cannot use.
+    /// than the limit; it may deny a little longer, for a debit counts from when it is made. On a cluster, a master
+    /// that is still away does not hold up what one that is back is charged. Instances notice within a second of each
+    /// other, or as far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if that is longer;
+    /// for so long, checks that fail local need room in the share as well: nobody spends what others are about to tell.
+    /// Two things are not charged: checks whose fate is unknown, for those are never sent again, and what was admitted
+    /// for a key whose count Redis cannot use.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///
@@ -149,10 +149,10 @@ impl Limiter {
     /// On a `RedisStore` every instance touches a sorted set, `{prefix}instances`, every five seconds on the back of its
     /// traffic (sooner in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. It counts for a minute
     /// after its last request: longer than that without one, it is not expected to take part in the next outage. An
-    /// outage is met with the number that was known before. A higher number holds at once. A lower one holds when it has
-    /// been lower for a minute of traffic, because a Redis that comes back empty counts the instances anew. Until there is
-    /// a number, checks that fail local are refused, as by [`FailurePolicy::Closed`]; so they are on a store that never
-    /// tells.
+    /// outage is met with the number that was known before. A higher number holds at once. A lower one holds when it
+    /// has been lower for a minute of traffic, because a Redis that comes back empty counts the instances anew. Until
+    /// there is a number, checks that fail local are refused, as by [`FailurePolicy::Closed`]; so they are on a store
+    /// that never tells.
     #[must_use]
     pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
         let store = Arc::clone(&self.store);

@@ -26,8 +26,8 @@ use crate::{
 ///
 /// Exceptions to "nothing but time" are resets, the loss of data and, on a cluster, what is given back by checks that
 /// were paid in part. A reset or a refund made through this process forgets at once what concerns its key, also the
-/// denials that are still on their way ([`DenyCache::epoch`]). The loss of a connection forgets everything, because then
-/// the failure policy rules. Anything else is noticed after the longest age, which is much shorter on a cluster.
+/// denials that are still on their way ([`DenyCache::epoch`]). The loss of a connection forgets everything, because
+/// then the failure policy rules. Anything else is noticed after the longest age, which is much shorter on a cluster.
 ///
 /// The time is the local one. A remembered denial counts from before the check was sent, and a little is taken off for
 /// clocks that run at different speeds.
@@ -151,8 +151,8 @@ impl DenyCache {
 
     /// Read it before a check is sent: a denial of an earlier epoch is not remembered.
     ///
-    /// It is the sum of the epochs of all denials and of the groups of the check's keys. Each of them only grows, so the sum
-    /// stays the same only if all of them do.
+    /// It is the sum of the epochs of all denials and of the groups of the check's keys. Each of them only grows, so
+    /// the sum stays the same only if all of them do.
     pub(super) fn epoch(&self, check: &Check) -> u64 {
         self.hash(check).1
     }

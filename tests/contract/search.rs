@@ -13,12 +13,11 @@ use std::{
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
 
-use tokio_test::task::noop_context;
 use tollgate::{
     Answer, Breaker, Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, Store, Verdict,
     observe::{BreakerChange, BreakerState, Observer},
@@ -145,7 +144,7 @@ async fn schedule(seed: u64) {
                 let mut chosen = tasks.swap_remove(index);
                 // The task owns what it holds: a panic unwinds through its futures, as in an executor.
                 let polled = catch_unwind(AssertUnwindSafe(move || {
-                    let poll = chosen.as_mut().poll(&mut Context::from_waker(noop_context().waker()));
+                    let poll = chosen.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                     (poll, chosen)
                 }));
                 if let Ok((Poll::Pending, chosen)) = polled {

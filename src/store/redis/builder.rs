@@ -202,8 +202,9 @@ impl RedisStoreBuilder {
     /// Sentinels are asked at every dial, and a server that turns out to be no master (any more) is left at once. So a
     /// switch is followed as soon as the sentinels agree on it; until then checks go to the failure policy.
     ///
-    /// All sentinels are asked at the same time, and the first that names a master is followed. That may take 400 ms, or
-    /// eight deadlines if that is longer: it takes seven round trips, so a deadline above the round trip is enough.
+    /// All sentinels are asked at the same time, and the first that names a master is followed. That may take 400 ms,
+    /// or eight deadlines if that is longer: it takes seven round trips, so a deadline above the round trip is enough.
+    /// A sentinel that takes half a second for one reply is not waited for.
     ///
     /// # Examples
     ///
@@ -240,11 +241,11 @@ impl RedisStoreBuilder {
     ///
     /// A check of **several keys in different slots** cannot be atomic there. All slots are asked at the same time
     /// whether it fits, which is all that most denials take: one round trip, nothing charged, and a Retry-After that is
-    /// as exact as on a single server. One slot that denies is enough, whatever the others answer. When a slot has denied,
-    /// the others have half of what is left of the deadline; one that does not answer by then is not part of Retry-After,
-    /// and its policy has nothing available in the decision. If the check fits, it is paid slot by slot. When another
-    /// request was faster in between, a later slot refuses; then the request is denied, and what the earlier slots took is
-    /// **given back**, right after the answer. What that means:
+    /// as exact as on a single server. One slot that denies is enough, whatever the others answer. When a slot has
+    /// denied, the others have half of what is left of the deadline; one that does not answer by then is not part of
+    /// Retry-After, and its policy has nothing available in the decision. If the check fits, it is paid slot by slot.
+    /// When another request was faster in between, a later slot refuses; then the request is denied, and what the
+    /// earlier slots took is **given back**, right after the answer. What that means:
     ///
     /// * Never over: nothing is admitted that was not charged in every slot, and no more is given back than was taken.
     /// * What is held for a moment, a round trip or two, may be denied to others. Checks pay in the same order, so one of
@@ -255,8 +256,8 @@ impl RedisStoreBuilder {
     ///   itself gets no answer stays paid as far as it was, for its failure policy may let it pass.
     /// * A [reset](crate::Limiter::reset) in between forgets the charge; only the exact log knows that, others then give
     ///   back as much of what came after the reset.
-    /// * Policies that [count rejected requests](crate::Policy::count_rejected) count them in every slot. The answer waits
-    ///   for that with half of what is left of the deadline, and a slot that is late counts after the answer.
+    /// * Policies that [count rejected requests](crate::Policy::count_rejected) count them in every slot. The answer
+    ///   waits for that with half of what is left of the deadline, and a slot that is late counts after the answer.
     ///
     /// Keys that always contend together for scarce limits are better off as one key.
     ///

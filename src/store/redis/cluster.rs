@@ -138,8 +138,8 @@ impl Redirection {
         Some(Self { asks, address: address.to_owned(), node })
     }
 
-    /// Sends a command to the named node. What that node answers may be an error, such as NOSCRIPT, and the client hands
-    /// out the error of a routed command as a value.
+    /// Sends a command to the named node. What that node answers may be an error, such as NOSCRIPT, and the client
+    /// hands out the error of a routed command as a value.
     async fn follow(self, cluster: &mut ClusterConnection, command: &Cmd) -> RedisResult<Value> {
         if !self.asks {
             let reply = cluster.route_command(command.clone(), RoutingInfo::SingleNode(self.node)).await?;

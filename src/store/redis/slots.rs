@@ -85,8 +85,9 @@ impl Shared {
 
     /// What the check would get, asked in all slots at the same time.
     ///
-    /// The first denial or error decides that the check is not paid. The other slots then have half of what is left of the
-    /// deadline: one of them may deny where the first had an error, and the longest wait of all denials is the true one.
+    /// The first denial or error decides that the check is not paid. The other slots then have half of what is left of
+    /// the deadline: one of them may deny where the first had an error, and the longest wait of all denials is the true
+    /// one.
     async fn look(self: &Arc<Self>, parts: &[Part], charges: usize, started: Instant) -> Result<Verdict, Error> {
         let mut looks = JoinSet::new();
         for (number, part) in parts.iter().enumerate() {
@@ -135,9 +136,9 @@ impl Shared {
 
     /// Has the rejection counted where it is to be counted.
     ///
-    /// A task of its own sends it to each slot, once, so the rejection also counts when the caller has gone. The answers
-    /// have half of what is left of the deadline, because the rejection may make the wait longer or lead to a ban. The
-    /// denial stands without them.
+    /// A task of its own sends it to each slot, once, so the rejection also counts when the caller has gone. The
+    /// answers have half of what is left of the deadline, because the rejection may make the wait longer or lead to a
+    /// ban. The denial stands without them.
     async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Instant) {
         let counts = |charge: &Charge| charge.policy.counts_rejected() || charge.policy.ban().is_some();
         let (sender, mut counted) = mpsc::unbounded_channel();
@@ -257,8 +258,8 @@ impl Found {
     }
 }
 
-/// The outcome of a charge whose slot has not answered, beside a denial with a wait of `wait_us`. The check is not denied
-/// because of it. Nothing is available by it until the check may be repeated.
+/// The outcome of a charge whose slot has not answered, beside a denial with a wait of `wait_us`. The check is not
+/// denied because of it. Nothing is available by it until the check may be repeated.
 fn unknown_until(wait_us: u64) -> Outcome {
     Outcome { fits: true, available: 0, retry_after_us: None, next_us: wait_us, reset_us: wait_us, ban_us: 0 }
 }
