@@ -166,17 +166,15 @@ async fn schedule(seed: u64) {
     store.is_well.store(1, Ordering::SeqCst);
     let start = tokio::time::Instant::now();
     loop {
-        let check = AssertUnwindSafe(limiter.check("k", &policy(), 1));
         // The observer's panic is the request's.
-        let answered = tokio::task::LocalSet::new()
-            .run_until(async move { tokio::task::spawn_local(check.0).await.is_ok_and(|verdict| verdict.is_ok()) });
-        if answered.await {
+        let answered = tokio::spawn(limiter.check("k", &policy(), 1)).await.is_ok_and(|verdict| verdict.is_ok());
+        // An answer may still complete a second of which half had failed.
+        if answered && !limiter.is_breaker_open() {
             break;
         }
         assert!(start.elapsed() < Duration::from_secs(2), "seed {seed}: the breaker stays open");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(!limiter.is_breaker_open(), "seed {seed}");
     let mut changes = changes.lock().unwrap().clone();
     changes.sort_by_key(|change| change.sequence);
     let mut state = BreakerState::Closed;
