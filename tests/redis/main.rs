@@ -13,6 +13,7 @@ mod heal;
 mod moved;
 mod outage;
 mod script;
+mod search;
 mod secrets;
 #[cfg(feature = "sentinel")]
 mod sentinel;
