@@ -15,7 +15,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::presence::{Presence, Watched};
+use crate::presence;
 
 pin_project! {
     /// Resolves when the executor has been running for as long as it was given.
@@ -25,7 +25,6 @@ pin_project! {
         timer: Sleep,
         start: Instant,
         time: Duration,
-        presence: Watched,
         away_before: Duration,
         // How often it may still be extended by CATCH_UP.
         catch_ups: u8,
@@ -40,9 +39,9 @@ const CATCH_UPS: u8 = 4;
 impl Deadline {
     /// Starts now. `None` without a tokio runtime.
     pub(crate) fn after(time: Duration) -> Option<Self> {
-        let (start, presence) = (Instant::now(), Presence::watch()?);
-        let away_before = presence.absences(start).sum;
-        Some(Self { timer: sleep(time), start, time, presence, away_before, catch_ups: CATCH_UPS })
+        let start = Instant::now();
+        let away_before = presence::wait_begins(start, time)?.sum;
+        Some(Self { timer: sleep(time), start, time, away_before, catch_ups: CATCH_UPS })
     }
 
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -50,7 +49,7 @@ impl Deadline {
         loop {
             ready!(this.timer.as_mut().poll(cx));
             let now = Instant::now();
-            let absences = this.presence.absences(now);
+            let Some(absences) = presence::absences(now) else { return Poll::Ready(()) };
             let away = absences.sum.saturating_sub(*this.away_before);
             let mut left = this.time.saturating_sub((now - *this.start).saturating_sub(away));
             if left.is_zero() {

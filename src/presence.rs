@@ -2,13 +2,15 @@
 //!
 //! While checks wait, one task of each tokio runtime sleeps in short steps. A step that ends late shows that the runtime
 //! did not run in the meantime, so replies that had arrived could not be read.
+//!
+//! A check only reads what is shared here, or all checks of a process would contend for it.
 
 use std::{
     cell::RefCell,
     collections::HashMap,
     sync::{
         Arc, LazyLock, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,9 +25,11 @@ use tokio::{
 pub(crate) struct Presence {
     /// Times below count from here.
     start: Instant,
-    /// Callers that wait.
-    waiting: AtomicUsize,
     is_measured: AtomicBool,
+    /// Whether a wait has begun since the last step did.
+    is_used: AtomicBool,
+    /// The longest wait that has begun.
+    longest_us: AtomicU64,
     /// When the step that is under way ends.
     step_ends_us: AtomicU64,
     /// The sum of all absences.
@@ -38,13 +42,10 @@ pub(crate) struct Presence {
 const STEP: Duration = Duration::from_millis(2);
 /// Healthy timers are up to two milliseconds late.
 const LATE_US: u64 = 3_000;
-
+/// How long a measurement goes on after the longest wait: some time for its catch-ups, and not to begin too often.
+const REST_US: u64 = 100_000;
 /// The time of an absence that has not been.
 const NEVER: u64 = u64::MAX;
-
-/// Learns of absences while it lives.
-#[derive(Debug)]
-pub(crate) struct Watched(Arc<Presence>);
 
 /// Absences up to an instant.
 #[derive(Clone, Copy, Debug)]
@@ -54,29 +55,47 @@ pub(crate) struct Absences {
     pub(crate) last: Option<Duration>,
 }
 
+/// Begins to wait on the current runtime, at most for `time`, and returns the absences until now. `None` without a runtime.
+pub(crate) fn wait_begins(now: Instant, time: Duration) -> Option<Absences> {
+    with_current(|presence| {
+        let time_us = micros(time);
+        if presence.longest_us.load(Ordering::Relaxed) < time_us {
+            presence.longest_us.fetch_max(time_us, Ordering::SeqCst);
+        }
+        if !presence.is_used.load(Ordering::SeqCst) {
+            presence.is_used.store(true, Ordering::SeqCst);
+        }
+        if !presence.is_measured.load(Ordering::SeqCst) && !presence.is_measured.swap(true, Ordering::SeqCst) {
+            let ends = presence.begin_step();
+            tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
+        }
+        presence.absences(now)
+    })
+}
+
+/// The absences of the current runtime until now.
+pub(crate) fn absences(now: Instant) -> Option<Absences> {
+    with_current(|presence| presence.absences(now))
+}
+
+fn with_current<T>(work: impl FnOnce(&Arc<Presence>) -> T) -> Option<T> {
+    thread_local! {
+        static LAST: RefCell<Option<(runtime::Id, Arc<Presence>)>> = const { RefCell::new(None) };
+    }
+    let id = Handle::try_current().ok()?.id();
+    LAST.with_borrow_mut(|last| {
+        if last.as_ref().is_none_or(|(last, _)| *last != id) {
+            *last = Some((id, Presence::of(id)));
+        }
+        last.as_ref().map(|(_, presence)| work(presence))
+    })
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Presence {
-    /// Measures the current runtime for as long as the result lives. `None` without a runtime.
-    pub(crate) fn watch() -> Option<Watched> {
-        let this = Self::current()?;
-        this.waiting.fetch_add(1, Ordering::SeqCst);
-        if !this.is_measured.swap(true, Ordering::SeqCst) {
-            let ends = this.begin_step();
-            tokio::spawn(measure(Measuring { presence: Arc::clone(&this), ended: false }, ends));
-        }
-        Some(Watched(this))
-    }
-
-    fn current() -> Option<Arc<Self>> {
-        thread_local! {
-            static LAST: RefCell<Option<(runtime::Id, Arc<Presence>)>> = const { RefCell::new(None) };
-        }
-        let id = Handle::try_current().ok()?.id();
-        LAST.with_borrow_mut(|last| match last {
-            Some((last, presence)) if *last == id => Some(Arc::clone(presence)),
-            _ => Some(Arc::clone(&last.insert((id, Self::of(id))).1)),
-        })
-    }
-
     /// That of a runtime, by whichever thread it is asked for.
     fn of(id: runtime::Id) -> Arc<Self> {
         static ALL: LazyLock<Mutex<HashMap<runtime::Id, Weak<Presence>>>> = LazyLock::new(Mutex::default);
@@ -88,8 +107,9 @@ impl Presence {
         all.retain(|_, presence| presence.strong_count() > 0);
         let presence = Arc::new(Self {
             start: Instant::now(),
-            waiting: AtomicUsize::new(0),
             is_measured: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
+            longest_us: AtomicU64::new(0),
             step_ends_us: AtomicU64::new(0),
             away_us: AtomicU64::new(0),
             back_us: AtomicU64::new(NEVER),
@@ -99,7 +119,7 @@ impl Presence {
     }
 
     fn us(&self, instant: Instant) -> u64 {
-        u64::try_from(instant.saturating_duration_since(self.start).as_micros()).unwrap_or(u64::MAX)
+        micros(instant.saturating_duration_since(self.start))
     }
 
     fn begin_step(&self) -> Instant {
@@ -117,35 +137,28 @@ impl Presence {
         }
     }
 
-    /// Whether no caller waits. Then the next one starts another measurement.
-    fn ends(&self) -> bool {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            return false;
-        }
-        self.is_measured.store(false, Ordering::SeqCst);
-        // A caller that came in between has seen a measurement that was about to end.
-        self.waiting.load(Ordering::SeqCst) == 0 || self.is_measured.swap(true, Ordering::SeqCst)
-    }
-}
-
-impl Watched {
     /// All absences until now, the one that is just ending included: its step may not have been measured yet.
-    pub(crate) fn absences(&self, now: Instant) -> Absences {
-        let Presence { step_ends_us, away_us, back_us, .. } = &*self.0;
-        let now_us = self.0.us(now);
-        let overdue_us = now_us.saturating_sub(step_ends_us.load(Ordering::Acquire));
+    fn absences(&self, now: Instant) -> Absences {
+        let now_us = self.us(now);
+        let overdue_us = now_us.saturating_sub(self.step_ends_us.load(Ordering::Acquire));
         let unmeasured_us = if overdue_us > LATE_US { overdue_us } else { 0 };
-        let back_us = if unmeasured_us > 0 { now_us } else { back_us.load(Ordering::Acquire) };
+        let back_us = if unmeasured_us > 0 { now_us } else { self.back_us.load(Ordering::Acquire) };
         Absences {
-            sum: Duration::from_micros(away_us.load(Ordering::Acquire) + unmeasured_us),
+            sum: Duration::from_micros(self.away_us.load(Ordering::Acquire) + unmeasured_us),
             last: now_us.checked_sub(back_us).map(Duration::from_micros),
         }
     }
-}
 
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    /// Whether no wait can be under way any more, so long after the last one began. Then the next one starts another
+    /// measurement.
+    fn ends(&self, present_since_us: u64) -> bool {
+        let longest_us = self.longest_us.load(Ordering::SeqCst);
+        if present_since_us < longest_us.saturating_mul(2).saturating_add(REST_US) {
+            return false;
+        }
+        self.is_measured.store(false, Ordering::SeqCst);
+        // A wait that began in between has seen a measurement that was about to end.
+        !self.is_used.load(Ordering::SeqCst) || self.is_measured.swap(true, Ordering::SeqCst)
     }
 }
 
@@ -165,11 +178,17 @@ impl Drop for Measuring {
 }
 
 async fn measure(mut measuring: Measuring, mut ends: Instant) {
+    let mut used = (0, 0);
     while !measuring.ended {
         sleep_until(ends).await;
         let presence = &measuring.presence;
         presence.end_step(ends);
         ends = presence.begin_step();
-        measuring.ended = presence.ends();
+        let now = (presence.us(Instant::now()), presence.away_us.load(Ordering::Acquire));
+        if presence.is_used.swap(false, Ordering::SeqCst) {
+            used = now;
+        }
+        // Waits go on while the process is away.
+        measuring.ended = presence.ends((now.0 - used.0).saturating_sub(now.1 - used.1));
     }
 }

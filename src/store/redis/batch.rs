@@ -60,7 +60,7 @@ pub(super) async fn submit(
     shared: Arc<Shared>,
     slot: u16,
     request: Request,
-    original: Option<Original>,
+    original: Option<Box<Original>>,
 ) -> Result<Verdict, Error> {
     let link = shared.link()?;
     let lane = link.batcher.lane_of(&request.check);

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64},
     },
     time::Duration,
@@ -322,7 +322,7 @@ impl RedisStoreBuilder {
         };
         let shared = Shared {
             source,
-            links: Mutex::default(),
+            links: Box::default(),
             answers: Arc::default(),
             loader: Loader::default(),
             batching,

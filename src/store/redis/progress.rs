@@ -60,11 +60,11 @@ impl Progress {
 
 impl Progress {
     /// Whether it is the store that has kept the check waiting: it has answered nothing since, or has had the call for
-    /// half of the deadline.
+    /// nearly all of the deadline.
     fn waits_for_the_store(&self, deadline: Duration) -> bool {
         let had_us = SystemClock.now_us().saturating_sub(self.sent_us.load(Ordering::Relaxed));
         self.answers.load(Ordering::Relaxed) == self.answers_before
-            || (self.unanswered.load(Ordering::Relaxed) > 0 && u128::from(had_us) * 2 >= deadline.as_micros())
+            || (self.unanswered.load(Ordering::Relaxed) > 0 && u128::from(had_us) * 10 >= deadline.as_micros() * 9)
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         let now_us = SystemClock.now_us();
         progress.sent(Step::Pay, now_us);
         assert_eq!(state(), (ErrorKind::Overloaded, true));
-        progress.sent_us.store(now_us - 25_000, Ordering::Relaxed);
+        progress.sent_us.store(now_us - 45_000, Ordering::Relaxed);
         assert_eq!(state(), (ErrorKind::Deadline, true));
         progress.ended();
         assert_eq!(state(), (ErrorKind::Overloaded, true));

@@ -25,7 +25,7 @@ const MOST_IN_FLIGHT: usize = 32;
 pub(super) const MAX_CHARGES: usize = 2 * Check::MAX_CHARGES;
 /// A check does not wait longer than this while no call starts: a fraction of the round trips that matter, and more than
 /// a call takes on a machine beside Redis.
-pub(super) const LONGEST_REST: Duration = Duration::from_millis(1);
+pub(super) const LONGEST_REST: Duration = Duration::from_millis(3);
 pub(super) const LANES: usize = 16;
 /// Checks that wait in one lane: less than twenty milliseconds of Redis' time, within the deadline.
 const LANE_CAPACITY: usize = 4096;
@@ -37,7 +37,7 @@ const MOST_TAKEN: usize = 1024;
 pub(super) struct Waiting {
     pub(super) request: Request,
     /// What a remembered denial is found by; `None` if denials are not remembered.
-    pub(super) original: Option<Original>,
+    pub(super) original: Option<Box<Original>>,
     pub(super) verdict: oneshot::Sender<Result<Verdict, Error>>,
 }
 
@@ -79,7 +79,7 @@ impl Queue {
     /// network the number of calls follows the load.
     pub(super) fn starts(&mut self) -> bool {
         let starts = self.in_flight < ALWAYS_IN_FLIGHT
-            || (self.in_flight < MOST_IN_FLIGHT && self.waiting >= MAX_CHARGES * (self.in_flight - 1));
+            || (self.in_flight < MOST_IN_FLIGHT && self.waiting >= MAX_CHARGES * self.in_flight);
         self.in_flight += usize::from(starts);
         starts
     }

@@ -41,7 +41,8 @@ use crate::{
 /// What the clones of a store have in common.
 pub(super) struct Shared {
     pub(super) source: Source,
-    pub(super) links: Mutex<VecDeque<(runtime::Id, Arc<Link>)>>,
+    /// In a box: each check locks it, and what lies beside it is only read.
+    pub(super) links: Box<Links>,
     /// Calls that Redis has answered.
     pub(super) answers: Arc<AtomicU64>,
     pub(super) loader: Loader,
@@ -62,6 +63,9 @@ pub(super) struct Shared {
     pub(super) time_forbidden_until_us: AtomicU64,
     pub(super) observer: Slot,
 }
+
+/// By runtime.
+type Links = Mutex<VecDeque<(runtime::Id, Arc<Link>)>>;
 
 /// What lives and dies with a runtime: connections are driven by its tasks, and so are batches.
 #[derive(Debug)]
@@ -85,11 +89,10 @@ impl Shared {
 
     async fn send(self: Arc<Self>, mut check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
         // Denials are remembered by the keys as they are here.
-        let original = self.deny_cache.as_ref().map(|cache| Original {
-            check: check.clone(),
-            epoch: cache.epoch(&check),
-            denials: cache.denials(),
-            sent_us: self.local_now_us(),
+        let original = self.deny_cache.as_ref().map(|cache| {
+            let (epoch, denials, sent_us) = (cache.epoch(&check), cache.denials(), self.local_now_us());
+            // In a box, because it is moved about with its request and hardly ever looked at.
+            Box::new(Original { check: check.clone(), epoch, denials, sent_us })
         });
         if self.seal.seal(&mut check) && !self.seal.has_secret() && !self.guessable.load(Ordering::Relaxed) {
             self.guessable.store(true, Ordering::Relaxed);
@@ -106,7 +109,7 @@ impl Shared {
         self: Arc<Self>,
         slot: u16,
         request: Request,
-        original: Option<Original>,
+        original: Option<Box<Original>>,
     ) -> Result<Verdict, Error> {
         if self.batching {
             return batch::submit(self, slot, request, original).await;

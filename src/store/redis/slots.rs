@@ -50,7 +50,7 @@ impl Shared {
     pub(super) async fn send_by_slots(
         self: Arc<Self>,
         check: Check,
-        original: Option<Original>,
+        original: Option<Box<Original>>,
         progress: Arc<Progress>,
     ) -> Result<Verdict, Error> {
         let slots: SmallVec<[u16; 4]> = check.charges().iter().map(|charge| slot_of(&charge.key)).collect();
