@@ -38,7 +38,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what `key` has spent under `policy`, and a ban.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()>;
 
-    /// How long the limiter waits for a pending answer.
+    /// How long the limiter waits for a pending answer, not counting time in which the executor did not run.
     ///
     /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
     fn deadline(&self) -> Duration {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bb8_redis::{RedisConnectionManager, bb8};
 use tokio::task::JoinSet;
-use tollgate::{ConfigError, Limiter, RedisStore, bb8_redis};
+use tokio_test::{assert_ready, task};
+use tollgate::{Check, ConfigError, ErrorKind, Limiter, RedisStore, bb8_redis};
 
 use crate::{limiter, policy, support::redis_server::RedisServer};
 
@@ -22,6 +23,29 @@ fn a_wrong_address_or_setting_is_an_error_that_shows_no_password() {
     let prefix = "{t}".to_owned();
     assert_eq!(builder().prefix(&prefix).connect(url).unwrap_err(), ConfigError::InvalidPrefix { prefix });
     assert!(!format!("{:?}", builder().connect(url).unwrap()).contains("hunter2"));
+}
+
+/// A check of one key, of several keys in several slots of a cluster, and a reset.
+#[test]
+fn without_a_runtime_checks_and_resets_are_errors() {
+    let url = "redis://127.0.0.1:1";
+    let stores = [
+        RedisStore::connect(url).unwrap(),
+        RedisStore::builder().batching(false).connect(url).unwrap(),
+        #[cfg(feature = "cluster")]
+        RedisStore::builder().connect_cluster([url]).unwrap(),
+    ];
+    for limiter in stores.map(Limiter::new) {
+        let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
+        for check in [Check::new("foo", &policy(), 1), check] {
+            let mut check = task::spawn(limiter.decide(check));
+            let error = assert_ready!(check.poll()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        }
+        let policy = policy();
+        let mut reset = task::spawn(limiter.reset("foo", &policy));
+        assert_eq!(assert_ready!(reset.poll()).unwrap_err().kind(), ErrorKind::Misconfigured);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

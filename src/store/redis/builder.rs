@@ -236,7 +236,7 @@ impl RedisStoreBuilder {
     /// others are found through them. Login and TLS are those of the first URL.
     ///
     /// All policies of a key are in one slot, so a check of **one key** is what it is on a single server: atomic, and checks
-    /// of one slot that wait at the same time share a call. At most two calls of a slot are under way; each slot has a
+    /// of one slot that wait at the same time share a call. Up to 32 calls of a slot are under way; each slot has a
     /// queue of its own, so a slot that is hot, or whose master does not answer, holds up no other.
     ///
     /// A check of **several keys in different slots** cannot be atomic there. All slots are asked at the same time

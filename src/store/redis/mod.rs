@@ -47,13 +47,15 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// # Failures
 ///
-/// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does. One whose fate is unknown
+/// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does; time in which the process
+/// itself did not run (a handler that holds its threads, a pause) does not count. A check that waits in this process while
+/// Redis answers others is [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is unknown
 /// (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
 /// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
 ///
 /// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
 /// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
-/// ever, and checks get their error at once. A wrong password, a missing permission or an untrusted certificate is
+/// ever, and checks get their error at once. A login that is refused for some seconds is tried 5 s apart at most. A wrong password, a missing permission or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); it heals like any other failure when it is put right.
 ///
 /// # Addresses
@@ -63,6 +65,9 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// | `redis://[[user]:password@]host[:port][/database]` | a server; escape special characters in the password (`%40` for `@`) |
 /// | `rediss://…` | the same through TLS, with feature `tls` |
 /// | `unix:///path[?db=database&user=user&pass=password]` | a socket on this machine |
+///
+/// Connections speak RESP3, which tells when a server closes one at rest; a server that does not know it gets RESP2.
+/// `?protocol=resp2` asks for RESP2 from the start.
 ///
 /// Feature `tls` is rustls. It uses the cryptography provider that the process has installed, and installs ring's if
 /// there is none. A host is trusted as the operating system does, or by certificates of your own

@@ -60,6 +60,8 @@ impl Shared {
         if slots.iter().all(|&other| other == slot) {
             return self.request(slot, Request { check, step: Step::Pay, progress }, original).await;
         }
+        // The steps are tasks.
+        self.link()?;
         let keys = original.iter().flat_map(|original| original.check.charges()).map(|charge| &charge.key);
         let (parts, started) = (parts_of(&check, &slots, &self.groups(keys), &progress), Instant::now());
         let mut verdict = self.look(&parts, check.charges().len(), started).await?;
