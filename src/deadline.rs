@@ -26,22 +26,18 @@ pin_project! {
         start: Instant,
         time: Duration,
         away_before: Duration,
-        // How often it may still be extended by CATCH_UP.
-        catch_ups: u8,
     }
 }
 
-/// Time to read replies and to run the tasks that they wake, after an absence.
-const CATCH_UP: Duration = Duration::from_millis(4);
-/// So that an executor that is always late does not wait for ever.
-const CATCH_UPS: u8 = 4;
+/// Time to read replies and to run the tasks that they wake, after absences.
+const CATCH_UP: Duration = Duration::from_millis(3);
 
 impl Deadline {
     /// Starts now. `None` without a tokio runtime.
     pub(crate) fn after(time: Duration) -> Option<Self> {
         let start = Instant::now();
-        let away_before = presence::wait_begins(start, time)?.sum;
-        Some(Self { timer: sleep(time), start, time, away_before, catch_ups: CATCH_UPS })
+        let away_before = presence::wait_begins(start, time)?;
+        Some(Self { timer: sleep(time), start, time, away_before })
     }
 
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -49,15 +45,11 @@ impl Deadline {
         loop {
             ready!(this.timer.as_mut().poll(cx));
             let now = Instant::now();
-            let Some(absences) = presence::absences(now) else { return Poll::Ready(()) };
-            let away = absences.sum.saturating_sub(*this.away_before);
-            let mut left = this.time.saturating_sub((now - *this.start).saturating_sub(away));
+            let away = presence::away(now).unwrap_or_default().saturating_sub(*this.away_before);
+            let time = if away.is_zero() { *this.time } else { this.time.saturating_add(CATCH_UP) };
+            let left = time.saturating_sub((now - *this.start).saturating_sub(away));
             if left.is_zero() {
-                if *this.catch_ups == 0 || absences.last.is_none_or(|last| last >= CATCH_UP) {
-                    return Poll::Ready(());
-                }
-                *this.catch_ups -= 1;
-                left = CATCH_UP;
+                return Poll::Ready(());
             }
             this.timer.as_mut().reset(now + left);
         }

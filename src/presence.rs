@@ -34,29 +34,18 @@ pub(crate) struct Presence {
     step_ends_us: AtomicU64,
     /// The sum of all absences.
     away_us: AtomicU64,
-    /// When the last absence ended.
-    back_us: AtomicU64,
 }
 
 /// Timers have a resolution of a millisecond.
 const STEP: Duration = Duration::from_millis(2);
 /// Healthy timers are up to two milliseconds late.
 const LATE_US: u64 = 3_000;
-/// How long a measurement goes on after the longest wait: some time for its catch-ups, and not to begin too often.
+/// How long a measurement goes on after the longest wait, so that it does not begin too often.
 const REST_US: u64 = 100_000;
-/// The time of an absence that has not been.
-const NEVER: u64 = u64::MAX;
 
-/// Absences up to an instant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Absences {
-    pub(crate) sum: Duration,
-    /// How long ago the last one ended.
-    pub(crate) last: Option<Duration>,
-}
-
-/// Begins to wait on the current runtime, at most for `time`, and returns the absences until now. `None` without a runtime.
-pub(crate) fn wait_begins(now: Instant, time: Duration) -> Option<Absences> {
+/// Begins to wait on the current runtime, at most for `time`, and returns the sum of all absences until now. `None`
+/// without a runtime.
+pub(crate) fn wait_begins(now: Instant, time: Duration) -> Option<Duration> {
     with_current(|presence| {
         let time_us = micros(time);
         if presence.longest_us.load(Ordering::Relaxed) < time_us {
@@ -69,13 +58,13 @@ pub(crate) fn wait_begins(now: Instant, time: Duration) -> Option<Absences> {
             let ends = presence.begin_step();
             tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
         }
-        presence.absences(now)
+        presence.away(now)
     })
 }
 
-/// The absences of the current runtime until now.
-pub(crate) fn absences(now: Instant) -> Option<Absences> {
-    with_current(|presence| presence.absences(now))
+/// The sum of all absences of the current runtime until now.
+pub(crate) fn away(now: Instant) -> Option<Duration> {
+    with_current(|presence| presence.away(now))
 }
 
 fn with_current<T>(work: impl FnOnce(&Arc<Presence>) -> T) -> Option<T> {
@@ -112,7 +101,6 @@ impl Presence {
             longest_us: AtomicU64::new(0),
             step_ends_us: AtomicU64::new(0),
             away_us: AtomicU64::new(0),
-            back_us: AtomicU64::new(NEVER),
         });
         all.insert(id, Arc::downgrade(&presence));
         presence
@@ -132,21 +120,15 @@ impl Presence {
         let now_us = self.us(Instant::now());
         let late_us = now_us.saturating_sub(self.us(ends));
         if late_us > LATE_US {
-            self.back_us.store(now_us, Ordering::Release);
             self.away_us.fetch_add(late_us, Ordering::Release);
         }
     }
 
     /// All absences until now, the one that is just ending included: its step may not have been measured yet.
-    fn absences(&self, now: Instant) -> Absences {
-        let now_us = self.us(now);
-        let overdue_us = now_us.saturating_sub(self.step_ends_us.load(Ordering::Acquire));
+    fn away(&self, now: Instant) -> Duration {
+        let overdue_us = self.us(now).saturating_sub(self.step_ends_us.load(Ordering::Acquire));
         let unmeasured_us = if overdue_us > LATE_US { overdue_us } else { 0 };
-        let back_us = if unmeasured_us > 0 { now_us } else { self.back_us.load(Ordering::Acquire) };
-        Absences {
-            sum: Duration::from_micros(self.away_us.load(Ordering::Acquire) + unmeasured_us),
-            last: now_us.checked_sub(back_us).map(Duration::from_micros),
-        }
+        Duration::from_micros(self.away_us.load(Ordering::Acquire) + unmeasured_us)
     }
 
     /// Whether no wait can be under way any more, so long after the last one began. Then the next one starts another
