@@ -38,7 +38,9 @@ pub(crate) struct Presence {
 
 /// Timers have a resolution of a millisecond.
 const STEP: Duration = Duration::from_millis(2);
-/// Healthy timers are up to two milliseconds late.
+/// Healthy timers are late by about this, ..
+const USUALLY_LATE_US: u64 = 1_000;
+/// .. and never by more than this.
 const LATE_US: u64 = 3_000;
 /// How long a measurement goes on after the longest wait, so that it does not begin too often.
 const REST_US: u64 = 100_000;
@@ -80,6 +82,12 @@ fn with_current<T>(work: impl FnOnce(&Arc<Presence>) -> T) -> Option<T> {
     })
 }
 
+/// How long the runtime was away, judged by a timer that was due at `due_us` and has not fired before `now_us`.
+fn absence_us(now_us: u64, due_us: u64) -> u64 {
+    let late_us = now_us.saturating_sub(due_us);
+    if late_us > LATE_US { late_us - USUALLY_LATE_US } else { 0 }
+}
+
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -118,16 +126,12 @@ impl Presence {
 
     fn end_step(&self, ends: Instant) {
         let now_us = self.us(Instant::now());
-        let late_us = now_us.saturating_sub(self.us(ends));
-        if late_us > LATE_US {
-            self.away_us.fetch_add(late_us, Ordering::Release);
-        }
+        self.away_us.fetch_add(absence_us(now_us, self.us(ends)), Ordering::Release);
     }
 
     /// All absences until now, the one that is just ending included: its step may not have been measured yet.
     fn away(&self, now: Instant) -> Duration {
-        let overdue_us = self.us(now).saturating_sub(self.step_ends_us.load(Ordering::Acquire));
-        let unmeasured_us = if overdue_us > LATE_US { overdue_us } else { 0 };
+        let unmeasured_us = absence_us(self.us(now), self.step_ends_us.load(Ordering::Acquire));
         Duration::from_micros(self.away_us.load(Ordering::Acquire) + unmeasured_us)
     }
 
