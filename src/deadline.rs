@@ -2,7 +2,7 @@
 //!
 //! A handler may hold its worker threads, and an operating system may stop a whole process (a CPU quota, SIGSTOP, a
 //! virtual machine that is moved). Timers then fire before replies that have arrived are read. A plain timeout would
-//! take that for a silent store. So the deadline moves by as much as the executor was [away](crate::presence), and by a
+//! take that for a silent store. So the deadline moves by as much as the executor was away (see `presence`), and by a
 //! moment to read what has arrived.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::presence;
+use crate::presence::Begin;
 
 pin_project! {
     /// Resolves when the executor has been running for as long as it was given.
@@ -23,9 +23,8 @@ pin_project! {
     pub(crate) struct Deadline {
         #[pin]
         timer: Sleep,
-        start: Instant,
+        begin: Begin,
         time: Duration,
-        away_before: Duration,
     }
 }
 
@@ -35,9 +34,7 @@ const CATCH_UP: Duration = Duration::from_millis(2);
 impl Deadline {
     /// Starts now. `None` without a tokio runtime.
     pub(crate) fn after(time: Duration) -> Option<Self> {
-        let start = Instant::now();
-        let away_before = presence::wait_begins(start, time)?;
-        Some(Self { timer: sleep(time), start, time, away_before })
+        Some(Self { begin: Begin::now(time)?, timer: sleep(time), time })
     }
 
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -45,9 +42,9 @@ impl Deadline {
         loop {
             ready!(this.timer.as_mut().poll(cx));
             let now = Instant::now();
-            let away = presence::away(now).unwrap_or_default().saturating_sub(*this.away_before);
-            let time = if away.is_zero() { *this.time } else { this.time.saturating_add(CATCH_UP) };
-            let left = time.saturating_sub((now - *this.start).saturating_sub(away));
+            let is_present = this.begin.away(now).is_zero();
+            let time = if is_present { *this.time } else { this.time.saturating_add(CATCH_UP) };
+            let left = time.saturating_sub(this.begin.running(now));
             if left.is_zero() {
                 return Poll::Ready(());
             }

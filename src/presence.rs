@@ -42,34 +42,57 @@ const STEP: Duration = Duration::from_millis(2);
 const USUALLY_LATE_US: u64 = 1_000;
 /// .. and never by more than this.
 const LATE_US: u64 = 3_000;
+/// Longer waits are not measured to their ends: absences hardly matter to them.
+const LONGEST_US: u64 = 1_000_000;
 /// How long a measurement goes on after the longest wait, so that it does not begin too often.
 const REST_US: u64 = 100_000;
 
-/// Begins to wait on the current runtime, at most for `time`, and returns the sum of all absences until now. `None`
-/// without a runtime.
-pub(crate) fn wait_begins(now: Instant, time: Duration) -> Option<Duration> {
-    with_current(|presence| {
-        let time_us = micros(time);
-        if presence.longest_us.load(Ordering::Relaxed) < time_us {
-            presence.longest_us.fetch_max(time_us, Ordering::SeqCst);
-        }
-        if !presence.is_used.load(Ordering::SeqCst) {
-            presence.is_used.store(true, Ordering::SeqCst);
-        }
-        if !presence.is_measured.load(Ordering::SeqCst) && !presence.is_measured.swap(true, Ordering::SeqCst) {
-            let ends = presence.begin_step();
-            tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
-        }
-        presence.away(now)
-    })
+/// Where and when a wait began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begin {
+    runtime: runtime::Id,
+    at: Instant,
+    /// The sum of all absences until then.
+    away: Duration,
 }
 
-/// The sum of all absences of the current runtime until now.
-pub(crate) fn away(now: Instant) -> Option<Duration> {
-    with_current(|presence| presence.away(now))
+impl Begin {
+    /// Begins to wait on the current runtime, at most for `time`. `None` without a runtime.
+    pub(crate) fn now(time: Duration) -> Option<Self> {
+        let at = Instant::now();
+        with_current(|runtime, presence| {
+            let time_us = micros(time).min(LONGEST_US);
+            if presence.longest_us.load(Ordering::Relaxed) < time_us {
+                presence.longest_us.fetch_max(time_us, Ordering::SeqCst);
+            }
+            if !presence.is_used.load(Ordering::SeqCst) {
+                presence.is_used.store(true, Ordering::SeqCst);
+            }
+            if !presence.is_measured.load(Ordering::SeqCst) {
+                let ends = presence.begin_step();
+                if !presence.is_measured.swap(true, Ordering::SeqCst) {
+                    tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
+                }
+            }
+            Self { runtime, at, away: presence.away(at) }
+        })
+    }
+
+    /// For how long the runtime has been away since. Nothing is known of another runtime.
+    pub(crate) fn away(&self, now: Instant) -> Duration {
+        let away = |runtime, presence: &Arc<Presence>| {
+            if runtime == self.runtime { presence.away(now).saturating_sub(self.away) } else { Duration::ZERO }
+        };
+        with_current(away).unwrap_or_default()
+    }
+
+    /// For how long it has been running since.
+    pub(crate) fn running(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.at).saturating_sub(self.away(now))
+    }
 }
 
-fn with_current<T>(work: impl FnOnce(&Arc<Presence>) -> T) -> Option<T> {
+fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<Presence>) -> T) -> Option<T> {
     thread_local! {
         static LAST: RefCell<Option<(runtime::Id, Arc<Presence>)>> = const { RefCell::new(None) };
     }
@@ -78,7 +101,7 @@ fn with_current<T>(work: impl FnOnce(&Arc<Presence>) -> T) -> Option<T> {
         if last.as_ref().is_none_or(|(last, _)| *last != id) {
             *last = Some((id, Presence::of(id)));
         }
-        last.as_ref().map(|(_, presence)| work(presence))
+        last.as_ref().map(|(_, presence)| work(id, presence))
     })
 }
 
@@ -131,7 +154,8 @@ impl Presence {
 
     /// All absences until now, the one that is just ending included: its step may not have been measured yet.
     fn away(&self, now: Instant) -> Duration {
-        let unmeasured_us = absence_us(self.us(now), self.step_ends_us.load(Ordering::Acquire));
+        let overdue_us = absence_us(self.us(now), self.step_ends_us.load(Ordering::Acquire));
+        let unmeasured_us = if self.is_measured.load(Ordering::SeqCst) { overdue_us } else { 0 };
         Duration::from_micros(self.away_us.load(Ordering::Acquire) + unmeasured_us)
     }
 

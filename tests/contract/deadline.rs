@@ -102,3 +102,25 @@ async fn law_9_a_store_timeout_goes_to_the_failure_policy_without_retry() {
         assert_eq!(store.sent(), 3, "{store:?}");
     }
 }
+
+/// A runtime at rest measures nothing, so it must not be asked for the absences of another one.
+#[test]
+fn law_8_the_deadline_also_ends_on_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (one, other) = (runtime(), runtime());
+    let limiter = Limiter::new(Silent);
+    let check = || limiter.check("key", &Policy::per_minute("all", 1).unwrap(), 1);
+    // The other one has measured, and has come to rest; that takes real time.
+    assert!(other.block_on(other.spawn(check())).unwrap().is_err());
+    std::thread::sleep(Duration::from_millis(500));
+    let mut moved = Box::pin(check());
+    one.block_on(async { assert!(is_pending(moved.as_mut()).await) });
+    let start = std::time::Instant::now();
+    assert_eq!(other.block_on(other.spawn(moved)).unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert!(start.elapsed() < 10 * DEFAULT, "{:?}", start.elapsed());
+}
+
+/// Polls once, and tells whether it is pending.
+async fn is_pending(mut future: std::pin::Pin<&mut tollgate::CheckFuture>) -> bool {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(Future::poll(future.as_mut(), cx).is_pending())).await
+}

@@ -99,7 +99,7 @@ async fn a_check_whose_caller_has_gone_is_not_sent() {
 }
 
 #[tokio::test]
-async fn law_14_a_full_queue_refuses_at_once_and_only_its_own_lane() {
+async fn law_14_a_full_queue_refuses_what_comes_on_top_and_only_in_its_own_lane() {
     let server = RedisServer::start();
     let limiter = patient(&server);
     limiter.check("k", &policy(), 1).await.unwrap();
@@ -184,4 +184,20 @@ async fn another_format_of_the_log_is_left_alone() {
     server.command("ZADD tollgate:{k}:p:l1:3600000000 99999 1767225600000000");
     assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
     assert!(server.command("ZCARD tollgate:{k}:p:l1:3600000000").starts_with(":1"));
+}
+
+#[tokio::test]
+async fn a_flood_while_the_server_is_silent_is_left_to_the_failure_policy() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    server.signal("STOP");
+    let mut checks = JoinSet::new();
+    for _ in 0..6_000 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("flood", &policy(), 1).await.unwrap_err().kind() });
+    }
+    let no_answer = |kind| matches!(kind, ErrorKind::Deadline | ErrorKind::Unavailable);
+    assert!(checks.join_all().await.into_iter().all(no_answer));
+    server.signal("CONT");
 }

@@ -3,7 +3,7 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|lua|memory|http [--seconds N] [--redis-cell PATH] [--json FILE] [--svg FILE]
+    "usage: peers redis|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--json FILE] [--svg FILE]
 
   --seconds N        how long each figure is measured, over all rounds
   --redis-cell PATH  the redis-cell module (.so), to measure CL.THROTTLE as well
@@ -16,6 +16,7 @@ pub enum Mode {
     Lua,
     Memory,
     Http,
+    Network,
 }
 
 impl Mode {
@@ -25,11 +26,12 @@ impl Mode {
             Self::Lua => "lua",
             Self::Memory => "memory",
             Self::Http => "http",
+            Self::Network => "network",
         }
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Self::Redis, Self::Lua, Self::Memory, Self::Http].into_iter().find(|mode| mode.name() == name)
+        [Self::Redis, Self::Lua, Self::Memory, Self::Http, Self::Network].into_iter().find(|mode| mode.name() == name)
     }
 
     /// Each mode ends within about two minutes.
@@ -37,7 +39,7 @@ impl Mode {
         match self {
             // It measures some hundred figures.
             Self::Lua => 0.2,
-            Self::Redis | Self::Memory | Self::Http => 2.0,
+            Self::Redis | Self::Memory | Self::Http | Self::Network => 2.0,
         }
     }
 }

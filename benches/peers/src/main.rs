@@ -5,8 +5,11 @@
 
 mod args;
 mod http_bench;
+#[path = "../../../tests/support/link.rs"]
+mod link;
 mod lua_bench;
 mod memory_bench;
+mod network_bench;
 mod poll;
 mod random;
 mod redis_bench;
@@ -60,6 +63,11 @@ fn run() -> Result<()> {
         Mode::Http => {
             http_bench::run(&args, &mut report)?;
             None
+        }
+        Mode::Network => {
+            let server = RedisServer::start(None)?;
+            network_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
         }
     };
     report.finish(&args, redis_version)

@@ -39,6 +39,10 @@ impl RedisServer {
         Ok(server)
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self, database: u8) -> String {
         format!("redis://127.0.0.1:{}/{database}", self.port)
     }

@@ -10,7 +10,7 @@
 use std::{
     collections::HashMap,
     hash::BuildHasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use foldhash::fast::RandomState;
@@ -65,15 +65,21 @@ pub(super) async fn submit(
     let link = shared.link()?;
     let lane = link.batcher.lane_of(&request.check);
     let (sender, verdict) = oneshot::channel();
-    let (starts, is_watched) = {
+    let entered = {
         let mut queues = link.batcher.lock();
         let queue = queues.entry(slot).or_default();
-        if !queue.push(lane, Waiting { request, original, verdict: sender }) {
-            // The flood of one key, which has to be refused: letting it pass would lift its limit.
-            return Err(Error::new(ErrorKind::Overloaded, "too many checks of one key, or of a sixteenth of the keys"));
+        request.progress.queued(&queue.answers);
+        if queue.has_room(lane) {
+            queue.push(lane, Waiting { request, original, verdict: sender });
+            let starts = queue.starts();
+            Ok((starts, starts || std::mem::replace(&mut queue.is_watched, true)))
+        } else {
+            Err((request, original))
         }
-        let starts = queue.starts();
-        (starts, starts || std::mem::replace(&mut queue.is_watched, true))
+    };
+    let (starts, is_watched) = match entered {
+        Ok(entered) => entered,
+        Err((request, original)) => return refuse(&shared, &request, original.as_deref()).await,
     };
     if starts {
         tokio::spawn(drive(Flight { shared, link, slot, ended: false }));
@@ -83,6 +89,20 @@ pub(super) async fn submit(
     // Without an answer the runtime that was to send the check has gone.
     let gone = |_| Error::new(ErrorKind::Unavailable, "the call was given up").charge_unknown();
     verdict.await.map_err(gone)?
+}
+
+/// Refuses a check whose lane is full, as soon as Redis answers others: then it is the flood of one key, and letting it
+/// pass would lift its limit. While Redis is silent, the check waits for its deadline.
+async fn refuse(shared: &Shared, request: &Request, original: Option<&Original>) -> Result<Verdict, Error> {
+    loop {
+        tokio::time::sleep(LONGEST_REST).await;
+        if let Some(denial) = original.and_then(|original| shared.denied_since(original)) {
+            return Ok(denial);
+        }
+        if request.progress.has_seen_answers() {
+            return Err(Error::new(ErrorKind::Overloaded, "too many checks of one key, or of a sixteenth of the keys"));
+        }
+    }
 }
 
 /// The right to have a call of a slot under way; it ends also when the runtime drops the task.
@@ -153,6 +173,7 @@ async fn drive(mut flight: Flight) {
         };
         match verdicts {
             Ok(verdicts) => {
+                flight.with_queue(|queue| queue.answers.fetch_add(1, Ordering::Relaxed));
                 for (Waiting { original, verdict: sender, .. }, verdict) in batch.into_iter().zip(verdicts) {
                     if let (Some(original), Ok(verdict)) = (original, &verdict) {
                         flight.shared.remember(&original, verdict);

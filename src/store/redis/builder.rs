@@ -323,7 +323,6 @@ impl RedisStoreBuilder {
         let shared = Shared {
             source,
             links: Box::default(),
-            answers: Arc::default(),
             loader: Loader::default(),
             batching,
             deny_cache: deny_cache.then(|| DenyCache::new(max_age_us)),

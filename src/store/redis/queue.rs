@@ -11,6 +11,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
+    progress::Answers,
     protocol::Request,
     shared::{Original, Shared},
 };
@@ -52,6 +53,7 @@ pub(super) struct Queue {
     last_taken: Option<Instant>,
     /// Whether a task looks after checks that wait for long.
     pub(super) is_watched: bool,
+    pub(super) answers: Answers,
 }
 
 /// What the queue gives to a call.
@@ -63,14 +65,15 @@ pub(super) struct Taken {
 }
 
 impl Queue {
-    /// Puts a check into its lane, unless the lane is full.
-    pub(super) fn push(&mut self, lane: usize, waiting: Waiting) -> bool {
-        let has_room = self.lanes[lane].len() < LANE_CAPACITY;
-        if has_room {
-            self.lanes[lane].push_back(waiting);
-            self.waiting += 1;
-        }
-        has_room
+    /// Whether a lane takes one more check.
+    pub(super) fn has_room(&self, lane: usize) -> bool {
+        self.lanes[lane].len() < LANE_CAPACITY
+    }
+
+    /// Puts a check into its lane.
+    pub(super) fn push(&mut self, lane: usize, waiting: Waiting) {
+        self.lanes[lane].push_back(waiting);
+        self.waiting += 1;
     }
 
     /// Whether a further call is to start, and counts it if so.

@@ -55,11 +55,12 @@ pub(super) async fn dial(
     }
 }
 
-/// Whether the other end does not know RESP3, or not the command that asks for it.
+/// Whether the other end does not know RESP3, or not the command that asks for it: it says so, or it hangs up.
 fn is_unknown(error: &RedisError) -> bool {
     let names_it = || error.detail().is_some_and(|text| text.to_ascii_uppercase().contains("HELLO"));
     match error.kind() {
         ErrorKind::RESP3NotSupported => true,
+        ErrorKind::Io => error.is_connection_dropped() && !error.is_connection_refusal(),
         _ => error.code() == Some("NOPROTO") || (error.code() == Some("ERR") && names_it()),
     }
 }

@@ -92,8 +92,11 @@ async fn eval_and_load(connection: &Connection, wire: &mut MultiplexedConnection
 ///
 /// Nothing waits for the answer, because a connection answers in order. A call that finds no script sends it itself.
 pub(super) async fn send_ahead(wire: &Wire) {
-    let Wire::Single(connection) = wire else { return };
-    let mut connection = connection.clone();
+    let mut connection = match wire {
+        #[cfg(feature = "cluster")]
+        Wire::Cluster(_) => return,
+        Wire::Single(connection) => connection.clone(),
+    };
     let mut load = Box::pin(async move {
         let mut command = redis::cmd("SCRIPT");
         let reply = command.arg("LOAD").arg(CODE).query_async::<Value>(&mut connection);

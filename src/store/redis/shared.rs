@@ -43,8 +43,6 @@ pub(super) struct Shared {
     pub(super) source: Source,
     /// In a box: each check locks it, and what lies beside it is only read.
     pub(super) links: Box<Links>,
-    /// Calls that Redis has answered.
-    pub(super) answers: Arc<AtomicU64>,
     pub(super) loader: Loader,
     pub(super) batching: bool,
     pub(super) deny_cache: Option<DenyCache>,
@@ -195,7 +193,6 @@ impl Shared {
         }
         if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
             watch.answered();
-            self.answers.fetch_add(1, Ordering::Relaxed);
         }
         let reply =
             reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, requests));
@@ -233,9 +230,7 @@ impl Shared {
 
     /// What this store has on the current runtime.
     pub(super) fn link(&self) -> Result<Arc<Link>, Error> {
-        let runtime = Handle::try_current()
-            .map_err(|_| Error::new(ErrorKind::Misconfigured, "a check on Redis needs a tokio runtime"))?
-            .id();
+        let runtime = Handle::try_current().map_err(|_| no_runtime())?.id();
         // No invariant spans a panic: opening a pool does no I/O.
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
@@ -261,6 +256,10 @@ impl Shared {
         }
         self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
     }
+}
+
+pub(super) fn no_runtime() -> Error {
+    Error::new(ErrorKind::Misconfigured, "a check on Redis needs a tokio runtime")
 }
 
 /// Then it is asked again, for its time is better than ours: all instances share it.
@@ -295,7 +294,8 @@ impl<'a, I: Iterator<Item = &'a Request> + Clone> Unanswered<'a, I> {
 
 impl<'a, I: Iterator<Item = &'a Request> + Clone> Drop for Unanswered<'a, I> {
     fn drop(&mut self) {
-        self.0.clone().for_each(|request| request.progress.ended());
+        let now_us = SystemClock.now_us();
+        self.0.clone().for_each(|request| request.progress.ended(now_us));
     }
 }
 

@@ -18,19 +18,21 @@ use smallvec::SmallVec;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
-    time::{Instant, timeout},
+    time::Instant,
 };
 
 use super::{
     progress::Progress,
     protocol::{Request, Step},
-    shared::{Forget, KeyGroups, Original, Shared},
+    shared::{self, Forget, KeyGroups, Original, Shared},
 };
 use crate::{
     check::{Charge, Check},
+    deadline::within,
     decision::Source,
     error::{Error, ErrorKind},
     key::Key,
+    presence::Begin,
     store::{Outcome, Verdict},
 };
 
@@ -61,9 +63,9 @@ impl Shared {
             return self.request(slot, Request { check, step: Step::Pay, progress }, original).await;
         }
         // The steps are tasks.
-        self.link()?;
+        let started = Begin::now(self.deadline).ok_or_else(shared::no_runtime)?;
         let keys = original.iter().flat_map(|original| original.check.charges()).map(|charge| &charge.key);
-        let (parts, started) = (parts_of(&check, &slots, &self.groups(keys), &progress), Instant::now());
+        let parts = parts_of(&check, &slots, &self.groups(keys), &progress);
         let mut verdict = self.look(&parts, check.charges().len(), started).await?;
         if verdict.allowed {
             self.pay(&parts, &mut verdict, started).await?;
@@ -77,8 +79,8 @@ impl Shared {
     }
 
     /// What is left of the deadline.
-    fn left(&self, started: Instant) -> Duration {
-        self.deadline.saturating_sub(started.elapsed())
+    fn left(&self, started: Begin) -> Duration {
+        self.deadline.saturating_sub(started.running(Instant::now()))
     }
 
     async fn step(self: &Arc<Self>, part: &Part, step: Step) -> Result<Verdict, Error> {
@@ -90,7 +92,7 @@ impl Shared {
     /// The first denial or error decides that the check is not paid. The other slots then have half of what is left of
     /// the deadline: one of them may deny where the first had an error, and the longest wait of all denials is the true
     /// one.
-    async fn look(self: &Arc<Self>, parts: &[Part], charges: usize, started: Instant) -> Result<Verdict, Error> {
+    async fn look(self: &Arc<Self>, parts: &[Part], charges: usize, started: Begin) -> Result<Verdict, Error> {
         let mut looks = JoinSet::new();
         for (number, part) in parts.iter().enumerate() {
             let look = Arc::clone(self).request(part.slot, part.request(Step::Look), None);
@@ -108,12 +110,12 @@ impl Shared {
             }
         };
         // Looks that are not answered by then are given up. They change no count.
-        let _ = timeout(self.left(started) / 2, others).await;
+        let _ = within(self.left(started) / 2, others).await;
         found.into_verdict()
     }
 
     /// Pays what has been found to fit, or gives back what was paid when that is not so any more.
-    async fn pay(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Instant) -> Result<(), Error> {
+    async fn pay(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Begin) -> Result<(), Error> {
         let mut paid: SmallVec<[Verdict; 4]> = SmallVec::new();
         for (number, part) in parts.iter().enumerate() {
             let pay = self.step(part, Step::Pay).await;
@@ -141,16 +143,16 @@ impl Shared {
     /// A task of its own sends it to each slot, once, so the rejection also counts when the caller has gone. The
     /// answers have half of what is left of the deadline, because the rejection may make the wait longer or lead to a
     /// ban. The denial stands without them.
-    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Instant) {
+    async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Begin) {
         let counts = |charge: &Charge| charge.policy.counts_rejected() || charge.policy.ban().is_some();
         let (sender, mut counted) = mpsc::unbounded_channel();
         for (number, part) in parts.iter().enumerate() {
             if part.check.charges().iter().any(counts) {
                 let request = part.request(Step::Refuse);
-                let refusal = timeout(self.left(started), Arc::clone(self).request(part.slot, request, None));
+                let refusal = within(self.deadline, Arc::clone(self).request(part.slot, request, None));
                 let sender = sender.clone();
                 tokio::spawn(async move {
-                    if let Ok(Ok(refused)) = refusal.await {
+                    if let Some(Ok(refused)) = refusal.await {
                         // The caller may have its answer already.
                         let _ = sender.send((number, refused));
                     }
@@ -166,7 +168,7 @@ impl Shared {
                 }
             }
         };
-        let _ = timeout(self.left(started) / 2, all).await;
+        let _ = within(self.left(started) / 2, all).await;
     }
 
     /// In a task of its own: the caller has its answer already, and what is given back is not given up with the caller.

@@ -12,9 +12,12 @@ use redis::Connection;
 use serde_json::json;
 use tollgate::Algorithm;
 
-use self::{
+pub use self::{
     load::{Load, Slice},
-    ours::{Direct, Ours, Setup},
+    ours::{Ours, Setup},
+};
+use self::{
+    ours::Direct,
     rivals::{Bb8, Ceiling, Multiplexed, RateTier, RedisCell},
 };
 use crate::{
@@ -30,7 +33,7 @@ use crate::{
 const KEYS: usize = 10_000;
 const LEVELS: [usize; 3] = [1, 16, 256];
 /// 1 000 a minute: no key is spent while it is measured.
-const QUOTA: Quota = Quota { limit: 1_000, window_us: 60_000_000 };
+pub const QUOTA: Quota = Quota { limit: 1_000, window_us: 60_000_000 };
 
 const LOG: &str = "tollgate: exact log";
 const LOG_UNBATCHED: &str = "tollgate: exact log, unbatched";
@@ -80,7 +83,7 @@ pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()>
     growth::limit(admin, time, report)
 }
 
-fn keys(count: usize) -> Vec<String> {
+pub fn keys(count: usize) -> Vec<String> {
     (0..count).map(|key| format!("user:{key}")).collect()
 }
 

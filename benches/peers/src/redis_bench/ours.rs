@@ -29,12 +29,17 @@ pub struct Setup {
 impl Ours {
     /// The deny cache is off, so that every decision is one of Redis.
     pub fn new(server: &RedisServer, setup: Setup, quota: Quota) -> Result<Self> {
+        Self::at(&server.url(0), setup, quota)
+    }
+
+    /// The same, on the Redis at this address.
+    pub fn at(url: &str, setup: Setup, quota: Quota) -> Result<Self> {
         let store = RedisStore::builder()
             .prefix(setup.prefix)
             .deadline(Duration::from_secs(10))
             .batching(setup.batching)
             .deny_cache(false)
-            .connect(&server.url(0))?;
+            .connect(url)?;
         let policy = Policy::new("peers", quota.limit, Duration::from_micros(quota.window_us))?;
         Ok(Self { limiter: Limiter::new(store), policy: policy.algorithm(setup.algorithm) })
     }

@@ -1,0 +1,56 @@
+//! Our store over a network with a round trip, with batches and without.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate::Algorithm;
+
+use crate::{
+    ROUNDS, Result,
+    args::Args,
+    link::Link,
+    redis_bench::{Load, Ours, QUOTA, Setup, Slice, keys},
+    report::Report,
+    server::RedisServer,
+    stats::median,
+};
+
+const ROUND_TRIPS_MS: [u64; 4] = [0, 1, 5, 20];
+const LEVELS: [usize; 4] = [1, 16, 256, 1_000];
+
+pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let keys: &'static [String] = keys(10_000).leak();
+    let slice = Duration::from_secs_f64(args.seconds) / ROUNDS;
+    for milliseconds in ROUND_TRIPS_MS {
+        let link = Link::to(server.port(), Duration::from_millis(milliseconds));
+        let url = if milliseconds == 0 { server.url(0) } else { link.url() };
+        let variants = [("batches", true), ("no batches", false)].map(|(name, batching)| {
+            let setup = Setup { prefix: "net:", algorithm: Algorithm::SlidingWindowLog, batching };
+            Ours::at(&url, setup, QUOTA).map(|ours| (name, ours))
+        });
+        let variants = variants.into_iter().collect::<Result<Vec<_>>>()?;
+        for in_flight in LEVELS {
+            let mut slices: Vec<Vec<Slice>> = vec![Vec::new(); variants.len()];
+            for _ in 0..ROUNDS {
+                for ((_, ours), slices) in variants.iter().zip(&mut slices) {
+                    slices.push(runtime.block_on(ours.run(keys, in_flight, slice))?);
+                }
+            }
+            for ((name, _), slices) in variants.iter().zip(&slices) {
+                let of = |figure: fn(&Slice) -> f64| median(slices.iter().map(figure).collect());
+                let (per_second, p50_us, p99_us) =
+                    (of(|slice| slice.per_second), of(|slice| slice.p50_us), of(|slice| slice.p99_us));
+                println!(
+                    "round trip {milliseconds:>2} ms  {in_flight:>5} in flight  {name:<10} {per_second:>8.0}/s  \
+                     p50 {p50_us:>7.0} us  p99 {p99_us:>7.0} us"
+                );
+                report.figure(json!({
+                    "round_trip_ms": milliseconds, "in_flight": in_flight, "variant": name,
+                    "per_second": per_second, "p50_us": p50_us, "p99_us": p99_us,
+                }));
+            }
+        }
+    }
+    Ok(())
+}
