@@ -29,7 +29,7 @@ pin_project! {
 }
 
 /// Time to read replies and to run the tasks that they wake, after absences.
-const CATCH_UP: Duration = Duration::from_millis(2);
+const CATCH_UP: Duration = Duration::from_millis(3);
 
 impl Deadline {
     /// Starts now. `None` without a tokio runtime.

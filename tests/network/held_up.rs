@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    ROUND_TRIPS,
+    ROUND_TRIPS, alone,
     client::{Told, load},
     say,
     server::{Service, Setup},
@@ -31,6 +31,10 @@ fn judge(name: &str, round_trip: Duration, setup: Setup, told: Told) {
 
 /// The load of `in_flight` requests on a service whose handler holds its thread.
 fn handlers(setup: Setup, round_trip: Duration, time: Duration) {
+    alone(|| handlers_alone(setup, round_trip, time));
+}
+
+fn handlers_alone(setup: Setup, round_trip: Duration, time: Duration) {
     let server = RedisServer::start();
     let link = Link::to(server.port(), round_trip);
     let service = Service::start(&link.url(), setup);
@@ -39,6 +43,10 @@ fn handlers(setup: Setup, round_trip: Duration, time: Duration) {
 
 /// The same on a service that does not run for 60 ms of every 100, as under a CPU quota.
 fn paused(setup: Setup, round_trip: Duration, time: Duration) {
+    alone(|| paused_alone(setup, round_trip, time));
+}
+
+fn paused_alone(setup: Setup, round_trip: Duration, time: Duration) {
     let server = RedisServer::start();
     let link = Link::to(server.port(), round_trip);
     let service = Service::start(&link.url(), setup);

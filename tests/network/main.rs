@@ -15,6 +15,7 @@ mod support;
 
 use std::{
     io::{self, Write},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -27,6 +28,13 @@ pub(crate) const ROUND_TRIPS: [Duration; 6] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
 ];
+
+/// One load at a time: a machine with two cores has no time for two.
+pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    run()
+}
 
 /// To the terminal, because the figures are of use when nothing fails.
 pub(crate) fn say(line: &str) {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use redis::{
-    Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value,
+    Cmd, ErrorKind, FromRedisValue, ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value,
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
@@ -20,6 +20,7 @@ use redis::{
 use super::{
     address::{self, Security, tcp_settings},
     pace::LONGEST,
+    resp,
 };
 
 /// The nodes of a cluster that were given; the others are found through them.
@@ -37,6 +38,9 @@ impl Cluster {
     ) -> RedisResult<Self> {
         let infos: Vec<_> =
             nodes.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
+        // With RESP3 the client reconnects as soon as a node goes, and may lock itself up if it also looks for the map of
+        // slots at that time (redis-rs#2418).
+        let infos: Vec<_> = infos.into_iter().map(|info| resp::with(info, ProtocolVersion::RESP2)).collect();
         let nodes = infos.iter().map(|info| info.addr().to_string()).collect();
         let builder = ClusterClient::builder(infos)
             // Law 9: what may have run is never sent again.

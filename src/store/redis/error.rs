@@ -151,6 +151,11 @@ fn finish(class: Class, message: String) -> Error {
     if class.charged == Perhaps { error.charge_unknown() } else { error }
 }
 
+/// Whether no server has said anything: the reply did not come, or there was no connection to ask on.
+pub(super) fn is_without_answer(error: &RedisError) -> bool {
+    error.is_io_error() || error.kind() == RedisErrorKind::ClusterConnectionNotFound
+}
+
 /// Whether the connection that gave this error is to be replaced.
 pub(super) fn breaks_connection(error: &RedisError) -> bool {
     class_of(error).socket == Replace

@@ -182,6 +182,9 @@ async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Diall
     within(time, ended).await
 }
 
+/// For how long no node of a cluster may have answered before its client is replaced.
+const CLUSTER_REST: Duration = Duration::from_millis(300);
+
 fn takes_long() -> RedisError {
     RedisError::from(io::Error::from(io::ErrorKind::TimedOut))
 }
@@ -216,9 +219,13 @@ impl Manager {
             // A connection has a deadline of its own, which does not count the time in which the process did not run.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
-        // What one node of a cluster leaves unanswered is no reason to leave the others: those sockets are the client's.
-        let patience = if address.is_cluster() { Duration::MAX } else { deadline };
-        let network = Arc::new(Network::new(patience));
+        // A node of a cluster that is silent is no reason to leave the others. But a client of a cluster may get stuck
+        // while it reconnects (redis-rs#2418), and then none of them answers.
+        let network = match address.is_cluster() {
+            true => Network::with_rest(deadline, CLUSTER_REST),
+            false => Network::new(deadline),
+        };
+        let network = Arc::new(network);
         let failure = watch::Sender::new(None);
         Self {
             address,

@@ -191,7 +191,7 @@ impl Shared {
                 self.time_forbidden_until_us.store(until_us, Ordering::Relaxed);
             }
         }
-        if !reply.as_ref().is_err_and(redis::RedisError::is_timeout) {
+        if !reply.as_ref().is_err_and(error::is_without_answer) {
             watch.answered();
         }
         let reply =
