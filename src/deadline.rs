@@ -6,11 +6,13 @@
 //! moment to read what has arrived.
 
 use std::{
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
+    future::Future,
+    pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
+#[cfg(any(feature = "redis", test))]
+use std::{future::poll_fn, pin::pin};
 
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
