@@ -139,8 +139,7 @@ async fn a_replica_that_takes_a_lost_masters_place_is_found_and_has_its_counts()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails in three of ten runs: the client locks itself up for good when it reconnects to one node while it looks \
-            for the map of slots, as in redis-rs#2418"]
+#[ignore = "fails in about three of ten runs, and did before: no key gets a verdict any more. The cause is not established"]
 async fn a_master_that_is_lost_under_load_leaves_the_others_alone() {
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {

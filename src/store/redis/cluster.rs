@@ -38,8 +38,8 @@ impl Cluster {
     ) -> RedisResult<Self> {
         let infos: Vec<_> =
             nodes.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
-        // With RESP3 the client reconnects as soon as a node goes, and may lock itself up if it also looks for the map of
-        // slots at that time (redis-rs#2418).
+        // With RESP3 the client reconnects as soon as a node goes. How that goes together with its search for the map of
+        // slots is not tested yet.
         let infos: Vec<_> = infos.into_iter().map(|info| resp::with(info, ProtocolVersion::RESP2)).collect();
         let nodes = infos.iter().map(|info| info.addr().to_string()).collect();
         let builder = ClusterClient::builder(infos)

@@ -219,8 +219,8 @@ impl Manager {
             // A connection has a deadline of its own, which does not count the time in which the process did not run.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
-        // A node of a cluster that is silent is no reason to leave the others. But a client of a cluster may get stuck
-        // while it reconnects (redis-rs#2418), and then none of them answers.
+        // A node of a cluster that is silent is no reason to leave the others. If none of them answers, the client may be
+        // stuck.
         let network = match address.is_cluster() {
             true => Network::with_rest(deadline, CLUSTER_REST),
             false => Network::new(deadline),
