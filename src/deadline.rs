@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn law_8_time_in_which_the_executor_was_held_up_does_not_count() {
         let away = Duration::from_millis(200);
-        // Held up while somebody waits: a plain timeout would be over when the thread comes back.
+        // Held up during a wait: a plain timeout would be over when the thread comes back.
         let waited = waited(|| thread::sleep(away)).await;
         assert!(waited >= away + TIME * 3 / 4, "{waited:?}");
         assert!(waited < away + 4 * TIME, "{waited:?}");

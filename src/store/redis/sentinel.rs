@@ -28,7 +28,7 @@ pub(super) struct Sentinels {
 }
 
 /// To the sentinel and to the master that it names: each is connected to, greeted and asked for its role, and the
-/// sentinel also for the master. With one to spare, for each may take as long as a check.
+/// sentinel also for the master. With one to spare, because each may take as long as a check.
 const ROUND_TRIPS: u32 = 8;
 
 impl Sentinels {
