@@ -30,7 +30,7 @@ pin_project! {
     }
 }
 
-/// Time to read replies and to run the tasks that they wake, after absences.
+/// Time to read replies and to run the tasks that they wake, when an absence has just ended.
 const CATCH_UP: Duration = Duration::from_millis(3);
 
 impl Deadline {
@@ -44,8 +44,8 @@ impl Deadline {
         loop {
             ready!(this.timer.as_mut().poll(cx));
             let now = Instant::now();
-            let is_present = this.begin.away(now).is_zero();
-            let time = if is_present { *this.time } else { this.time.saturating_add(CATCH_UP) };
+            let is_catching_up = this.begin.back(now).is_some_and(|back| back < CATCH_UP);
+            let time = if is_catching_up { this.time.saturating_add(CATCH_UP) } else { *this.time };
             let left = time.saturating_sub(this.begin.running(now));
             if left.is_zero() {
                 return Poll::Ready(());

@@ -34,6 +34,8 @@ pub(crate) struct Presence {
     step_ends_us: AtomicU64,
     /// The sum of all absences.
     away_us: AtomicU64,
+    /// When the last absence ended.
+    back_us: AtomicU64,
 }
 
 /// Timers have a resolution of a millisecond.
@@ -86,6 +88,14 @@ impl Begin {
         with_current(away).unwrap_or_default()
     }
 
+    /// For how long the runtime has been back after its last absence. `None` without an absence since this began.
+    pub(crate) fn back(&self, now: Instant) -> Option<Duration> {
+        with_current(|runtime, presence| {
+            let away = runtime == self.runtime && presence.away(now) > self.away;
+            away.then(|| presence.back(now))
+        })?
+    }
+
     /// For how long it has been running since.
     pub(crate) fn running(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.at).saturating_sub(self.away(now))
@@ -132,6 +142,7 @@ impl Presence {
             longest_us: AtomicU64::new(0),
             step_ends_us: AtomicU64::new(0),
             away_us: AtomicU64::new(0),
+            back_us: AtomicU64::new(0),
         });
         all.insert(id, Arc::downgrade(&presence));
         presence
@@ -149,14 +160,27 @@ impl Presence {
 
     fn end_step(&self, ends: Instant) {
         let now_us = self.us(Instant::now());
-        self.away_us.fetch_add(absence_us(now_us, self.us(ends)), Ordering::Release);
+        let absence_us = absence_us(now_us, self.us(ends));
+        if absence_us > 0 {
+            self.back_us.store(now_us, Ordering::Release);
+            self.away_us.fetch_add(absence_us, Ordering::Release);
+        }
     }
 
     /// All absences until now, the one that is just ending included: its step may not have been measured yet.
     fn away(&self, now: Instant) -> Duration {
+        Duration::from_micros(self.away_us.load(Ordering::Acquire) + self.unmeasured_us(now))
+    }
+
+    fn unmeasured_us(&self, now: Instant) -> u64 {
         let overdue_us = absence_us(self.us(now), self.step_ends_us.load(Ordering::Acquire));
-        let unmeasured_us = if self.is_measured.load(Ordering::SeqCst) { overdue_us } else { 0 };
-        Duration::from_micros(self.away_us.load(Ordering::Acquire) + unmeasured_us)
+        if self.is_measured.load(Ordering::SeqCst) { overdue_us } else { 0 }
+    }
+
+    /// For how long there has been no absence.
+    fn back(&self, now: Instant) -> Duration {
+        let since_us = self.us(now).saturating_sub(self.back_us.load(Ordering::Acquire));
+        Duration::from_micros(if self.unmeasured_us(now) > 0 { 0 } else { since_us })
     }
 
     /// Whether no wait can be under way any more, so long after the last one began. Then the next one starts another

@@ -18,7 +18,11 @@ use tollgate::{
 use crate::{
     address::LEAST,
     policy,
-    support::{cluster::Cluster, redis_server::calls},
+    support::{
+        cluster::Cluster,
+        redis_server::{RedisServer, calls},
+        until,
+    },
 };
 
 pub(crate) fn limiter(cluster: &Cluster) -> Limiter {
@@ -138,36 +142,52 @@ async fn a_replica_that_takes_a_lost_masters_place_is_found_and_has_its_counts()
     assert!(decision.is_allowed() && decision.policies()[0].available == 99_998, "{decision:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails in about three of ten runs, and did before: no key gets a verdict any more. The cause is not established"]
-async fn a_master_that_is_lost_under_load_leaves_the_others_alone() {
+/// Many keys of all masters under load while something happens to the third one: what becomes of the keys of the others.
+async fn the_others_go_on(what: &str, happens: impl FnOnce(&mut Cluster)) {
+    /// Neighbouring slots share a breaker; these do so with none of the third master's.
+    const OTHERS: u16 = 10_752;
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
     let limiter = limiter(&cluster);
     settled(&limiter).await;
-    let keys: Vec<_> = (0..96_u64).map(|key| (key, cluster.slot_of(key).1 < 2)).collect();
-    cluster.nodes[2].kill();
+    let keys: Vec<_> = (0..96_u64).map(|key| (key, cluster.slot_of(key).0 < OTHERS)).collect();
+    happens(&mut cluster);
     let end = Instant::now() + Duration::from_secs(3);
     let mut load = JoinSet::new();
-    for (key, healthy) in keys {
+    for (key, is_other) in keys {
         let limiter = limiter.clone();
         load.spawn(async move {
-            let (mut answered, mut failed) = (0, 0);
+            let (mut answered, mut failed, mut longest) = (0, 0, Duration::ZERO);
             while Instant::now() < end {
-                match limiter.check(key, &policy(), 1).await {
-                    Ok(_) => answered += u32::from(healthy),
-                    Err(_) => failed += u32::from(healthy),
+                let start = Instant::now();
+                let result = limiter.check(key, &policy(), 1).await;
+                if is_other {
+                    longest = longest.max(start.elapsed());
+                    answered += u32::from(result.is_ok());
+                    failed += u32::from(result.is_err());
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            (answered, failed)
+            (answered, failed, longest)
         });
     }
-    let (answered, failed) = load.join_all().await.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    // A few slots share a breaker with those of the lost master.
-    assert!(answered > 500 && failed * 2 < answered, "{answered} answered, {failed} not");
+    let sum = |sum: (u32, u32, Duration), one: (u32, u32, Duration)| (sum.0 + one.0, sum.1 + one.1, sum.2.max(one.2));
+    let (answered, failed, longest) = load.join_all().await.into_iter().fold((0, 0, Duration::ZERO), sum);
+    assert!(answered > 5_000 && failed == 0, "{what}: {answered} answered, {failed} not");
+    // Far below the deadline of a second, and far above what a busy machine takes.
+    assert!(longest < Duration::from_millis(300), "{what}: a check waited for {longest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_lost_under_load_leaves_the_others_alone() {
+    the_others_go_on("killed", |cluster| cluster.nodes[2].kill()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_silent_under_load_leaves_the_others_alone() {
+    the_others_go_on("frozen", |cluster| cluster.nodes[2].signal("STOP")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,11 +214,37 @@ async fn a_master_that_is_lost_is_not_looked_for_with_every_check() {
     assert!(dials < 60, "{dials} dials to a node that was never away");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_check_is_lost_on_connections_that_the_nodes_have_closed_at_rest() {
+    let mut cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    for round in 0..3 {
+        for key in 0..60_u64 {
+            let result = limiter.check(key, &policy(), 1).await;
+            assert!(result.is_ok(), "round {round}: {result:?}");
+        }
+        match round {
+            // The second node comes back before anybody needs it.
+            1 => cluster.nodes[1].restart(),
+            _ => {
+                for node in &cluster.nodes {
+                    assert!(!node.command("CLIENT KILL TYPE normal").starts_with(":0"), "nothing was closed");
+                }
+            }
+        }
+        // The end of a connection is noticed at once, but by another thread.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let is_up = |node: &RedisServer| node.command("CLUSTER INFO").contains("cluster_state:ok");
+        until("the cluster is whole again", || cluster.nodes.iter().all(is_up));
+    }
+}
+
 #[tokio::test]
 async fn the_least_acl_of_the_documentation_is_enough_on_a_cluster() {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
-        node.command(&format!("ACL SETUSER gate on >secret {LEAST} +cluster|slots +ping +asking"));
+        node.command(&format!("ACL SETUSER gate on >secret {LEAST} +cluster|slots +asking"));
     }
     let url = cluster.nodes[0].url().replace("//", "//gate:secret@");
     let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([url.as_str()]).unwrap();

@@ -9,21 +9,18 @@ use std::{
 #[cfg(feature = "tls")]
 use redis::TlsCertificates;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError,
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult,
+    aio::MultiplexedConnection,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
-#[cfg(feature = "cluster")]
-use super::cluster::Cluster;
+use super::resp;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
-use super::{connection::Wire, resp};
 
 /// Who is dialled.
 #[derive(Clone)]
 pub(super) enum Address {
-    #[cfg(feature = "cluster")]
-    Cluster(Box<Cluster>),
     #[cfg(feature = "sentinel")]
     Sentinels(Box<Sentinels>),
     Server(Box<Client>),
@@ -41,14 +38,6 @@ impl Address {
         Ok(Self::Server(Box::new(Client::open(info(url, security)?)?)))
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        match self {
-            #[cfg(feature = "cluster")]
-            Self::Cluster(_) => true,
-            _ => false,
-        }
-    }
-
     /// Dials once: a name is looked up, and sentinels are asked, anew each time.
     ///
     /// `closed` becomes true when the server closes the connection, also while no command is under way.
@@ -56,17 +45,14 @@ impl Address {
         &self,
         config: AsyncConnectionConfig,
         closed: &Arc<AtomicBool>,
-    ) -> Result<Wire, RedisError> {
+    ) -> RedisResult<MultiplexedConnection> {
         match self {
-            // It notices by itself which of its connections are closed.
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.dial().await.map(Wire::Cluster),
             #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => {
                 let master = sentinels.master().await?;
-                resp::dial(&master, config, closed).await.map(Wire::Single)
+                resp::dial(&master, config, closed).await
             }
-            Self::Server(client) => resp::dial(client, config, closed).await.map(Wire::Single),
+            Self::Server(client) => resp::dial(client, config, closed).await,
         }
     }
 }
@@ -74,8 +60,6 @@ impl Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.fmt(f),
             #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.fmt(f),
             // The client's own output would show the password.

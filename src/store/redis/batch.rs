@@ -157,7 +157,7 @@ async fn drive(mut flight: Flight) {
             return;
         }
         // Before the batch is taken: it may take time, and a check whose caller gives up meanwhile need not be sent.
-        let connection = flight.shared.connect(&flight.link).await;
+        let connection = flight.shared.connect(&flight.link, flight.slot).await;
         let Taken { batch, denied } = flight.with_queue(|queue| queue.take(&flight.shared));
         for (waiting, denial) in denied {
             // A caller that has gone needs no answer; neither below.

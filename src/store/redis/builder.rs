@@ -190,8 +190,8 @@ impl RedisStoreBuilder {
     ///
     /// [`ConfigError`] if the URL or a certificate cannot be read, or the prefix, deadline or pool size is unusable.
     pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
-        let address = Address::server(url, &self.security);
-        self.dial(address)
+        let (address, size) = (Address::server(url, &self.security), self.pool_size);
+        self.dial(address.map(|address| Source::Dial { address, size }))
     }
 
     /// Finishes with a pool of our own on the master that `sentinels` name.
@@ -228,8 +228,9 @@ impl RedisStoreBuilder {
         sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
     ) -> Result<RedisStore, ConfigError> {
-        let address = super::sentinel::Sentinels::new(sentinels, master, &self.security, self.deadline);
-        self.dial(address.map(|sentinels| Address::Sentinels(Box::new(sentinels))))
+        let (size, security) = (self.pool_size, &self.security);
+        let sentinels = super::sentinel::Sentinels::new(sentinels, master, security, self.deadline);
+        self.dial(sentinels.map(|sentinels| Source::Dial { address: Address::Sentinels(Box::new(sentinels)), size }))
     }
 
     /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
@@ -281,17 +282,15 @@ impl RedisStoreBuilder {
     #[cfg(feature = "cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn connect_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
-        let address = super::cluster::Cluster::new(nodes, &self.security, self.deadline);
-        self.dial(address.map(|cluster| Address::Cluster(Box::new(cluster))))
+        let (cluster, size) = (super::cluster::Cluster::new(nodes, &self.security), self.pool_size);
+        self.dial(cluster.map(|cluster| Source::Cluster { cluster, size }))
     }
 
-    fn dial(self, address: Result<Address, RedisError>) -> Result<RedisStore, ConfigError> {
+    fn dial(self, source: Result<Source, RedisError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
             return Err(ConfigError::ZeroPoolSize);
         }
-        let address = address.map_err(|error| ConfigError::InvalidRedisUrl { reason: reason(&error) })?;
-        let source = Source::Dial { address, size: self.pool_size };
-        self.build(source)
+        self.build(source.map_err(|error| ConfigError::InvalidRedisUrl { reason: reason(&error) })?)
     }
 
     /// Finishes with a bb8-redis pool that the service has already; the pool size set here is not used.

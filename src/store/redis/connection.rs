@@ -1,84 +1,102 @@
-//! A connection, and what is known about its health.
+//! A connection to one server, and what is known about its health.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    io,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 #[cfg(feature = "cluster")]
-use super::cluster::Nodes;
-use super::health::{Call, Health};
+use super::cluster::Node;
+use super::health::Health;
 use crate::deadline::within;
 
 /// A connection and what is known about it. Clones share both.
 #[derive(Clone)]
 pub(super) struct Connection {
-    pub(super) wire: Wire,
+    wire: MultiplexedConnection,
     health: Arc<Health>,
     /// How long a command waits for its reply.
     deadline: Duration,
-}
-
-/// What commands travel on.
-#[derive(Clone)]
-pub(super) enum Wire {
-    /// To all masters of a cluster. It replaces its own sockets.
+    /// Where it leads to in a cluster.
     #[cfg(feature = "cluster")]
-    Cluster(Nodes),
-    /// To one server.
-    Single(MultiplexedConnection),
+    node: Option<Node>,
 }
 
 impl Connection {
-    pub(super) fn new(wire: Wire, health: Arc<Health>, deadline: Duration) -> Self {
-        Self { wire, health, deadline }
+    pub(super) fn new(wire: MultiplexedConnection, health: Arc<Health>, deadline: Duration) -> Self {
+        Self {
+            wire,
+            health,
+            deadline,
+            #[cfg(feature = "cluster")]
+            node: None,
+        }
     }
 
-    /// Sends a command once.
+    /// The same as one of a cluster's.
+    #[cfg(feature = "cluster")]
+    pub(super) fn of(self, node: Node) -> Self {
+        Self { node: Some(node), ..self }
+    }
+
+    /// Sends a command once. If the server says that another one has to run it, that one is sent it.
     pub(super) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
-        let reply = async {
-            match &mut self.wire {
-                #[cfg(feature = "cluster")]
-                Wire::Cluster(nodes) => nodes.query(command).await,
-                Wire::Single(connection) => command.query_async(connection).await,
-            }
-        };
-        within(self.deadline, reply).await.unwrap_or_else(late)
+        let result = within(self.deadline, self.route(command)).await.unwrap_or_else(late);
+        #[cfg(feature = "cluster")]
+        if let (Some(node), Err(error)) = (&self.node, &result) {
+            node.failed(error);
+        }
+        Ok(redis::from_redis_value(result?)?)
     }
 
-    /// Sends a command without a key once, to any one server.
-    pub(super) async fn query_any<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
-        let reply = async {
-            match &mut self.wire {
-                #[cfg(feature = "cluster")]
-                Wire::Cluster(nodes) => nodes.query_any(command).await,
-                Wire::Single(connection) => command.query_async(connection).await,
-            }
-        };
-        within(self.deadline, reply).await.unwrap_or_else(late)
+    #[cfg(not(feature = "cluster"))]
+    async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
+        self.send(command).await
     }
 
-    /// Sends several commands at once to the server of a connection that has only one.
-    pub(super) async fn query_single(
-        &self,
-        connection: &mut MultiplexedConnection,
-        pipeline: &Pipeline,
-    ) -> RedisResult<Vec<RedisResult<Value>>> {
-        within(self.deadline, pipeline.query_async(connection)).await.unwrap_or_else(late)
+    #[cfg(feature = "cluster")]
+    async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let result = self.send(command).await;
+        match self.node.clone() {
+            Some(node) => node.follow(self, command, result).await,
+            None => result,
+        }
+    }
+
+    /// Sends a command to this server, and to no other.
+    pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        watched(&self.health, command.query_async(&mut self.wire)).await
+    }
+
+    /// Sends a command to this server although its slot is still another one's, which has sent us here.
+    #[cfg(feature = "cluster")]
+    pub(super) async fn send_asking(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING").ignore().add_command(command.clone());
+        let (reply,) = watched(&self.health, pipeline.query_async(&mut self.wire)).await?;
+        Ok(reply)
+    }
+
+    /// Sends a command and does not wait for its reply. Replies come in order, so whatever follows runs after it.
+    pub(super) async fn send_ahead(&self, command: Cmd) {
+        let mut wire = self.wire.clone();
+        let mut reply = Box::pin(async move {
+            let _ = within(FORGOTTEN, command.query_async::<Value>(&mut wire)).await;
+        });
+        // The first poll hands the command to the connection.
+        if poll_fn(|cx| Poll::Ready(reply.as_mut().poll(cx))).await.is_pending() {
+            tokio::spawn(reply);
+        }
     }
 
     /// Says that this connection is of no use any more.
     pub(super) fn mark_broken(&self) {
-        match self.wire {
-            // What one master says is no reason to leave the others; those sockets are replaced one by one.
-            #[cfg(feature = "cluster")]
-            Wire::Cluster(_) => {}
-            Wire::Single(_) => self.health.mark_broken(),
-        }
-    }
-
-    /// Watches a call: without [`Call::answered`] before it is dropped, it counts as unanswered.
-    pub(super) fn call(&self) -> Call {
-        self.health.call()
+        self.health.mark_broken();
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -89,6 +107,19 @@ impl Connection {
     pub(super) fn broke_young(&self) -> bool {
         self.health.broke_young()
     }
+}
+
+/// A connection is kept open for as long as a reply is waited for.
+const FORGOTTEN: Duration = Duration::from_secs(1);
+
+/// Counts a command whose reply does not come.
+async fn watched<T>(health: &Arc<Health>, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let call = health.call();
+    let reply = reply.await;
+    if !reply.as_ref().is_err_and(RedisError::is_io_error) {
+        call.answered();
+    }
+    reply
 }
 
 /// The error of a command without a reply. The client has no timeout of its own: it would count the time in which the

@@ -89,10 +89,12 @@ fn class_of(error: &RedisError) -> Class {
         // A reply that cannot be read: whatever comes next cannot be trusted either.
         RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
         RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
-        // The name has no address; no sentinel knows a master; no node of the cluster is known.
-        RedisErrorKind::InvalidClientConfig
-        | RedisErrorKind::MasterNameNotFoundBySentinel
-        | RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Replace, No),
+        // The name has no address; no sentinel knows a master.
+        RedisErrorKind::InvalidClientConfig | RedisErrorKind::MasterNameNotFoundBySentinel => {
+            class(ErrorKind::Unavailable, Replace, No)
+        }
+        // A slot has moved to a node that cannot be reached; the one that has said so is well.
+        RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Keep, No),
         // Another thing than Redis, or one that is too old.
         RedisErrorKind::UnexpectedReturnType => class(ErrorKind::Misconfigured, Replace, Perhaps),
         _ => match error.code() {
@@ -149,11 +151,6 @@ pub(super) fn convert_reported(message: &str) -> (Error, bool) {
 fn finish(class: Class, message: String) -> Error {
     let error = Error::new(class.kind, message);
     if class.charged == Perhaps { error.charge_unknown() } else { error }
-}
-
-/// Whether no server has said anything: the reply did not come, or there was no connection to ask on.
-pub(super) fn is_without_answer(error: &RedisError) -> bool {
-    error.is_io_error() || error.kind() == RedisErrorKind::ClusterConnectionNotFound
 }
 
 /// Whether the connection that gave this error is to be replaced.
@@ -246,7 +243,7 @@ mod tests {
             (client(RedisErrorKind::AuthenticationFailed), Misconfigured, Replace, No),
             (client(RedisErrorKind::InvalidClientConfig), Unavailable, Replace, No),
             (client(RedisErrorKind::MasterNameNotFoundBySentinel), Unavailable, Replace, No),
-            (client(RedisErrorKind::ClusterConnectionNotFound), Unavailable, Replace, No),
+            (client(RedisErrorKind::ClusterConnectionNotFound), Unavailable, Keep, No),
             (client(RedisErrorKind::UnexpectedReturnType), Misconfigured, Replace, Perhaps),
             (client(RedisErrorKind::RESP3NotSupported), Misconfigured, Keep, No),
         ] {

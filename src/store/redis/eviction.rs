@@ -8,7 +8,7 @@ use std::sync::{
 use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use super::{connection::Connection, shared::Shared};
+use super::{batch::WHOLE, connection::Connection, shared::Shared};
 use crate::observe::Warning;
 
 /// How far the question is.
@@ -43,7 +43,7 @@ pub(super) fn touch(shared: &Arc<Shared>) {
 
 async fn ask(shared: Arc<Shared>) {
     let Ok(link) = shared.link() else { return };
-    let Ok(mut connection) = shared.connect(&link).await else { return };
+    let Ok(mut connection) = shared.connect(&link, WHOLE).await else { return };
     match policy(&mut connection).await {
         Ok(Some(policy)) if policy != "noeviction" => {
             if let Some(observer) = shared.observer.get() {
@@ -58,6 +58,6 @@ async fn ask(shared: Arc<Shared>) {
 }
 
 async fn policy(connection: &mut Connection) -> RedisResult<Option<String>> {
-    let info: String = connection.query_any(redis::cmd("INFO").arg("memory")).await?;
+    let info: String = connection.query(redis::cmd("INFO").arg("memory")).await?;
     Ok(info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::to_owned))
 }

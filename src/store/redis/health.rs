@@ -22,10 +22,6 @@ pub(super) struct Network {
     start: Instant,
     /// A call that was dropped earlier than that, because its client hung up say, has not been waited for.
     patience_us: u64,
-    /// For how long nothing may have been answered before a connection is given up for silence.
-    rest_us: u64,
-    /// When a call was last answered.
-    answered_us: AtomicU64,
     silence: Silence,
     /// What was made before that is half open.
     lost_before_us: AtomicU64,
@@ -74,17 +70,9 @@ impl Silence {
 impl Network {
     /// Of calls that are waited for until `deadline`, which counts from a little before they are sent.
     pub(super) fn new(deadline: Duration) -> Self {
-        Self::with_rest(deadline, Duration::ZERO)
-    }
-
-    /// The same, of connections that lead to several servers, of which one may be silent: they are given up only after
-    /// none has answered for `rest`.
-    pub(super) fn with_rest(deadline: Duration, rest: Duration) -> Self {
         Self {
             start: Instant::now(),
             patience_us: micros(deadline / 2),
-            rest_us: micros(rest),
-            answered_us: AtomicU64::new(0),
             silence: Silence::default(),
             lost_before_us: AtomicU64::new(0),
         }
@@ -162,9 +150,6 @@ impl Drop for Call {
             }
             silence.ends();
             network.silence.ends();
-            if network.rest_us > 0 {
-                network.answered_us.store(network.now_us(), Ordering::Relaxed);
-            }
             return;
         }
         let now_us = network.now_us();
@@ -172,11 +157,10 @@ impl Drop for Call {
         if self.health.is_broken() || now_us - self.sent_us < network.patience_us {
             return;
         }
-        let rests = now_us.saturating_sub(network.answered_us.load(Ordering::Relaxed)) < network.rest_us;
-        if silence.goes_on(self.sent_us, now_us) && !rests {
+        if silence.goes_on(self.sent_us, now_us) {
             self.health.mark_broken();
         }
-        if network.silence.goes_on(self.sent_us, now_us) && !rests {
+        if network.silence.goes_on(self.sent_us, now_us) {
             network.silence.ends();
             network.lost_before_us.fetch_max(self.sent_us, Ordering::AcqRel);
         }
@@ -263,25 +247,6 @@ mod tests {
             closed.store(true, Ordering::Release);
             assert_eq!((health.is_broken(), health.broke_young()), (true, !used));
         }
-    }
-
-    #[test]
-    fn a_cluster_of_which_one_node_is_silent_is_not_given_up() {
-        let network = Arc::new(Network::with_rest(Duration::ZERO, Duration::from_millis(50)));
-        let health = health(&network);
-        let misses = || {
-            for _ in 0..10 {
-                time_passes();
-                drop(health.call());
-            }
-        };
-        health.call().answered();
-        misses();
-        assert!(!health.is_broken());
-        // The client itself is stuck: none of the nodes has answered for long.
-        sleep(Duration::from_millis(60));
-        misses();
-        assert!(health.is_broken());
     }
 
     #[test]

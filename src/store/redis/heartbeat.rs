@@ -133,12 +133,12 @@ pub(super) fn touch(shared: &Arc<Shared>) {
 async fn beat(shared: Arc<Shared>) -> Option<()> {
     let heartbeat = &shared.heartbeat;
     let link = shared.link().ok()?;
-    let mut connection = shared.connect(&link).await.ok()?;
+    let key = format!("{}instances", shared.prefix);
+    let mut connection = shared.connect(&link, shared.slot_of(key.as_bytes())).await.ok()?;
     // The server's clock, for the instances' own may disagree.
     let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await.ok()?;
     let now_ms = seconds * 1_000 + micros / 1_000;
-    let key = format!("{}instances", shared.prefix);
-    // One after the other, for a cluster knows no pipeline across its masters. Nothing depends on all of them.
+    // One after the other, for the slot may be on the move. Nothing depends on all of them.
     connection.query::<()>(redis::cmd("ZADD").arg(&key).arg(now_ms).arg(heartbeat.id)).await.ok()?;
     let gone_ms = now_ms.saturating_sub(LIFETIME_MS);
     connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(&key).arg("-inf").arg(gone_ms)).await.ok()?;

@@ -23,6 +23,8 @@ mod seal;
 mod sentinel;
 mod shared;
 #[cfg(feature = "cluster")]
+mod slot_map;
+#[cfg(feature = "cluster")]
 mod slots;
 #[cfg(feature = "tls")]
 mod tls;
@@ -97,7 +99,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` nobody is warned of eviction, and a process with an observer leaves an entry in ACL LOG when it starts. Add
-/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +ping +asking` on a cluster.
+/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///
@@ -177,12 +179,13 @@ impl Store for RedisStore {
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
         let shared = Arc::clone(&self.shared);
         let groups = shared.groups(std::iter::once(key));
+        let slot = shared.slot_of(shared.seal.sealed(key).encoded());
         let redis_key = self.redis_key(key, policy);
         let ban = policy.ban().map(|ban| self.redis_key(key, ban));
         Answer::pending(async move {
             // Before and after: a check that overtakes this one may have been judged on either side of it.
             let _forget = Forget::new(&shared, groups);
-            let mut connection = shared.connect(&*shared.link()?).await?;
+            let mut connection = shared.connect(&*shared.link()?, slot).await?;
             let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
             result.map_err(|error| shared.failed(&connection, &error))
         })

@@ -25,12 +25,14 @@ use bb8_redis::{
     RedisConnectionManager,
     bb8::{self, ManageConnection, QueueStrategy, RunError},
 };
-use redis::{AsyncConnectionConfig, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConnection};
 use tokio::sync::{Mutex as Turn, watch};
 
+#[cfg(feature = "cluster")]
+use super::cluster::{Cluster, Nodes};
 use super::{
     address::Address,
-    connection::{Connection, Wire},
+    connection::Connection,
     error,
     health::{Health, Network},
     pace::{LONGEST, Pace},
@@ -46,6 +48,9 @@ use crate::{
 pub(super) enum Source {
     /// A pool of our own.
     Dial { address: Address, size: u32 },
+    /// One for each master.
+    #[cfg(feature = "cluster")]
+    Cluster { cluster: Cluster, size: u32 },
     /// One that the user has already.
     Pool(bb8::Pool<RedisConnectionManager>),
 }
@@ -54,6 +59,8 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) enum Pool {
     Own(Box<OwnPool>),
+    #[cfg(feature = "cluster")]
+    Nodes(Arc<Nodes>),
     /// Which looks after its connections itself.
     Theirs {
         pool: bb8::Pool<RedisConnectionManager>,
@@ -72,18 +79,15 @@ pub(super) struct OwnPool {
 impl Source {
     #[cfg(feature = "cluster")]
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Dial { address, .. } if address.is_cluster())
+        matches!(self, Self::Cluster { .. })
     }
 
     /// Opens a pool on the current runtime.
     pub(super) fn open(&self, deadline: Duration) -> Pool {
         match self {
-            Self::Dial { address, size } => {
-                let wanted = Arc::new(());
-                let manager = Manager::new(address.clone(), deadline, Arc::downgrade(&wanted));
-                let pool = build(manager.clone(), *size);
-                Pool::Own(Box::new(OwnPool { manager, pool, _wanted: wanted }))
-            }
+            Self::Dial { address, size } => Pool::Own(Box::new(OwnPool::open(address.clone(), *size, deadline))),
+            #[cfg(feature = "cluster")]
+            Self::Cluster { cluster, size } => Pool::Nodes(Arc::new(Nodes::new(cluster.clone(), *size, deadline))),
             Self::Pool(pool) => {
                 Pool::Theirs { pool: pool.clone(), network: Arc::new(Network::new(Duration::MAX)), deadline }
             }
@@ -92,14 +96,17 @@ impl Source {
 }
 
 impl Pool {
-    /// A connection that nobody has found broken.
-    pub(super) async fn get(&self) -> Result<Connection, Error> {
+    /// A connection that nobody has found broken, to the server that has a slot.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(super) async fn get(&self, slot: u16) -> Result<Connection, Error> {
         match self {
             Self::Own(own) => own.get().await,
+            #[cfg(feature = "cluster")]
+            Self::Nodes(nodes) => nodes.get(slot).await,
             Self::Theirs { pool, network, deadline } => match pool.get().await {
                 Ok(guard) => {
                     let health = Health::new(Arc::clone(network), Arc::default());
-                    Ok(Connection::new(Wire::Single(guard.clone()), Arc::new(health), *deadline))
+                    Ok(Connection::new(guard.clone(), Arc::new(health), *deadline))
                 }
                 Err(RunError::User(error)) => Err(error::convert_dial(&error)),
                 Err(RunError::TimedOut) => Err(timed_out()),
@@ -109,7 +116,15 @@ impl Pool {
 }
 
 impl OwnPool {
-    async fn get(&self) -> Result<Connection, Error> {
+    /// Opens a pool on the current runtime.
+    pub(super) fn open(address: Address, size: u32, deadline: Duration) -> Self {
+        let wanted = Arc::new(());
+        let manager = Manager::new(address, deadline, Arc::downgrade(&wanted));
+        let pool = build(manager.clone(), size);
+        Self { manager, pool, _wanted: wanted }
+    }
+
+    pub(super) async fn get(&self) -> Result<Connection, Error> {
         loop {
             let guard = self.or_failure(self.pool.get()).await?;
             if !guard.is_broken() {
@@ -160,13 +175,13 @@ fn build(manager: Manager, size: u32) -> bb8::Pool<Manager> {
 
 /// A dial that has had no end by then is given up, or later if the deadline is long: to a server that is far away, behind
 /// TLS, or just elected and dialled by everybody, it may take a while.
-const PATIENCE: Duration = Duration::from_millis(1_200);
+pub(super) const PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// No tasks of their own, for an outage is to leave nothing behind.
 type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Dialled>> + Send>>>;
 
 /// A wire, and whether its other end has closed it since.
-type Dialled = (Wire, Arc<AtomicBool>);
+type Dialled = (MultiplexedConnection, Arc<AtomicBool>);
 
 /// The first dial that ends, or `None` after `time`.
 async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Dialled>> {
@@ -181,9 +196,6 @@ async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Diall
     });
     within(time, ended).await
 }
-
-/// For how long no node of a cluster may have answered before its client is replaced.
-const CLUSTER_REST: Duration = Duration::from_millis(300);
 
 fn takes_long() -> RedisError {
     RedisError::from(io::Error::from(io::ErrorKind::TimedOut))
@@ -219,13 +231,7 @@ impl Manager {
             // A connection has a deadline of its own, which does not count the time in which the process did not run.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
-        // A node of a cluster that is silent is no reason to leave the others. If none of them answers, the client may be
-        // stuck.
-        let network = match address.is_cluster() {
-            true => Network::with_rest(deadline, CLUSTER_REST),
-            false => Network::new(deadline),
-        };
-        let network = Arc::new(network);
+        let network = Arc::new(Network::new(deadline));
         let failure = watch::Sender::new(None);
         Self {
             address,
@@ -273,11 +279,12 @@ impl ManageConnection for Manager {
                 Ok((wire, closed)) => {
                     self.pace().succeeded();
                     self.failure.send_replace(None);
-                    if !self.has_script.swap(true, Ordering::Relaxed) {
-                        script::send_ahead(&wire).await;
-                    }
                     let health = Arc::new(Health::new(Arc::clone(&self.network), closed));
-                    return Ok(Connection::new(wire, health, self.deadline));
+                    let connection = Connection::new(wire, health, self.deadline);
+                    if !self.has_script.swap(true, Ordering::Relaxed) {
+                        script::send_ahead(&connection).await;
+                    }
+                    return Ok(connection);
                 }
                 Err(error) => {
                     let failure = error::convert_dial(&error);

@@ -1,19 +1,13 @@
 //! The one script and how it is called: EVALSHA, and EVAL where the server does not have it.
 
-use std::{
-    future::{Future, poll_fn},
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::Poll,
-    time::Duration,
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
 };
 
-use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
+use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
 
-use super::connection::{Connection, Wire};
-use crate::deadline::within;
+use super::connection::Connection;
 
 /// Assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = concat!(
@@ -51,12 +45,12 @@ impl Loader {
         let seen = self.loads.load(Ordering::Acquire);
         match connection.query(call).await {
             Err(error) if is_missing(&error) => {
-                let eval = with_body(call);
-                match (connection.wire.clone(), self.begin(seen)) {
-                    (Wire::Single(mut wire), Some(_loading)) => eval_and_load(connection, &mut wire, eval).await,
-                    // On a cluster EVAL brings it to the node that it is sent to; LOAD would go to all of them.
-                    _ => connection.query(&eval).await,
+                // EVAL alone would do on most servers, but Redis 7.4 evicts scripts that were never loaded.
+                let loading = self.begin(seen);
+                if loading.is_some() {
+                    send_ahead(connection).await;
                 }
+                connection.query(&with_body(call)).await
             }
             result => result,
         }
@@ -79,37 +73,13 @@ impl Drop for Loading<'_> {
     }
 }
 
-/// EVAL alone would do on most servers, but Redis 7.4 evicts scripts that were never loaded. Loading is not needed
-/// for the verdict, so its error (no permission for SCRIPT, say) is none of ours.
-async fn eval_and_load(connection: &Connection, wire: &mut MultiplexedConnection, eval: Cmd) -> RedisResult<Value> {
-    let mut pipeline = redis::pipe();
-    pipeline.add_command(eval).cmd("SCRIPT").arg("LOAD").arg(CODE).ignore_errors();
-    let results = connection.query_single(wire, &pipeline).await?;
-    results.into_iter().next().unwrap_or(Ok(Value::Nil))
+/// Sends the script ahead of a call, which then finds it there. Its error (no permission for SCRIPT, say) does not
+/// matter: a call that finds no script sends it itself.
+pub(super) async fn send_ahead(connection: &Connection) {
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg(CODE);
+    connection.send_ahead(load).await;
 }
-
-/// Sends the script ahead of the first call on a connection, which then finds it there: a round trip less.
-///
-/// Nothing waits for the answer, because a connection answers in order. A call that finds no script sends it itself.
-pub(super) async fn send_ahead(wire: &Wire) {
-    let mut connection = match wire {
-        #[cfg(feature = "cluster")]
-        Wire::Cluster(_) => return,
-        Wire::Single(connection) => connection.clone(),
-    };
-    let mut load = Box::pin(async move {
-        let mut command = redis::cmd("SCRIPT");
-        let reply = command.arg("LOAD").arg(CODE).query_async::<Value>(&mut connection);
-        let _ = within(FORGOTTEN, reply).await;
-    });
-    // The first poll hands the command to the connection.
-    if poll_fn(|cx| Poll::Ready(load.as_mut().poll(cx))).await.is_pending() {
-        tokio::spawn(load);
-    }
-}
-
-/// A connection is kept open for as long as an answer is waited for.
-const FORGOTTEN: Duration = Duration::from_secs(1);
 
 fn with_body(call: &Cmd) -> Cmd {
     let mut eval = redis::cmd("EVAL");

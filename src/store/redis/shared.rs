@@ -12,6 +12,8 @@ use std::{
 use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 
+#[cfg(feature = "cluster")]
+use super::slots;
 use super::{
     batch::{self, Batcher},
     connection::Connection,
@@ -112,7 +114,7 @@ impl Shared {
         if self.batching {
             return batch::submit(self, slot, request, original).await;
         }
-        let connection = self.connect(&*self.link()?).await?;
+        let connection = self.connect(&*self.link()?, slot).await?;
         let verdict = self.call(connection, std::iter::once(&request)).await?.swap_remove(0)?;
         if let Some(original) = original {
             self.remember(&original, &verdict);
@@ -134,11 +136,21 @@ impl Shared {
         cache.get(&original.check, now_us, self.latest_us(now_us))
     }
 
-    /// A connection, or an error as soon as there is none to be had.
-    pub(super) async fn connect(&self, link: &Link) -> Result<Connection, Error> {
+    /// A connection to the server that has a slot, or an error as soon as there is none to be had.
+    pub(super) async fn connect(&self, link: &Link, slot: u16) -> Result<Connection, Error> {
         let late = || Err(Error::new(ErrorKind::Unavailable, "no connection in time"));
-        let result = within(self.deadline, link.pool.get()).await.unwrap_or_else(late);
+        let result = within(self.deadline, link.pool.get(slot)).await.unwrap_or_else(late);
         result.inspect_err(|_| self.forget_denials())
+    }
+
+    /// The slot of a key of Redis' whose hash tag is `tag`.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(super) fn slot_of(&self, tag: &[u8]) -> u16 {
+        #[cfg(feature = "cluster")]
+        if self.source.is_cluster() {
+            return slots::slot_of(tag);
+        }
+        batch::WHOLE
     }
 
     /// What an error means for the connection that gave it.
@@ -170,7 +182,6 @@ impl Shared {
         mut connection: Connection,
         requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> Result<Vec<Result<Verdict, Error>>, Error> {
-        let watch = connection.call();
         let _unanswered = Unanswered::new(requests.clone());
         let observer = self.observer.get();
         if let Some(observer) = &observer
@@ -190,9 +201,6 @@ impl Shared {
                 let until_us = SystemClock.now_us() + TIME_FORBIDDEN_US;
                 self.time_forbidden_until_us.store(until_us, Ordering::Relaxed);
             }
-        }
-        if !reply.as_ref().is_err_and(error::is_without_answer) {
-            watch.answered();
         }
         let reply =
             reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, requests));

@@ -55,7 +55,7 @@ impl Shared {
         original: Option<Box<Original>>,
         progress: Arc<Progress>,
     ) -> Result<Verdict, Error> {
-        let slots: SmallVec<[u16; 4]> = check.charges().iter().map(|charge| slot_of(&charge.key)).collect();
+        let slots: SmallVec<[u16; 4]> = check.charges().iter().map(|charge| slot_of(charge.key.encoded())).collect();
         let Some(&slot) = slots.first() else {
             return Err(Error::new(ErrorKind::Config, "a check without a charge"));
         };
@@ -286,19 +286,19 @@ fn parts_of(check: &Check, slots: &[u16], groups: &KeyGroups, progress: &Arc<Pro
     parts
 }
 
-/// The slot of a key, whose hash tag is the subject.
-fn slot_of(key: &Key) -> u16 {
-    crc16::State::<crc16::XMODEM>::calculate(key.encoded()) % SLOTS
+/// The slot of a hash tag, which is the subject of a key.
+pub(super) fn slot_of(tag: &[u8]) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(tag) % SLOTS
 }
 
-const SLOTS: u16 = 16_384;
+pub(super) const SLOTS: u16 = 16_384;
 
 /// Parts that have a breaker each. A master usually has neighbouring slots, and which ones is its own affair: so many
 /// parts that few belong to two masters, and so few that each has the traffic that a breaker learns from.
 pub(super) const PARTS: usize = 64;
 
 pub(super) fn part_of(key: &Key) -> usize {
-    usize::from(slot_of(key)) * PARTS / usize::from(SLOTS)
+    usize::from(slot_of(key.encoded())) * PARTS / usize::from(SLOTS)
 }
 
 #[cfg(test)]
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_specification() {
-        let slot = |key: &str| slot_of(&Key::from(key));
+        let slot = |key: &str| slot_of(key.as_bytes());
         // `CLUSTER KEYSLOT` says so.
         assert_eq!((slot("123456789"), slot("foo"), slot("bar")), (0x31c3, 12_182, 5_061));
     }
