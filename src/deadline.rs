@@ -5,14 +5,13 @@
 //! take that for a silent store. So the deadline moves by as much as the executor was away (see `presence`), and by a
 //! moment to read what has arrived.
 
+#[cfg(feature = "redis")]
+use std::future::Future;
 use std::{
-    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
-#[cfg(any(feature = "redis", test))]
-use std::{future::poll_fn, pin::pin};
 
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
@@ -58,26 +57,47 @@ impl Deadline {
 /// The output of `future`, or `None` if it is not ready within `time` of this process running, or at once without a
 /// tokio runtime.
 #[cfg(feature = "redis")]
-pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    let (mut future, mut deadline) = (pin!(future), pin!(None));
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+pub(crate) fn within<F: Future>(time: Duration, future: F) -> Within<F> {
+    Within { future, time, deadline: None }
+}
+
+#[cfg(feature = "redis")]
+pin_project! {
+    /// See [`within`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct Within<F> {
+        #[pin]
+        future: F,
+        time: Duration,
+        // Begins when the future is not ready at once.
+        #[pin]
+        deadline: Option<Deadline>,
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<F: Future> Future for Within<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Some(output));
         }
-        if deadline.is_none() {
-            deadline.set(Deadline::after(time));
+        if this.deadline.is_none() {
+            this.deadline.set(Deadline::after(*this.time));
         }
-        match deadline.as_mut().as_pin_mut() {
+        match this.deadline.as_pin_mut() {
             Some(deadline) => deadline.poll(cx).map(|()| None),
             None => Poll::Ready(None),
         }
-    })
-    .await
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{future::poll_fn, pin::pin, thread};
 
     use super::*;
 

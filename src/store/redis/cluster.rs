@@ -255,6 +255,10 @@ impl Nodes {
 }
 
 impl Node {
+    pub(super) fn is_redirection(&self, result: &RedisResult<Value>) -> bool {
+        Redirection::read(result, &self.at.host).is_some()
+    }
+
     /// Sends a command on to where a node says that its slot is. A connection that asked at the wrong place leads to the
     /// right one afterwards, for what follows from the command.
     pub(super) async fn follow(

@@ -62,9 +62,10 @@ impl Connection {
     #[cfg(feature = "cluster")]
     async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
         let result = self.send(command).await;
-        match self.node.clone() {
-            Some(node) => node.follow(self, command, result).await,
-            None => result,
+        match &self.node {
+            // In a box, because it is rare and large, and every call would carry it.
+            Some(node) if node.is_redirection(&result) => Box::pin(node.clone().follow(self, command, result)).await,
+            _ => result,
         }
     }
 

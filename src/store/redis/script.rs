@@ -44,16 +44,19 @@ impl Loader {
     pub(super) async fn run(&self, connection: &mut Connection, call: &Cmd) -> RedisResult<Value> {
         let seen = self.loads.load(Ordering::Acquire);
         match connection.query(call).await {
-            Err(error) if is_missing(&error) => {
-                // EVAL alone would do on most servers, but Redis 7.4 evicts scripts that were never loaded.
-                let loading = self.begin(seen);
-                if loading.is_some() {
-                    send_ahead(connection).await;
-                }
-                connection.query(&with_body(call)).await
-            }
+            // In a box, because it is rare.
+            Err(error) if is_missing(&error) => Box::pin(self.run_with_body(connection, call, seen)).await,
             result => result,
         }
+    }
+
+    async fn run_with_body(&self, connection: &mut Connection, call: &Cmd, seen: u64) -> RedisResult<Value> {
+        // EVAL alone would do on most servers, but Redis 7.4 evicts scripts that were never loaded.
+        let loading = self.begin(seen);
+        if loading.is_some() {
+            send_ahead(connection).await;
+        }
+        connection.query(&with_body(call)).await
     }
 
     /// Becomes the one that loads, unless another does or has done since `seen`.

@@ -114,8 +114,12 @@ impl Shared {
         if self.batching {
             return batch::submit(self, slot, request, original).await;
         }
-        let connection = self.connect(&*self.link()?, slot).await?;
-        let verdict = self.call(connection, std::iter::once(&request)).await?.swap_remove(0)?;
+        // In a box, or every check that is batched would carry it.
+        let verdict = Box::pin(async {
+            let connection = self.connect(&*self.link()?, slot).await?;
+            self.call(connection, std::iter::once(&request)).await?.swap_remove(0)
+        });
+        let verdict = verdict.await?;
         if let Some(original) = original {
             self.remember(&original, &verdict);
         }
@@ -194,8 +198,8 @@ impl Shared {
         let now_us = self.script_now_us();
         let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
-            // The time is the first that the script asks for: nothing has been charged.
-            reply = self.run(&mut connection, Some(wall_clock_us()), requests.clone()).await;
+            // The time is the first that the script asks for: nothing has been charged. In a box, because it is rare.
+            reply = Box::pin(self.run(&mut connection, Some(wall_clock_us()), requests.clone())).await;
             // Only if that was all: a server that answers nothing else either is asked for its time again.
             if reply.is_ok() {
                 let until_us = SystemClock.now_us() + TIME_FORBIDDEN_US;
