@@ -5,7 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use crate::error::{Error, ErrorKind, Told};
+use crate::{
+    decision::Source,
+    error::{Error, ErrorKind, Told},
+    store::Verdict,
+};
 
 /// What the end of a check says about the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,6 +39,14 @@ impl Signal {
             ErrorKind::Overloaded => Self::Nothing,
             // Whoever opens for these opens again after every probe.
             ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured => Self::Answered,
+        }
+    }
+
+    /// The same of a check. A denial from memory is no answer of the store's.
+    pub(crate) fn of_verdict(result: &Result<Verdict, Error>) -> Self {
+        match result {
+            Ok(verdict) if verdict.source == Source::DenyCache => Self::Nothing,
+            _ => Self::of(result),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     check::Check,
     decision::Decision,
     error::Error,
-    failure::FailurePolicy,
+    failure::{FailurePolicy, Signal},
     observe::Watch,
     store::{Pending, Verdict},
 };
@@ -37,7 +37,8 @@ impl CheckFuture {
         verdict: Pending<Verdict>,
         watch: Option<Box<Watch>>,
     ) -> Self {
-        Self { purpose, state: State::Sent { limiter, check, verdict: Guarded::new(verdict) }, watch }
+        let verdict = Guarded::new(verdict, Signal::of_verdict);
+        Self { purpose, state: State::Sent { limiter, check, verdict }, watch }
     }
 
     /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.

@@ -12,13 +12,15 @@ use super::Limiter;
 use crate::{
     deadline::Deadline,
     error::{Error, ErrorKind},
-    failure::Permit,
+    failure::{Permit, Signal},
     store::Pending,
 };
 
 /// What checks and resets have in common.
 pub(super) struct Guarded<T> {
     pending: Pending<T>,
+    /// What a result tells the breaker.
+    signal: fn(&Result<T, Error>) -> Signal,
     /// Set once the store has been asked. In a box, so that the futures of checks that need not wait stay small.
     wait: Option<Pin<Box<Wait>>>,
 }
@@ -32,8 +34,8 @@ pin_project! {
 }
 
 impl<T> Guarded<T> {
-    pub(super) fn new(pending: Pending<T>) -> Self {
-        Self { pending, wait: None }
+    pub(super) fn new(pending: Pending<T>, signal: fn(&Result<T, Error>) -> Signal) -> Self {
+        Self { pending, signal, wait: None }
     }
 
     /// Asks the store if `admit` lets it, and waits until the deadline.
@@ -70,7 +72,7 @@ impl<T> Guarded<T> {
             }
         };
         let waited = self.wait.as_mut().and_then(|wait| wait.as_mut().project().permit.take());
-        limiter.settle(permit.or(waited), &result);
+        limiter.settle(permit.or(waited), (self.signal)(&result));
         Poll::Ready(result)
     }
 }

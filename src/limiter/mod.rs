@@ -240,7 +240,7 @@ impl Limiter {
         match self.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
-                let mut guarded = Guarded::new(future);
+                let mut guarded = Guarded::new(future, Signal::of);
                 poll_fn(|cx| guarded.poll(self, || self.admit(Some(key)), cx)).await
             }
         }
@@ -361,9 +361,9 @@ impl Limiter {
         key.map_or(0, |key| self.store.part_of(key))
     }
 
-    fn settle<T>(&self, permit: Option<Permit>, result: &Result<T, Error>) {
+    fn settle(&self, permit: Option<Permit>, signal: Signal) {
         if let (Some(circuits), Some(permit)) = (self.circuits(), permit) {
-            circuits.settle(permit, Signal::of(result));
+            circuits.settle(permit, signal);
         }
     }
 }

@@ -10,9 +10,9 @@ use std::{
 
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
-#[cfg(feature = "cluster")]
-use super::cluster::Node;
 use super::health::Health;
+#[cfg(feature = "cluster")]
+use super::node::Node;
 use crate::deadline::within;
 
 /// A connection and what is known about it. Clones share both.

@@ -11,6 +11,10 @@ mod eviction;
 mod health;
 mod heartbeat;
 mod key;
+#[cfg(feature = "cluster")]
+mod node;
+#[cfg(feature = "cluster")]
+mod nodes;
 mod pace;
 mod pool;
 mod progress;

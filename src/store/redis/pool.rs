@@ -28,8 +28,6 @@ use bb8_redis::{
 use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConnection};
 use tokio::sync::{Mutex as Turn, watch};
 
-#[cfg(feature = "cluster")]
-use super::cluster::{Cluster, Nodes};
 use super::{
     address::Address,
     connection::Connection,
@@ -38,6 +36,8 @@ use super::{
     pace::{LONGEST, Pace},
     script,
 };
+#[cfg(feature = "cluster")]
+use super::{cluster::Cluster, nodes::Nodes};
 use crate::{
     deadline::within,
     error::{Error, ErrorKind},

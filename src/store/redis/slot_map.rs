@@ -1,5 +1,7 @@
 //! Which master has which slot of a cluster.
 
+use std::sync::Arc;
+
 use redis::Value;
 
 use super::slots::SLOTS;
@@ -18,7 +20,7 @@ struct Range {
 /// Where a node is.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct At {
-    pub(super) host: String,
+    pub(super) host: Arc<str>,
     pub(super) port: u16,
 }
 
@@ -27,7 +29,7 @@ impl At {
     /// says "?".
     pub(super) fn named(host: &str, port: u16, asked: &str) -> Self {
         let host = if matches!(host, "" | "?") { asked } else { host };
-        Self { host: host.to_owned(), port }
+        Self { host: host.into(), port }
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     fn at(host: &str, port: u16) -> At {
-        At { host: host.to_owned(), port }
+        At { host: host.into(), port }
     }
 
     fn layout(reply: &str) -> Option<Layout> {

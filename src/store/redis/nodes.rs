@@ -1,0 +1,205 @@
+//! The masters of a cluster: a pool for each, and which slot is whose.
+//!
+//! A master is reached like a single server, through a pool of its own. So a master that is slow, silent or gone holds up
+//! nobody who asks another one.
+//!
+//! The map of slots is read anew when a node sends us elsewhere, does not answer or cannot be reached: in the
+//! background, one reading at a time, and at a pace.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use redis::RedisResult;
+use tokio::{sync::watch, task::JoinSet};
+
+use super::{
+    address::Address,
+    cluster::{self, Cluster},
+    connection::Connection,
+    error,
+    node::Node,
+    pace::Pace,
+    pool::OwnPool,
+    slot_map::{At, Layout, Poll, SlotMap},
+};
+use crate::error::{Error, ErrorKind as Kind};
+
+/// What one runtime has of a cluster.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    cluster: Cluster,
+    /// Connections to each master.
+    size: u32,
+    deadline: Duration,
+    state: Mutex<State>,
+    /// How many times the map of slots has been asked for.
+    readings: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    map: SlotMap,
+    pools: HashMap<At, Arc<OwnPool>>,
+    is_reading: bool,
+    pace: Pace,
+    /// Why the last reading failed, if it did.
+    failure: Option<Error>,
+}
+
+impl State {
+    /// Whether the caller has to read the map, and whether it is being read.
+    fn begin_reading(&mut self) -> (bool, bool) {
+        let starts = !self.is_reading && self.pace.pause().is_zero();
+        if starts {
+            self.is_reading = true;
+            self.pace.dial_starts();
+        }
+        (starts, self.is_reading)
+    }
+}
+
+impl Nodes {
+    pub(super) fn new(cluster: Cluster, size: u32, deadline: Duration) -> Self {
+        Self { cluster, size, deadline, state: Mutex::default(), readings: watch::Sender::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No invariant spans a panic: nothing under the lock calls out.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection to the master that has a slot. If it cannot be reached, another one may have taken its place.
+    pub(super) async fn get(self: &Arc<Self>, slot: u16) -> Result<Connection, Error> {
+        let mut readings = self.readings.subscribe();
+        let mut has_read = false;
+        loop {
+            let owner = self.state().map.owner(slot).cloned();
+            let failure = match owner {
+                Some(at) => match self.connect(at).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(failure) => Some(failure),
+                },
+                None => None,
+            };
+            if has_read || !self.read_map() {
+                return Err(failure.unwrap_or_else(|| self.failure()));
+            }
+            // The sender lives as long as `self`.
+            let _ = readings.changed().await;
+            has_read = true;
+        }
+    }
+
+    /// A connection to one node.
+    pub(super) async fn connect(self: &Arc<Self>, at: At) -> Result<Connection, Error> {
+        let pool = self.pool(&at).map_err(|error| error::convert_dial(&error))?;
+        let connection = pool.get().await?;
+        Ok(connection.of(Node::new(Arc::clone(self), at)))
+    }
+
+    fn pool(&self, at: &At) -> RedisResult<Arc<OwnPool>> {
+        let mut state = self.state();
+        if let Some(pool) = state.pools.get(at) {
+            return Ok(Arc::clone(pool));
+        }
+        let address = Address::Server(Box::new(self.cluster.node(at)?));
+        let pool = Arc::new(OwnPool::open(address, self.size, self.deadline));
+        state.pools.insert(at.clone(), Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    /// Why a slot has no master.
+    fn failure(&self) -> Error {
+        let failure = self.state().failure.clone();
+        failure.unwrap_or_else(|| Error::new(Kind::Unavailable, "no node of the cluster has the slot"))
+    }
+
+    /// Has the map of slots read anew, unless that was done a moment ago. Tells whether it is being read.
+    pub(super) fn read_map(self: &Arc<Self>) -> bool {
+        let (starts, is_reading) = self.state().begin_reading();
+        if starts {
+            // Of the caller's runtime, and no caller's own: it may take longer than one of them waits. Not under the lock,
+            // because a runtime that ends drops the task at once.
+            tokio::spawn(read(Reading(Arc::clone(self))));
+        }
+        is_reading
+    }
+
+    /// The map of slots as most masters have it, or as the first of the given nodes has it.
+    async fn ask(self: &Arc<Self>) -> Result<Layout, Error> {
+        let mut asked = JoinSet::new();
+        let masters = self.state().map.masters().to_vec();
+        let mut poll = Poll::of(masters.len());
+        for at in masters {
+            let nodes = Arc::clone(self);
+            asked.spawn(async move { cluster::layout(&mut nodes.connect(at.clone()).await?, &at.host).await });
+        }
+        while !poll.is_decided()
+            && let Some(answer) = asked.join_next().await
+        {
+            // A node that cannot be asked has no say.
+            poll.add(answer.ok().and_then(Result::ok));
+        }
+        match poll.most() {
+            Some(layout) => Ok(layout),
+            None => self.cluster.ask(self.deadline).await,
+        }
+    }
+
+    /// Takes over a map of slots. The pools of masters that it still has go on.
+    fn learn(self: &Arc<Self>, layout: &Layout) {
+        // What is dropped is dropped after the lock.
+        let (new, _gone): (Vec<At>, Vec<_>) = {
+            let mut state = self.state();
+            let State { map, pools, pace, failure, .. } = &mut *state;
+            // Somebody may ask again at once if that has changed something.
+            if map.learn(layout) {
+                pace.succeeded()
+            } else {
+                pace.failed()
+            }
+            *failure = None;
+            let gone = pools.extract_if(|at, _| !map.masters().contains(at)).collect();
+            (map.masters().iter().filter(|at| !pools.contains_key(at)).cloned().collect(), gone)
+        };
+        for at in new {
+            let nodes = Arc::clone(self);
+            // Dialled before the first check needs it.
+            tokio::spawn(async move { drop(nodes.connect(at).await) });
+        }
+    }
+
+    /// Takes over what a node has said of one slot. Others may have moved with it.
+    pub(super) fn moved(self: &Arc<Self>, slot: u16, at: &At) {
+        self.state().map.moved(slot, at);
+        self.read_map();
+    }
+}
+
+/// The duty to read the map; it ends also when the runtime drops the task.
+struct Reading(Arc<Nodes>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.state().is_reading = false;
+        self.0.readings.send_modify(|readings| *readings += 1);
+    }
+}
+
+async fn read(reading: Reading) {
+    let nodes = &reading.0;
+    match nodes.ask().await {
+        Ok(layout) => nodes.learn(&layout),
+        Err(error) => {
+            let mut state = nodes.state();
+            match error.kind() {
+                Kind::Misconfigured => state.pace.was_refused(),
+                _ => state.pace.failed(),
+            }
+            state.failure = Some(error);
+        }
+    }
+}
