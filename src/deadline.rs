@@ -43,7 +43,7 @@ impl Deadline {
         loop {
             ready!(this.timer.as_mut().poll(cx));
             let now = Instant::now();
-            let is_catching_up = this.begin.back(now).is_some_and(|back| back < CATCH_UP);
+            let is_catching_up = this.begin.back().is_some_and(|back| back < CATCH_UP);
             let time = if is_catching_up { this.time.saturating_add(CATCH_UP) } else { *this.time };
             let left = time.saturating_sub(this.begin.running(now));
             if left.is_zero() {
@@ -129,6 +129,16 @@ mod tests {
         // So long that it never comes.
         let mut never = pin!(Deadline::after(Duration::MAX).unwrap());
         assert!(poll_fn(|cx| Poll::Ready(never.as_mut().poll(cx))).await.is_pending());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_passes_when_a_test_advances_the_clock() {
+        let mut deadline = pin!(Deadline::after(TIME).unwrap());
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
+        tokio::time::advance(Duration::from_millis(49)).await;
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_ready());
     }
 
     /// Real time, because it is about threads that do not run.

@@ -23,8 +23,8 @@ use tokio::{
 /// What is known about one runtime.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    /// Times below count from here.
-    start: Instant,
+    /// Times below count from here. Real time, because a test that advances tokio's clock holds up nobody.
+    start: std::time::Instant,
     is_measured: AtomicBool,
     /// Whether a wait has begun since the last step did.
     is_used: AtomicBool,
@@ -61,7 +61,6 @@ pub(crate) struct Begin {
 impl Begin {
     /// Begins to wait on the current runtime, at most for `time`. `None` without a runtime.
     pub(crate) fn now(time: Duration) -> Option<Self> {
-        let at = Instant::now();
         with_current(|runtime, presence| {
             let time_us = micros(time).min(LONGEST_US);
             if presence.longest_us.load(Ordering::Relaxed) < time_us {
@@ -76,29 +75,29 @@ impl Begin {
                     tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
                 }
             }
-            Self { runtime, at, away: presence.away(at) }
+            Self { runtime, at: Instant::now(), away: presence.away() }
         })
     }
 
     /// For how long the runtime has been away since. Nothing is known of another runtime.
-    pub(crate) fn away(&self, now: Instant) -> Duration {
+    fn away(&self) -> Duration {
         let away = |runtime, presence: &Arc<Presence>| {
-            if runtime == self.runtime { presence.away(now).saturating_sub(self.away) } else { Duration::ZERO }
+            if runtime == self.runtime { presence.away().saturating_sub(self.away) } else { Duration::ZERO }
         };
         with_current(away).unwrap_or_default()
     }
 
     /// For how long the runtime has been back after its last absence. `None` without an absence since this began.
-    pub(crate) fn back(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn back(&self) -> Option<Duration> {
         with_current(|runtime, presence| {
-            let away = runtime == self.runtime && presence.away(now) > self.away;
-            away.then(|| presence.back(now))
+            let away = runtime == self.runtime && presence.away() > self.away;
+            away.then(|| presence.back())
         })?
     }
 
     /// For how long it has been running since.
     pub(crate) fn running(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.at).saturating_sub(self.away(now))
+        now.saturating_duration_since(self.at).saturating_sub(self.away())
     }
 }
 
@@ -136,7 +135,7 @@ impl Presence {
         }
         all.retain(|_, presence| presence.strong_count() > 0);
         let presence = Arc::new(Self {
-            start: Instant::now(),
+            start: std::time::Instant::now(),
             is_measured: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             longest_us: AtomicU64::new(0),
@@ -148,19 +147,18 @@ impl Presence {
         presence
     }
 
-    fn us(&self, instant: Instant) -> u64 {
-        micros(instant.saturating_duration_since(self.start))
+    fn now_us(&self) -> u64 {
+        micros(self.start.elapsed())
     }
 
     fn begin_step(&self) -> Instant {
-        let ends = Instant::now() + STEP;
-        self.step_ends_us.store(self.us(ends), Ordering::Release);
-        ends
+        self.step_ends_us.store(self.now_us() + micros(STEP), Ordering::Release);
+        Instant::now() + STEP
     }
 
-    fn end_step(&self, ends: Instant) {
-        let now_us = self.us(Instant::now());
-        let absence_us = absence_us(now_us, self.us(ends));
+    fn end_step(&self) {
+        let now_us = self.now_us();
+        let absence_us = absence_us(now_us, self.step_ends_us.load(Ordering::Acquire));
         if absence_us > 0 {
             self.back_us.store(now_us, Ordering::Release);
             self.away_us.fetch_add(absence_us, Ordering::Release);
@@ -168,19 +166,20 @@ impl Presence {
     }
 
     /// All absences until now, the one that is just ending included: its step may not have been measured yet.
-    fn away(&self, now: Instant) -> Duration {
-        Duration::from_micros(self.away_us.load(Ordering::Acquire) + self.unmeasured_us(now))
+    fn away(&self) -> Duration {
+        Duration::from_micros(self.away_us.load(Ordering::Acquire) + self.unmeasured_us(self.now_us()))
     }
 
-    fn unmeasured_us(&self, now: Instant) -> u64 {
-        let overdue_us = absence_us(self.us(now), self.step_ends_us.load(Ordering::Acquire));
+    fn unmeasured_us(&self, now_us: u64) -> u64 {
+        let overdue_us = absence_us(now_us, self.step_ends_us.load(Ordering::Acquire));
         if self.is_measured.load(Ordering::SeqCst) { overdue_us } else { 0 }
     }
 
     /// For how long there has been no absence.
-    fn back(&self, now: Instant) -> Duration {
-        let since_us = self.us(now).saturating_sub(self.back_us.load(Ordering::Acquire));
-        Duration::from_micros(if self.unmeasured_us(now) > 0 { 0 } else { since_us })
+    fn back(&self) -> Duration {
+        let now_us = self.now_us();
+        let since_us = now_us.saturating_sub(self.back_us.load(Ordering::Acquire));
+        Duration::from_micros(if self.unmeasured_us(now_us) > 0 { 0 } else { since_us })
     }
 
     /// Whether no wait can be under way any more, so long after the last one began. Then the next one starts another
@@ -216,9 +215,9 @@ async fn measure(mut measuring: Measuring, mut ends: Instant) {
     while !measuring.ended {
         sleep_until(ends).await;
         let presence = &measuring.presence;
-        presence.end_step(ends);
+        presence.end_step();
         ends = presence.begin_step();
-        let now = (presence.us(Instant::now()), presence.away_us.load(Ordering::Acquire));
+        let now = (presence.now_us(), presence.away_us.load(Ordering::Acquire));
         if presence.is_used.swap(false, Ordering::SeqCst) {
             used = now;
         }
