@@ -48,6 +48,7 @@ impl<T> Guarded<T> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, Error>> {
         let mut permit = match &self.wait {
+            None if self.pending.takes_over(limiter.circuits()) => None,
             None => admit()?,
             Some(_) => None,
         };

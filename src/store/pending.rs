@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    failure::Circuits,
+};
 
 /// The future of a store's answer. See [`Answer::pending`](super::Answer::pending).
 #[must_use = "nothing is sent before it is polled"]
@@ -23,6 +26,10 @@ pub struct Pending<T> {
 pub(crate) trait GiveUp: Send + Sync {
     /// The error of a check that has no answer after `deadline`.
     fn error(&self, deadline: Duration) -> Error;
+
+    /// Takes over the breakers of a check that asks several parts of the store: each part has its own. Tells whether it
+    /// has. Called at the first poll.
+    fn takes_over(&self, circuits: &Arc<Circuits>) -> bool;
 }
 
 impl<T> Pending<T> {
@@ -35,6 +42,12 @@ impl<T> Pending<T> {
     #[cfg(feature = "redis")]
     pub(crate) fn or(self, give_up: Arc<dyn GiveUp>) -> Self {
         Self { give_up: Some(give_up), ..self }
+    }
+
+    /// Whether the store asks the breakers itself. See [`GiveUp::takes_over`].
+    pub(crate) fn takes_over(&self, circuits: Option<&Arc<Circuits>>) -> bool {
+        let both = self.give_up.as_ref().zip(circuits);
+        both.is_some_and(|(give_up, circuits)| give_up.takes_over(circuits))
     }
 
     /// The error of a check that has no answer after `deadline`.

@@ -106,3 +106,47 @@ async fn a_denial_in_one_slot_stands_beside_the_error_of_another_one() {
         is_denied(&limiter, check, &format!("killed, check {number}")).await;
     }
 }
+
+/// Asks until the breaker of the silent slots is open, and a few times after that.
+const OFTEN: usize = 60;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_one_is_open() {
+    let cluster = Cluster::start();
+    let store = RedisStore::builder().plain_keys().deny_cache(false);
+    let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    settled(&limiter).await;
+    let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100_000, HOUR).unwrap());
+    assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
+    cluster.nodes[2].signal("STOP");
+    for number in 0..OFTEN {
+        let both = match number % 2 {
+            0 => Check::new(SILENT, &roomy, 1).and(WELL, &spent, 1),
+            _ => Check::new(WELL, &spent, 1).and(SILENT, &roomy, 1),
+        };
+        is_denied(&limiter, both.unwrap(), &format!("check {number}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
+    let cluster = Cluster::start();
+    let store = RedisStore::builder().plain_keys().deny_cache(false);
+    let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    settled(&limiter).await;
+    let roomy = Policy::new("roomy", 100_000, HOUR).unwrap();
+    for key in [WELL, SILENT] {
+        assert!(limiter.check(key, &roomy, 1).await.unwrap().is_allowed());
+    }
+    cluster.nodes[2].signal("STOP");
+    let start = Instant::now();
+    for _ in 0..OFTEN {
+        let both = Check::new(WELL, &roomy, 1).and(SILENT, &roomy, 1).unwrap();
+        assert!(limiter.decide(both).await.is_err());
+        let well = limiter.check(WELL, &roomy, 1).await;
+        assert!(well.is_ok(), "{well:?}");
+    }
+    assert!(limiter.is_breaker_open());
+    // Without a breaker each of them would have waited for the deadline of 50 ms.
+    assert!(start.elapsed() < Duration::from_millis(50 * 40), "{:?}", start.elapsed());
+}

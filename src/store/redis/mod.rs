@@ -16,6 +16,8 @@ mod node;
 #[cfg(feature = "cluster")]
 mod nodes;
 mod pace;
+#[cfg(feature = "cluster")]
+mod parts;
 mod pool;
 mod progress;
 mod protocol;
@@ -175,7 +177,7 @@ impl Store for RedisStore {
         if let Some(verdict) = remembered {
             return Answer::Ready(Ok(verdict));
         }
-        let progress = Progress::new();
+        let progress = Progress::new(shared.has_parts(check));
         let verdict = Arc::clone(shared).judge(check.clone(), Arc::clone(&progress));
         Answer::Pending(Pending::new(verdict).or(progress))
     }
@@ -210,12 +212,12 @@ impl Store for RedisStore {
 
     #[cfg(feature = "cluster")]
     fn parts(&self) -> usize {
-        if self.shared.source.is_cluster() { slots::PARTS } else { 1 }
+        if self.shared.source.is_cluster() { parts::PARTS } else { 1 }
     }
 
     #[cfg(feature = "cluster")]
     fn part_of(&self, key: &Key) -> usize {
-        if self.shared.source.is_cluster() { slots::part_of(&self.shared.seal.sealed(key)) } else { 0 }
+        if self.shared.source.is_cluster() { parts::part_of(&self.shared.seal.sealed(key)) } else { 0 }
     }
 
     /// Counts itself in the sorted set `{prefix}instances`, every few seconds, on the back of its traffic.

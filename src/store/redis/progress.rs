@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,6 +12,8 @@ use super::protocol::Step;
 use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
+    failure::Circuits,
+    presence::Begin,
     store::{GiveUp, no_answer},
 };
 
@@ -30,6 +32,10 @@ pub(super) struct Progress {
     may_have_charged: AtomicBool,
     /// How many calls of its queue had been answered when the check came into it.
     answers: Mutex<Option<(Answers, u64)>>,
+    /// Whether the check has several keys, which may be in several parts of a cluster.
+    has_parts: bool,
+    /// The breakers of the parts, and when the wait began.
+    breakers: OnceLock<(Arc<Circuits>, Begin)>,
 }
 
 /// Counts the calls of a queue that have been answered.
@@ -39,8 +45,8 @@ pub(super) type Answers = Arc<AtomicU64>;
 const SHORT: Duration = Duration::from_millis(10);
 
 impl Progress {
-    /// Of a check that is made now.
-    pub(super) fn new() -> Arc<Self> {
+    /// Of a check that is made now. With `has_parts` it asks the breaker of each part by itself.
+    pub(super) fn new(has_parts: bool) -> Arc<Self> {
         Arc::new(Self {
             made_us: SystemClock.now_us(),
             unanswered: AtomicU32::new(0),
@@ -48,7 +54,15 @@ impl Progress {
             with_store_us: AtomicU64::new(0),
             may_have_charged: AtomicBool::new(false),
             answers: Mutex::default(),
+            has_parts,
+            breakers: OnceLock::new(),
         })
+    }
+
+    /// The breakers, if this check asks them by itself, and when the wait began.
+    #[cfg(feature = "cluster")]
+    pub(super) fn breakers(&self) -> Option<&(Arc<Circuits>, Begin)> {
+        self.breakers.get()
     }
 
     /// Notes that a step of the check comes into a queue.
@@ -103,6 +117,11 @@ impl GiveUp for Progress {
         };
         if self.may_have_charged.load(Ordering::Relaxed) { error.charge_unknown() } else { error }
     }
+
+    fn takes_over(&self, circuits: &Arc<Circuits>) -> bool {
+        let Some(begin) = self.has_parts.then(|| Begin::now(Duration::ZERO)).flatten() else { return false };
+        self.breakers.set((Arc::clone(circuits), begin)).is_ok()
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +132,7 @@ mod tests {
 
     /// The error of a check that was made 50 ms ago, has waited `here` for so long, and has been with Redis since.
     fn error(here: Duration, answered: bool) -> ErrorKind {
-        let (mut progress, answers) = (Arc::into_inner(Progress::new()).unwrap(), Answers::default());
+        let (mut progress, answers) = (Arc::into_inner(Progress::new(false)).unwrap(), Answers::default());
         progress.queued(&answers);
         answers.fetch_add(u64::from(answered), Ordering::Relaxed);
         progress.made_us -= 50_000;
@@ -143,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_time_of_several_steps_is_added_up() {
-        let progress = Progress::new();
+        let progress = Progress::new(false);
         let made_us = progress.made_us;
         // Two looks at the same time, and a payment later.
         progress.sent(Step::Pay, made_us + 1_000);

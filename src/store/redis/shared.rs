@@ -147,6 +147,18 @@ impl Shared {
         result.inspect_err(|_| self.forget_denials())
     }
 
+    /// Whether a check may have to ask several masters.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all keys"))]
+    pub(super) fn has_parts(&self, check: &Check) -> bool {
+        #[cfg(feature = "cluster")]
+        if self.source.is_cluster() {
+            let mut keys = check.charges().iter().map(|charge| &charge.key);
+            let first = keys.next();
+            return keys.any(|key| Some(key) != first);
+        }
+        false
+    }
+
     /// The slot of a key of Redis' whose hash tag is `tag`.
     #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
     pub(super) fn slot_of(&self, tag: &[u8]) -> u16 {

@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use super::{
+    parts::Leave,
     progress::Progress,
     protocol::{Request, Step},
     shared::{self, Forget, KeyGroups, Original, Shared},
@@ -31,7 +32,6 @@ use crate::{
     deadline::within,
     decision::Source,
     error::{Error, ErrorKind},
-    key::Key,
     presence::Begin,
     store::{Outcome, Verdict},
 };
@@ -60,7 +60,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::Config, "a check without a charge"));
         };
         if slots.iter().all(|&other| other == slot) {
-            return self.request(slot, Request { check, step: Step::Pay, progress }, original).await;
+            return self.ask(slot, Request { check, step: Step::Pay, progress }, original).await;
         }
         // The steps are tasks.
         let started = Begin::now(self.deadline).ok_or_else(shared::no_runtime)?;
@@ -84,7 +84,20 @@ impl Shared {
     }
 
     async fn step(self: &Arc<Self>, part: &Part, step: Step) -> Result<Verdict, Error> {
-        Arc::clone(self).request(part.slot, part.request(step), None).await
+        Arc::clone(self).ask(part.slot, part.request(step), None).await
+    }
+
+    /// One step with the keys of a slot, by leave of the breaker of its part.
+    async fn ask(
+        self: Arc<Self>,
+        slot: u16,
+        request: Request,
+        original: Option<Box<Original>>,
+    ) -> Result<Verdict, Error> {
+        let leave = Leave::ask(slot, &request.progress, self.deadline)?;
+        let result = self.request(slot, request, original).await;
+        leave.end(&result);
+        result
     }
 
     /// What the check would get, asked in all slots at the same time.
@@ -95,7 +108,7 @@ impl Shared {
     async fn look(self: &Arc<Self>, parts: &[Part], charges: usize, started: Begin) -> Result<Verdict, Error> {
         let mut looks = JoinSet::new();
         for (number, part) in parts.iter().enumerate() {
-            let look = Arc::clone(self).request(part.slot, part.request(Step::Look), None);
+            let look = Arc::clone(self).ask(part.slot, part.request(Step::Look), None);
             looks.spawn(async move { (number, look.await) });
         }
         let mut found = Found::nothing(charges);
@@ -292,14 +305,6 @@ pub(super) fn slot_of(tag: &[u8]) -> u16 {
 }
 
 pub(super) const SLOTS: u16 = 16_384;
-
-/// Parts that have a breaker each. A master usually has neighbouring slots, and which ones is its own affair: so many
-/// parts that few belong to two masters, and so few that each has the traffic that a breaker learns from.
-pub(super) const PARTS: usize = 64;
-
-pub(super) fn part_of(key: &Key) -> usize {
-    usize::from(slot_of(key.encoded())) * PARTS / usize::from(SLOTS)
-}
 
 #[cfg(test)]
 mod tests {

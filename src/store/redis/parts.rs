@@ -1,0 +1,67 @@
+//! The parts of a cluster that have a breaker each.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    progress::Progress,
+    slots::{SLOTS, slot_of},
+};
+use crate::{
+    error::Error,
+    failure::{Permit, Signal},
+    key::Key,
+    presence::Begin,
+    store::{GiveUp, Verdict},
+};
+
+/// Parts that have a breaker each. A master usually has neighbouring slots, and which ones is its own affair: so many
+/// parts that few belong to two masters, and so few that each has the traffic that a breaker learns from.
+pub(super) const PARTS: usize = 64;
+
+pub(super) fn part_of(key: &Key) -> usize {
+    part_of_slot(slot_of(key.encoded()))
+}
+
+fn part_of_slot(slot: u16) -> usize {
+    usize::from(slot) * PARTS / usize::from(SLOTS)
+}
+
+/// The right to ask one part, if the check asks the breakers by itself. A part that is silent until the deadline has
+/// not answered; one that is given up earlier tells nothing.
+pub(super) struct Leave {
+    progress: Arc<Progress>,
+    deadline: Duration,
+    permit: Option<Permit>,
+}
+
+/// Timers are late by about that.
+const TICK: Duration = Duration::from_millis(2);
+
+impl Leave {
+    pub(super) fn ask(slot: u16, progress: &Arc<Progress>, deadline: Duration) -> Result<Self, Error> {
+        let permit = progress.breakers().map(|(circuits, _)| circuits.admit(part_of_slot(slot))).transpose()?;
+        Ok(Self { progress: Arc::clone(progress), deadline, permit })
+    }
+
+    pub(super) fn end(mut self, result: &Result<Verdict, Error>) {
+        self.settle(|_| Signal::of_verdict(result));
+    }
+
+    fn settle(&mut self, signal: impl FnOnce(&Begin) -> Signal) {
+        if let (Some((circuits, begin)), Some(permit)) = (self.progress.breakers(), self.permit.take()) {
+            circuits.settle(permit, signal(begin));
+        }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let (progress, deadline) = (Arc::clone(&self.progress), self.deadline);
+        self.settle(|begin| match begin.running(Instant::now()) + TICK >= deadline {
+            true => Signal::of::<()>(&Err(progress.error(deadline))),
+            false => Signal::Nothing,
+        });
+    }
+}
