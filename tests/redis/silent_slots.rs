@@ -119,6 +119,11 @@ async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_one_is_open() 
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100_000, HOUR).unwrap());
     assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
     cluster.nodes[2].signal("STOP");
+    let start = Instant::now();
+    while !limiter.is_breaker_open() {
+        assert!(limiter.check(SILENT, &roomy, 1).await.is_err());
+        assert!(start.elapsed() < Duration::from_secs(5), "the breaker does not open");
+    }
     for number in 0..OFTEN {
         let both = match number % 2 {
             0 => Check::new(SILENT, &roomy, 1).and(WELL, &spent, 1),
