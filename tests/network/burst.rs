@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::{runtime, task::JoinSet};
-use tollgate::{FailurePolicy, Limiter, Policy, RedisStore};
+use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
 use crate::{
     ROUND_TRIPS, alone, say,
@@ -89,4 +89,52 @@ fn law_14_a_burst_over_a_network_is_judged_to_the_last_check() {
 #[ignore = "takes long: tests/run --long"]
 fn long_bursts_at_every_round_trip() {
     alone(|| bursts(&ROUND_TRIPS, 3));
+}
+
+/// What became of many more checks at once than Redis can answer within the deadline.
+fn flood(round_trip: Duration, checks: u64, keys: u64) {
+    let server = RedisServer::start();
+    let link = Link::to(server.port(), round_trip);
+    let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(connected(&limiter));
+    for time in 0..3 {
+        let policy = Policy::new(&format!("flood{time}"), LIMIT, Duration::from_secs(60)).unwrap();
+        let mut tasks = JoinSet::new();
+        for number in 0..checks {
+            let check = limiter.check(number % keys, &policy, 1);
+            runtime.block_on(async { tasks.spawn(check) });
+        }
+        let (mut judged, mut overloaded, mut passed) = (0, 0, 0);
+        for result in runtime.block_on(tasks.join_all()) {
+            judged += u32::from(result.is_ok());
+            overloaded += u32::from(result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Overloaded));
+            passed += u32::from(result.is_err() && FailurePolicy::Open.resolve(result).is_allowed());
+        }
+        say(&format!(
+            "flood round_trip={round_trip:?} checks={checks} keys={keys} judged={judged} overloaded={overloaded} passed_unjudged={passed}"
+        ));
+        assert_eq!(passed, 0, "{round_trip:?}, {keys} keys: {judged} judged, {overloaded} overloaded");
+        assert!(judged > 0 && !limiter.is_breaker_open(), "{round_trip:?}, {keys} keys: {judged} judged");
+    }
+}
+
+fn floods(round_trips: &[Duration], checks: u64) {
+    for &round_trip in round_trips {
+        for keys in [1, checks] {
+            alone(|| flood(round_trip, checks, keys));
+        }
+    }
+}
+
+#[test]
+fn law_14_a_flood_that_redis_cannot_answer_in_time_lifts_no_limit() {
+    floods(&[ROUND_TRIPS[1], ROUND_TRIPS[5]], 5_000);
+}
+
+/// Only in a release build: a debug build takes several times as long for a check, and so for reading replies.
+#[test]
+#[ignore = "takes long: tests/run --long"]
+fn long_floods_at_every_round_trip() {
+    floods(&ROUND_TRIPS, if cfg!(debug_assertions) { 5_000 } else { 20_000 });
 }

@@ -10,13 +10,17 @@
 use std::{
     collections::HashMap,
     hash::BuildHasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::{
+    progress::Traffic,
     protocol::Request,
     queue::{LANES, LONGEST_REST, Queue, Taken, Waiting},
     shared::{Link, Original, Shared},
@@ -24,11 +28,13 @@ use super::{
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
-    store::Verdict,
+    store::{GiveUp, Verdict},
 };
 
 /// The slot of all keys where there are no slots.
 pub(super) const WHOLE: u16 = 0;
+/// Of a cluster.
+const SLOTS: usize = 16_384;
 /// Empty queues that are kept, because their slots are likely to be used again: a kilobyte or two each.
 const IDLE_QUEUES: usize = 1024;
 
@@ -37,16 +43,26 @@ pub(super) struct Batcher {
     /// By slot.
     queues: Mutex<HashMap<u16, Queue, RandomState>>,
     hasher: RandomState,
+    /// By part: one part of a cluster may be silent while others answer.
+    traffic: Box<[Arc<Traffic>]>,
 }
 
 impl Batcher {
-    pub(super) fn new() -> Self {
-        Self { queues: Mutex::default(), hasher: RandomState::default() }
+    /// For a store whose slots are in so many parts.
+    pub(super) fn new(parts: usize) -> Self {
+        let checks = Arc::default();
+        let traffic = |_| Arc::new(Traffic { answers: AtomicU64::new(0), checks: Arc::clone(&checks) });
+        let traffic = (0..parts).map(traffic).collect();
+        Self { queues: Mutex::default(), hasher: RandomState::default(), traffic }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u16, Queue, RandomState>> {
         // No invariant spans a panic: nothing under the lock calls out.
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn traffic(&self, slot: u16) -> &Arc<Traffic> {
+        &self.traffic[usize::from(slot) * self.traffic.len() / SLOTS]
     }
 
     fn lane_of(&self, check: &Check) -> usize {
@@ -68,8 +84,10 @@ pub(super) async fn submit(
     let entered = {
         let mut queues = link.batcher.lock();
         let queue = queues.entry(slot).or_default();
-        request.progress.queued(&queue.answers);
+        let traffic = link.batcher.traffic(slot);
+        request.progress.queued(traffic);
         if queue.has_room(lane) {
+            traffic.checks.fetch_add(1, Ordering::Relaxed);
             queue.push(lane, Waiting { request, original, verdict: sender });
             let starts = queue.starts();
             Ok((starts, starts || std::mem::replace(&mut queue.is_watched, true)))
@@ -118,6 +136,17 @@ impl Flight {
         work(self.link.batcher.lock().entry(self.slot).or_default())
     }
 
+    /// Takes a batch.
+    fn take(&self) -> Taken {
+        let taken = self.with_queue(|queue| queue.take(&self.shared));
+        self.traffic().checks.fetch_sub(taken.popped - taken.batch.len(), Ordering::Relaxed);
+        taken
+    }
+
+    fn traffic(&self) -> &Traffic {
+        self.link.batcher.traffic(self.slot)
+    }
+
     /// Whether no other call is under way: then no caller has just been answered.
     fn is_alone(&self) -> bool {
         self.with_queue(|queue| queue.in_flight == 1)
@@ -158,7 +187,7 @@ async fn drive(mut flight: Flight) {
         }
         // Before the batch is taken: it may take time, and a check whose caller gives up meanwhile need not be sent.
         let connection = flight.shared.connect(&flight.link, flight.slot).await;
-        let Taken { batch, denied } = flight.with_queue(|queue| queue.take(&flight.shared));
+        let Taken { batch, denied, .. } = flight.take();
         for (waiting, denial) in denied {
             // A caller that has gone needs no answer; neither below.
             let _ = waiting.verdict.send(Ok(denial));
@@ -171,9 +200,10 @@ async fn drive(mut flight: Flight) {
             Ok(connection) => flight.shared.call(connection, requests).await,
             Err(error) => Err(error),
         };
+        let sent = batch.len();
         match verdicts {
             Ok(verdicts) => {
-                flight.with_queue(|queue| queue.answers.fetch_add(1, Ordering::Relaxed));
+                flight.traffic().answers.fetch_add(1, Ordering::Relaxed);
                 for (Waiting { original, verdict: sender, .. }, verdict) in batch.into_iter().zip(verdicts) {
                     if let (Some(original), Ok(verdict)) = (original, &verdict) {
                         flight.shared.remember(&original, verdict);
@@ -182,11 +212,17 @@ async fn drive(mut flight: Flight) {
                 }
             }
             Err(error) => {
-                for waiting in batch {
-                    let _ = waiting.verdict.send(Err(error.clone()));
+                for Waiting { request, verdict, .. } in batch {
+                    // Each of them may have been late for another reason.
+                    let error = match error.kind() {
+                        ErrorKind::Deadline => request.progress.error(flight.shared.deadline),
+                        _ => error.clone(),
+                    };
+                    let _ = verdict.send(Err(error));
                 }
             }
         }
+        flight.traffic().checks.fetch_sub(sent, Ordering::Relaxed);
     }
 }
 

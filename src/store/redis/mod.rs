@@ -212,7 +212,7 @@ impl Store for RedisStore {
 
     #[cfg(feature = "cluster")]
     fn parts(&self) -> usize {
-        if self.shared.source.is_cluster() { parts::PARTS } else { 1 }
+        self.shared.parts()
     }
 
     #[cfg(feature = "cluster")]

@@ -3,12 +3,12 @@
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use super::protocol::Step;
+use super::{protocol::Step, queue::MAX_CHARGES};
 use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
@@ -30,16 +30,37 @@ pub(super) struct Progress {
     /// .. and how long there were some before.
     with_store_us: AtomicU64,
     may_have_charged: AtomicBool,
-    /// How many calls of its queue had been answered when the check came into it.
-    answers: Mutex<Option<(Answers, u64)>>,
+    /// What goes on where the check waits.
+    traffic: Mutex<Option<Entered>>,
     /// Whether the check has several keys, which may be in several parts of a cluster.
     has_parts: bool,
     /// The breakers of the parts, and when the wait began.
     breakers: OnceLock<(Arc<Circuits>, Begin)>,
 }
 
-/// Counts the calls of a queue that have been answered.
-pub(super) type Answers = Arc<AtomicU64>;
+/// What goes on between one runtime and Redis, or a part of a cluster.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// Calls that have been answered.
+    pub(super) answers: AtomicU64,
+    /// Checks that wait or are under way, those of other parts as well: they all take the same threads.
+    pub(super) checks: Arc<AtomicUsize>,
+}
+
+/// What there was when a check came.
+#[derive(Debug)]
+struct Entered {
+    traffic: Arc<Traffic>,
+    answers: u64,
+    is_crowd: bool,
+}
+
+impl Traffic {
+    /// Whether there are so many checks that they may be late because of one another: two full calls.
+    fn is_crowd(&self) -> bool {
+        self.checks.load(Ordering::Relaxed) > 2 * MAX_CHARGES
+    }
+}
 
 /// Less time in our own queue makes no difference: the timers that start calls are late by as much.
 const SHORT: Duration = Duration::from_millis(10);
@@ -53,7 +74,7 @@ impl Progress {
             since_us: AtomicU64::new(0),
             with_store_us: AtomicU64::new(0),
             may_have_charged: AtomicBool::new(false),
-            answers: Mutex::default(),
+            traffic: Mutex::default(),
             has_parts,
             breakers: OnceLock::new(),
         })
@@ -66,10 +87,14 @@ impl Progress {
     }
 
     /// Notes that a step of the check comes into a queue.
-    pub(super) fn queued(&self, answers: &Answers) {
+    pub(super) fn queued(&self, traffic: &Arc<Traffic>) {
         // It is put in whole.
-        let mut known = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Some((Arc::clone(answers), answers.load(Ordering::Relaxed)));
+        let mut entered = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        *entered = Some(Entered {
+            answers: traffic.answers.load(Ordering::Relaxed),
+            is_crowd: traffic.is_crowd(),
+            traffic: Arc::clone(traffic),
+        });
     }
 
     /// Notes that a call with one step of the check is sent now, by the process's clock.
@@ -93,10 +118,18 @@ impl Progress {
         now_us.saturating_sub(self.since_us.load(Ordering::Relaxed))
     }
 
-    /// Whether Redis has answered calls of the queue since the check came into it.
+    /// Whether Redis has answered calls since the check came into a queue.
     pub(super) fn has_seen_answers(&self) -> bool {
-        let known = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().is_some_and(|(answers, before)| answers.load(Ordering::Relaxed) != *before)
+        self.has_seen(|entered| entered.traffic.answers.load(Ordering::Relaxed) != entered.answers)
+    }
+
+    /// Whether the check has been in a crowd, as it came or now.
+    fn has_seen_crowd(&self) -> bool {
+        self.has_seen(|entered| entered.is_crowd || entered.traffic.is_crowd())
+    }
+
+    fn has_seen(&self, what: impl FnOnce(&Entered) -> bool) -> bool {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(what)
     }
 
     /// Whether the check has spent a good part of the deadline in our own queue.
@@ -110,8 +143,10 @@ impl Progress {
 
 impl GiveUp for Progress {
     fn error(&self, deadline: Duration) -> Error {
-        let error = if self.has_seen_answers() && self.has_waited_here(deadline, SystemClock.now_us()) {
-            Error::new(ErrorKind::Overloaded, format!("not sent early enough for an answer within {deadline:?}"))
+        // Redis answers, so it is not silent: it has too much to do, and this process is why.
+        let is_ours = || self.has_seen_crowd() || self.has_waited_here(deadline, SystemClock.now_us());
+        let error = if self.has_seen_answers() && is_ours() {
+            Error::new(ErrorKind::Overloaded, format!("too many checks for an answer within {deadline:?}"))
         } else {
             no_answer(deadline)
         };
@@ -131,10 +166,11 @@ mod tests {
     const DEADLINE: Duration = Duration::from_millis(50);
 
     /// The error of a check that was made 50 ms ago, has waited `here` for so long, and has been with Redis since.
-    fn error(here: Duration, answered: bool) -> ErrorKind {
-        let (mut progress, answers) = (Arc::into_inner(Progress::new(false)).unwrap(), Answers::default());
-        progress.queued(&answers);
-        answers.fetch_add(u64::from(answered), Ordering::Relaxed);
+    fn error(here: Duration, answered: bool, crowded: bool) -> ErrorKind {
+        let (mut progress, traffic) = (Arc::into_inner(Progress::new(false)).unwrap(), Arc::<Traffic>::default());
+        progress.queued(&traffic);
+        traffic.answers.fetch_add(u64::from(answered), Ordering::Relaxed);
+        traffic.checks.store(if crowded { 1_000 } else { 100 }, Ordering::Relaxed);
         progress.made_us -= 50_000;
         if here < DEADLINE {
             progress.sent(Step::Pay, progress.made_us + u64::try_from(here.as_micros()).unwrap());
@@ -145,18 +181,23 @@ mod tests {
     }
 
     #[test]
-    fn only_a_check_that_waits_in_our_queue_while_others_are_answered_is_overload() {
-        for (here_ms, answered, kind) in [
-            (50, true, ErrorKind::Overloaded),
-            (20, true, ErrorKind::Overloaded),
+    fn only_what_waits_for_our_own_checks_while_others_are_answered_is_overload() {
+        for (here_ms, answered, crowded, kind) in [
+            (50, true, false, ErrorKind::Overloaded),
+            (20, true, false, ErrorKind::Overloaded),
             // It was with Redis for most of the time, or a timer of ours was late.
-            (8, true, ErrorKind::Deadline),
-            (0, true, ErrorKind::Deadline),
+            (8, true, false, ErrorKind::Deadline),
+            (0, true, false, ErrorKind::Deadline),
+            // The same, behind a crowd of ours.
+            (8, true, true, ErrorKind::Overloaded),
+            (0, true, true, ErrorKind::Overloaded),
             // A store that says nothing, or cannot be dialled.
-            (50, false, ErrorKind::Deadline),
-            (20, false, ErrorKind::Deadline),
+            (50, false, false, ErrorKind::Deadline),
+            (20, false, true, ErrorKind::Deadline),
+            (0, false, true, ErrorKind::Deadline),
         ] {
-            assert_eq!(error(Duration::from_millis(here_ms), answered), kind, "{here_ms} {answered}");
+            let here = Duration::from_millis(here_ms);
+            assert_eq!(error(here, answered, crowded), kind, "{here_ms} {answered} {crowded}");
         }
     }
 

@@ -11,7 +11,6 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    progress::Answers,
     protocol::Request,
     shared::{Original, Shared},
 };
@@ -53,7 +52,6 @@ pub(super) struct Queue {
     last_taken: Option<Instant>,
     /// Whether a task looks after checks that wait for long.
     pub(super) is_watched: bool,
-    pub(super) answers: Answers,
 }
 
 /// What the queue gives to a call.
@@ -62,6 +60,8 @@ pub(super) struct Taken {
     pub(super) batch: Vec<Waiting>,
     /// Checks whose denial has become known while they waited.
     pub(super) denied: Vec<(Waiting, Verdict)>,
+    /// How many have left the queue, with those whose callers have gone.
+    pub(super) popped: usize,
 }
 
 impl Queue {
@@ -132,6 +132,7 @@ impl Queue {
             taken.batch.push(waiting);
         }
         self.waiting -= popped;
+        taken.popped = popped;
         if !taken.batch.is_empty() {
             self.last_taken = Some(Instant::now());
         }

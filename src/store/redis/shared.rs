@@ -12,8 +12,6 @@ use std::{
 use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 
-#[cfg(feature = "cluster")]
-use super::slots;
 use super::{
     batch::{self, Batcher},
     connection::Connection,
@@ -26,6 +24,8 @@ use super::{
     script::{self, Loader},
     seal::Seal,
 };
+#[cfg(feature = "cluster")]
+use super::{parts, slots};
 use crate::{
     check::Check,
     clock::{Clock, SystemClock},
@@ -147,6 +147,15 @@ impl Shared {
         result.inspect_err(|_| self.forget_denials())
     }
 
+    /// How many parts may be away by themselves.
+    pub(super) fn parts(&self) -> usize {
+        #[cfg(feature = "cluster")]
+        if self.source.is_cluster() {
+            return parts::PARTS;
+        }
+        1
+    }
+
     /// Whether a check may have to ask several masters.
     #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all keys"))]
     pub(super) fn has_parts(&self, check: &Check) -> bool {
@@ -260,7 +269,7 @@ impl Shared {
         if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link { pool: self.source.open(self.deadline), batcher: Batcher::new() });
+        let link = Arc::new(Link { pool: self.source.open(self.deadline), batcher: Batcher::new(self.parts()) });
         links.push_back((runtime, Arc::clone(&link)));
         if links.len() > MAX_LINKS {
             links.pop_front();
