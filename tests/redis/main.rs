@@ -27,6 +27,8 @@ mod support;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "cluster")]
+mod topology;
 
 use support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};

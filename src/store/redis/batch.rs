@@ -20,6 +20,8 @@ use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::{
+    connection::Connection,
+    error,
     progress::Traffic,
     protocol::Request,
     queue::{LANES, LONGEST_REST, Queue, Taken, Waiting},
@@ -196,9 +198,9 @@ async fn drive(mut flight: Flight) {
             continue;
         }
         let requests = batch.iter().map(|waiting| &waiting.request);
-        let verdicts = match connection {
-            Ok(connection) => flight.shared.call(connection, requests).await,
-            Err(error) => Err(error),
+        let verdicts = match &connection {
+            Ok(connection) => flight.shared.call(connection.clone(), requests).await,
+            Err(error) => Err(error.clone()),
         };
         let sent = batch.len();
         match verdicts {
@@ -209,6 +211,11 @@ async fn drive(mut flight: Flight) {
                         flight.shared.remember(&original, verdict);
                     }
                     let _ = sender.send(verdict);
+                }
+            }
+            Err(error) if error::is_about_several_keys(&error) && sent > 1 => {
+                for waiting in batch {
+                    tokio::spawn(call_alone(Arc::clone(&flight.shared), connection.clone(), waiting));
                 }
             }
             Err(error) => {
@@ -224,6 +231,17 @@ async fn drive(mut flight: Flight) {
         }
         flight.traffic().checks.fetch_sub(sent, Ordering::Relaxed);
     }
+}
+
+/// Sends one check of a batch that Redis has refused because of its many keys.
+async fn call_alone(shared: Arc<Shared>, connection: Result<Connection, Error>, waiting: Waiting) {
+    let Waiting { request, original, verdict: sender } = waiting;
+    let called = async { shared.call(connection?, std::iter::once(&request)).await?.swap_remove(0) };
+    let verdict = called.await;
+    if let (Some(original), Ok(verdict)) = (original, &verdict) {
+        shared.remember(&original, verdict);
+    }
+    let _ = sender.send(verdict);
 }
 
 /// The duty to look after the checks that wait in a slot; it ends also when the runtime drops the task.

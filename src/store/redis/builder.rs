@@ -151,8 +151,8 @@ impl RedisStoreBuilder {
     /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
     /// [count rejected requests](crate::Policy::count_rejected) are always asked for. Exceptions are a
     /// [reset](crate::Limiter::reset) and a Redis that loses its data or goes away: a reset made through a clone of this
-    /// store is seen at once, and so is a connection that is lost; anything else after ten seconds at most, and after one
-    /// on a cluster, where a check may give back what it took. Switch this off if that matters.
+    /// store is seen at once, and so is a connection that is lost; anything else after ten seconds at most. On a cluster
+    /// all but such a reset is seen after one second at most. Switch this off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
@@ -260,10 +260,12 @@ impl RedisStoreBuilder {
     /// * Policies that [count rejected requests](crate::Policy::count_rejected) count them in every slot. The answer
     ///   waits for that with half of what is left of the deadline, and a slot that is late counts after the answer.
     ///
-    /// Keys that always contend together for scarce limits are better off as one key.
+    /// Keys that always contend together for scarce limits are better off as one key. Such a check takes one round trip
+    /// to look and one for each slot to pay, so the deadline has to be longer than all of them.
     ///
-    /// A slot that moves is followed to the node that it moves to. A check that was lost with its connection is not sent
-    /// again, neither by this store nor by the client under it.
+    /// A slot that moves is followed to the node that it moves to. While it moves, Redis cannot judge a check of several
+    /// policies for a key that is new: such a check gets no verdict until the slot has moved. A check that was lost with
+    /// its connection is not sent again.
     ///
     /// # Examples
     ///

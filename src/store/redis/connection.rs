@@ -78,9 +78,10 @@ impl Connection {
     #[cfg(feature = "cluster")]
     pub(super) async fn send_asking(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING").ignore().add_command(command.clone());
-        let (reply,) = watched(&self.health, pipeline.query_async(&mut self.wire)).await?;
-        Ok(reply)
+        // Otherwise an error would lose its text, which may name another node.
+        pipeline.cmd("ASKING").ignore().add_command(command.clone()).ignore_errors();
+        let replies: Vec<RedisResult<Value>> = watched(&self.health, pipeline.query_async(&mut self.wire)).await?;
+        replies.into_iter().next_back().unwrap_or(Ok(Value::Nil))
     }
 
     /// Sends a command and does not wait for its reply. Replies come in order, so whatever follows runs after it.

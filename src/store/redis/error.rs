@@ -46,7 +46,7 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
     ("MISCONF",      ErrorKind::Unavailable,   Keep),    // no writes while snapshots fail
     ("NOREPLICAS",   ErrorKind::Unavailable,   Keep),    // no writes without enough replicas
     ("OOM",          ErrorKind::Unavailable,   Keep),    // no writes above maxmemory
-    ("TRYAGAIN",     ErrorKind::Unavailable,   Keep),    // the keys' slot is on its way to another node
+    (TRY_AGAIN,      ErrorKind::Unavailable,   Keep),    // the keys' slot is on its way to another node
     ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and it has written already
     // Its role has changed; the name that was dialled may lead to another server by now.
     ("MASTERDOWN",   ErrorKind::Unavailable,   Replace), // a replica that has lost its master
@@ -69,6 +69,8 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
     // Nobody else is concerned.
     ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // somebody else's value
 ];
+
+const TRY_AGAIN: &str = "TRYAGAIN";
 
 /// Those by which a server refuses to write and goes on reading.
 const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
@@ -124,7 +126,14 @@ pub(super) fn convert(error: &RedisError) -> Error {
         Some(code) => code.to_owned(),
         None => error.to_string(),
     };
-    finish(class, message)
+    let error = finish(class, message);
+    // A slot that is on its way serves other checks.
+    if is_about_several_keys(&error) { error.telling(Told::Answered) } else { error }
+}
+
+/// Whether a node has refused a call because some of its keys are still at another one. It has run nothing of it.
+pub(super) fn is_about_several_keys(error: &Error) -> bool {
+    error.message() == TRY_AGAIN
 }
 
 /// Converts an error of a dial, which no check has travelled on yet.

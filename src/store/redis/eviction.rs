@@ -8,8 +8,11 @@ use std::sync::{
 use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use super::{batch::WHOLE, connection::Connection, shared::Shared};
-use crate::observe::Warning;
+use super::{connection::Connection, shared::Shared};
+use crate::{
+    clock::{Clock, SystemClock},
+    observe::Warning,
+};
 
 /// How far the question is.
 #[derive(Debug, Default)]
@@ -23,6 +26,10 @@ impl Eviction {
     /// Says that somebody would hear a warning.
     pub(super) fn wanted(&self) {
         let _ = self.0.compare_exchange(NOBODY_LISTENS, WANTED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn ask_again(&self) {
+        self.0.store(WANTED, Ordering::Relaxed);
     }
 
     /// Whether it is to be asked, and nobody else has noticed.
@@ -43,7 +50,9 @@ pub(super) fn touch(shared: &Arc<Shared>) {
 
 async fn ask(shared: Arc<Shared>) {
     let Ok(link) = shared.link() else { return };
-    let Ok(mut connection) = shared.connect(&link, WHOLE).await else { return };
+    // Any master, and another one the next time: one of a cluster's may be away.
+    let slot = shared.slot_of(&SystemClock.now_us().to_ne_bytes());
+    let Ok(mut connection) = shared.connect(&link, slot).await else { return shared.eviction.ask_again() };
     match policy(&mut connection).await {
         Ok(Some(policy)) if policy != "noeviction" => {
             if let Some(observer) = shared.observer.get() {
@@ -51,7 +60,7 @@ async fn ask(shared: Arc<Shared>) {
             }
         }
         // No answer: after the next check.
-        Err(error) if error.is_io_error() => shared.eviction.0.store(WANTED, Ordering::Relaxed),
+        Err(error) if error.is_io_error() => shared.eviction.ask_again(),
         // Not permitted, say: that stays so, and limits work without.
         _ => {}
     }

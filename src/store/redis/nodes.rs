@@ -22,10 +22,13 @@ use super::{
     error,
     node::Node,
     pace::Pace,
-    pool::OwnPool,
+    pool::{OwnPool, PATIENCE},
     slot_map::{At, Layout, Poll, SlotMap},
 };
-use crate::error::{Error, ErrorKind as Kind};
+use crate::{
+    deadline::within,
+    error::{Error, ErrorKind as Kind},
+};
 
 /// What one runtime has of a cluster.
 #[derive(Debug)]
@@ -135,13 +138,15 @@ impl Nodes {
         let mut poll = Poll::of(masters.len());
         for at in masters {
             let nodes = Arc::clone(self);
-            asked.spawn(async move { cluster::layout(&mut nodes.connect(at.clone()).await?, &at.host).await });
+            let ask = async move { cluster::layout(&mut nodes.connect(at.clone()).await?, &at.host).await };
+            // One that is silent is not waited for, however long the deadline is.
+            asked.spawn(within(PATIENCE, ask));
         }
         while !poll.is_decided()
             && let Some(answer) = asked.join_next().await
         {
             // A node that cannot be asked has no say.
-            poll.add(answer.ok().and_then(Result::ok));
+            poll.add(answer.ok().flatten().and_then(Result::ok));
         }
         match poll.most() {
             Some(layout) => Ok(layout),
@@ -155,12 +160,11 @@ impl Nodes {
         let (new, _gone): (Vec<At>, Vec<_>) = {
             let mut state = self.state();
             let State { map, pools, pace, failure, .. } = &mut *state;
-            // Somebody may ask again at once if that has changed something.
             if map.learn(layout) {
-                pace.succeeded()
-            } else {
-                pace.failed()
+                pace.succeeded();
             }
+            // The next reading is not at once, also where two nodes contradict each other again and again.
+            pace.failed();
             *failure = None;
             let gone = pools.extract_if(|at, _| !map.masters().contains(at)).collect();
             (map.masters().iter().filter(|at| !pools.contains_key(at)).cloned().collect(), gone)

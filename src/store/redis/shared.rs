@@ -187,8 +187,10 @@ impl Shared {
         error::convert(error)
     }
 
+    /// Forgets what Redis may have lost. On a cluster denials are remembered for a second at most and kept: one master
+    /// that is away is no reason to ask the others about every denial.
     pub(super) fn forget_denials(&self) {
-        if let Some(cache) = &self.deny_cache {
+        if let Some(cache) = self.deny_cache.as_ref().filter(|_| self.parts() == 1) {
             cache.forget();
         }
     }

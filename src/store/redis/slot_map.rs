@@ -49,14 +49,30 @@ impl Range {
         let Value::Array(range) = range else { return None };
         let [first, last, Value::Array(master), ..] = &range[..] else { return None };
         let [host, port, ..] = &master[..] else { return None };
-        let host = match host {
-            Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-            Value::SimpleString(host) => host,
-            Value::Nil => "",
-            _ => return None,
-        };
-        let (first, last, at) = (integer(first)?, integer(last)?, At::named(host, integer(port)?, asked));
+        // A node that does not know the name that it is to be called by may tell its address beside it.
+        let named = text(host).filter(|host| *host != "?").or_else(|| address(master.get(3)?));
+        let (first, last, at) =
+            (integer(first)?, integer(last)?, At::named(named.unwrap_or(""), integer(port)?, asked));
         (first <= last && last < SLOTS).then_some(Self { first, last, at })
+    }
+}
+
+/// What new servers tell beside the name: pairs, or a map.
+fn address(beside: &Value) -> Option<&str> {
+    match beside {
+        Value::Array(pairs) => {
+            pairs.chunks_exact(2).find(|pair| text(&pair[0]) == Some("ip")).and_then(|pair| text(&pair[1]))
+        }
+        Value::Map(pairs) => pairs.iter().find(|(name, _)| text(name) == Some("ip")).and_then(|(_, ip)| text(ip)),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
     }
 }
 
@@ -162,6 +178,20 @@ mod tests {
         *3\r\n$9\r\n127.0.0.1\r\n:7005\r\n$2\r\nid\r\n\
         *3\r\n:0\r\n:5459\r\n*2\r\n$0\r\n\r\n:7001\r\n\
         *3\r\n:5460\r\n:5460\r\n*2\r\n$-1\r\n:7003\r\n";
+
+    #[test]
+    fn a_node_without_a_name_is_where_its_address_is() {
+        let beside = ["*2\r\n$2\r\nip\r\n$9\r\n127.0.0.3\r\n", "%1\r\n$2\r\nip\r\n$9\r\n127.0.0.3\r\n"];
+        for (host, at) in [("?", at("127.0.0.3", 7)), ("n", at("n", 7))] {
+            for beside in beside {
+                let entry = format!("*4\r\n$1\r\n{host}\r\n:7\r\n$2\r\nid\r\n{beside}");
+                let layout = layout(&format!("*1\r\n*3\r\n:0\r\n:9\r\n{entry}")).unwrap();
+                assert_eq!(layout.0[0].at, at, "{host} {beside:?}");
+            }
+        }
+        let alone = layout("*1\r\n*3\r\n:0\r\n:9\r\n*3\r\n$1\r\n?\r\n:7\r\n$2\r\nid\r\n").unwrap();
+        assert_eq!(alone.0[0].at, at("asked", 7));
+    }
 
     #[test]
     fn slots_belong_to_the_masters_that_a_node_names() {
