@@ -292,15 +292,18 @@ pub enum ErrorKind {
     BadKey,
     /// The check itself is wrong, see [`ConfigError`].
     Config,
-    /// The store did not answer within the deadline.
+    /// The store did not answer within the deadline. Counts for the [`Breaker`](crate::Breaker).
     Deadline,
     /// The store answers, but not to us: wrong credentials, missing permissions, an unusable script.
     Misconfigured,
-    /// The store answers, but more checks wait for it in this process than it answers within the deadline.
+    /// The store answers, but this process has sent it more checks than it answers within the deadline.
     ///
-    /// No failure policy lets such a request pass: a flood must not lift the limit that it runs into.
+    /// No failure policy lets such a request pass: a flood must not lift the limit that it runs into. The
+    /// [`Breaker`](crate::Breaker) is not told. The check may have been sent, and charged:
+    /// [`Error::may_have_charged`].
     Overloaded,
-    /// The store cannot be reached or cannot serve right now.
+    /// The store cannot be reached or cannot serve right now, or the [`Breaker`](crate::Breaker) is open and nobody has
+    /// asked it. Counts for the breaker if it was asked.
     Unavailable,
 }
 

@@ -87,8 +87,9 @@
 //! refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route or
 //! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
 //! with Retry-After, **local** judges by the instance's share of the limit, counted in the process
-//! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does more harm than a refused one: logins, anything that
-//! spends money. A check whose fate is unknown is never sent again; it may have been charged once, never twice.
+//! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does
+//! more harm than a refused one: logins, anything that spends money. No policy lets pass what a flood of this process
+//! itself has made late ([`ErrorKind::Overloaded`]). A check whose fate is unknown is never sent again; it may have been charged once, never twice.
 //! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
 //! through. Connections are made again in the background, at most 400 ms apart, so limits hold within a second after
 //! Redis is back.

@@ -15,7 +15,9 @@ use std::{
 ///
 /// An answer is an answer, also one that helps nobody: wrong credentials, missing permissions or a key that holds
 /// something else ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured),
-/// [`ErrorKind::BadKey`](crate::ErrorKind::BadKey)) never open the circuit.
+/// [`ErrorKind::BadKey`](crate::ErrorKind::BadKey)) never open the circuit. Neither does
+/// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded): the store answers, only not everything in time. And an error
+/// that a store returns as [`Answer::Ready`](crate::store::Answer::Ready) is not counted: nobody has waited for it.
 ///
 /// `RedisStore` has one unless its builder says otherwise; [`MemoryStore`](crate::MemoryStore) needs none. Clones of a
 /// [`Limiter`](crate::Limiter) share one.
@@ -80,7 +82,8 @@ impl Breaker {
 
     /// Opens when half of the checks within a second fail, timeouts included, if there were at least so many; 0
     /// switches this rule off. Defaults to 20: enough to be no accident, few enough to be there early in a stall under
-    /// load. Checks are counted from the first failure on; a wave of failures (not of timeouts) is one.
+    /// load. Checks are counted from the first failure on. Here each timeout of a wave counts by itself, and
+    /// other failures of a wave count once.
     pub fn half_of(self, at_least: u32) -> Self {
         Self { half_of: at_least, ..self }
     }

@@ -131,6 +131,9 @@ pub struct Batch {
 }
 
 /// The circuit breaker went from one state to another.
+///
+/// A store of several [parts](crate::Store::parts), as on a cluster, has a breaker for each. Then one change stands for all
+/// of them: open as long as one is, or else probing as long as one is. Which part it was is not told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct BreakerChange {
@@ -140,8 +143,9 @@ pub struct BreakerChange {
     pub to: BreakerState,
     /// Orders changes: of two, the one with the higher number came later.
     ///
-    /// Observers are called without a lock, so threads may report changes in another order than they happened in. One
-    /// sequence numbers the changes of all breakers in the process.
+    /// Observers are called without a lock, so threads may report changes in another order than they happened in. To keep
+    /// the state, ignore a change whose number is below the highest that you have seen. One sequence numbers the
+    /// changes of all breakers in the process, so a gap is no loss.
     pub sequence: u64,
 }
 

@@ -13,10 +13,10 @@ use crate::{decision::Source, policy::Policy};
 ///
 /// | name | kind | labels | counts |
 /// | --- | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed`, `local` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
+/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed`, `local`, `overloaded` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
 /// | `tollgate_deny_cache_hits_total` | counter | `policy` | those of them that were remembered denials |
 /// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | those of them that passed without the store |
-/// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
+/// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `overloaded`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
 /// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
 /// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |

@@ -31,6 +31,9 @@ use crate::{
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Judges `check` and, if all of it fits, charges it.
     ///
+    /// A count belongs to a key and a policy: find it by [`Key::encoded`] and the policy's name, never by the `Debug`
+    /// output of a key, which hides the key.
+    ///
     /// The answer owns what it needs. A pending one does nothing before it is polled, and must not send the check
     /// again when its fate is unknown.
     fn check(&self, check: &Check) -> Answer<Verdict>;
@@ -67,7 +70,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         1
     }
 
-    /// Which part has `key`, from 0. A check of several keys goes by the first.
+    /// Which part has `key`, from 0. The breaker of a check of several keys is that of the first, unless the store is a
+    /// `RedisStore`, which asks the breaker of each part.
     ///
     /// Defaults to 0.
     fn part_of(&self, key: &Key) -> usize {
@@ -96,7 +100,8 @@ pub enum Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Wraps a future.
+    /// Wraps a future. At the deadline it is dropped, and the check gets an [`Error`] of kind
+    /// [`Deadline`](crate::ErrorKind::Deadline) that [may have charged](Error::may_have_charged).
     pub fn pending(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
         Self::Pending(Pending::new(future))
     }
@@ -120,7 +125,7 @@ pub struct Verdict {
 pub struct Outcome {
     /// Whether this charge fit.
     pub fits: bool,
-    /// The largest cost that would pass now, after this check.
+    /// The largest cost that would pass now, after this check, whether it passed or not.
     pub available: u32,
     /// Until the same cost fits; `None` if it fits or never can.
     pub retry_after_us: Option<u64>,

@@ -99,7 +99,7 @@ fn flood(round_trip: Duration, checks: u64, keys: u64) {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(connected(&limiter));
     for time in 0..3 {
-        let policy = Policy::new(&format!("flood{time}"), LIMIT, Duration::from_secs(60)).unwrap();
+        let policy = Policy::new(format!("flood{time}"), LIMIT, Duration::from_secs(60)).unwrap();
         let mut tasks = JoinSet::new();
         for number in 0..checks {
             let check = limiter.check(number % keys, &policy, 1);

@@ -6,6 +6,7 @@
 
 mod burst;
 mod client;
+mod frozen;
 mod held_up;
 mod rest;
 mod server;

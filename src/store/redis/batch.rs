@@ -10,10 +10,7 @@
 use std::{
     collections::HashMap,
     hash::BuildHasher,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use foldhash::fast::RandomState;
@@ -53,7 +50,7 @@ impl Batcher {
     /// For a store whose slots are in so many parts.
     pub(super) fn new(parts: usize) -> Self {
         let checks = Arc::default();
-        let traffic = |_| Arc::new(Traffic { answers: AtomicU64::new(0), checks: Arc::clone(&checks) });
+        let traffic = |_| Arc::new(Traffic::with(Arc::clone(&checks)));
         let traffic = (0..parts).map(traffic).collect();
         Self { queues: Mutex::default(), hasher: RandomState::default(), traffic }
     }
@@ -205,7 +202,7 @@ async fn drive(mut flight: Flight) {
         let sent = batch.len();
         match verdicts {
             Ok(verdicts) => {
-                flight.traffic().answers.fetch_add(1, Ordering::Relaxed);
+                flight.traffic().answered();
                 for (Waiting { original, verdict: sender, .. }, verdict) in batch.into_iter().zip(verdicts) {
                     if let (Some(original), Ok(verdict)) = (original, &verdict) {
                         flight.shared.remember(&original, verdict);

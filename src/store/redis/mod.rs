@@ -56,14 +56,15 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does; time in which the process
-/// itself did not run (a handler that holds its threads, a pause) does not count. A check that waits in this process while
-/// Redis answers others is [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is unknown
-/// (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
+/// itself did not run (a handler that holds its threads, a pause) does not count. A check that is late because
+/// this process sends more than Redis answers in time is [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is
+/// unknown (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
 /// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
 ///
 /// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
 /// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
-/// ever, and checks get their error at once. A login that is refused for some seconds is tried 5 s apart at most. A wrong password, a missing permission or an untrusted certificate is
+/// ever, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A wrong
+/// password, a missing permission or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); it heals like any other failure when it is put right.
 ///
 /// # Addresses

@@ -41,8 +41,10 @@ pub(super) struct Progress {
 /// What goes on between one runtime and Redis, or a part of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    /// Calls that have been answered.
-    pub(super) answers: AtomicU64,
+    /// Calls that have been answered, ..
+    answers: AtomicU64,
+    /// .. and when the last one was, by the process's clock.
+    answered_us: AtomicU64,
     /// Checks that wait or are under way, those of other parts as well: they all take the same threads.
     pub(super) checks: Arc<AtomicUsize>,
 }
@@ -56,6 +58,17 @@ struct Entered {
 }
 
 impl Traffic {
+    /// Shares the number of checks with the traffic of other parts.
+    pub(super) fn with(checks: Arc<AtomicUsize>) -> Self {
+        Self { checks, ..Self::default() }
+    }
+
+    /// Notes that a call was answered.
+    pub(super) fn answered(&self) {
+        self.answered_us.store(SystemClock.now_us(), Ordering::Relaxed);
+        self.answers.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether there are so many checks that they may be late because of one another: two full calls.
     fn is_crowd(&self) -> bool {
         self.checks.load(Ordering::Relaxed) > 2 * MAX_CHARGES
@@ -123,6 +136,15 @@ impl Progress {
         self.has_seen(|entered| entered.traffic.answers.load(Ordering::Relaxed) != entered.answers)
     }
 
+    /// Whether Redis goes on answering: it has since the check came, and in the last half of the deadline. A Redis that
+    /// has just fallen silent is left to the failure policy.
+    fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
+        let recent_us = u64::try_from(deadline.as_micros() / 2).unwrap_or(u64::MAX);
+        let is_recent =
+            |entered: &Entered| now_us.saturating_sub(entered.traffic.answered_us.load(Ordering::Relaxed)) < recent_us;
+        self.has_seen_answers() && self.has_seen(is_recent)
+    }
+
     /// Whether the check has been in a crowd, as it came or now.
     fn has_seen_crowd(&self) -> bool {
         self.has_seen(|entered| entered.is_crowd || entered.traffic.is_crowd())
@@ -144,8 +166,9 @@ impl Progress {
 impl GiveUp for Progress {
     fn error(&self, deadline: Duration) -> Error {
         // Redis answers, so it is not silent: it has too much to do, and this process is why.
-        let is_ours = || self.has_seen_crowd() || self.has_waited_here(deadline, SystemClock.now_us());
-        let error = if self.has_seen_answers() && is_ours() {
+        let now_us = SystemClock.now_us();
+        let is_ours = || self.has_seen_crowd() || self.has_waited_here(deadline, now_us);
+        let error = if self.sees_answers(deadline, now_us) && is_ours() {
             Error::new(ErrorKind::Overloaded, format!("too many checks for an answer within {deadline:?}"))
         } else {
             no_answer(deadline)
@@ -169,7 +192,9 @@ mod tests {
     fn error(here: Duration, answered: bool, crowded: bool) -> ErrorKind {
         let (mut progress, traffic) = (Arc::into_inner(Progress::new(false)).unwrap(), Arc::<Traffic>::default());
         progress.queued(&traffic);
-        traffic.answers.fetch_add(u64::from(answered), Ordering::Relaxed);
+        if answered {
+            traffic.answered();
+        }
         traffic.checks.store(if crowded { 1_000 } else { 100 }, Ordering::Relaxed);
         progress.made_us -= 50_000;
         if here < DEADLINE {
