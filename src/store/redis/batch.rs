@@ -135,14 +135,14 @@ impl Flight {
         work(self.link.batcher.lock().entry(self.slot).or_default())
     }
 
-    /// Takes a batch.
-    fn take(&self) -> Taken {
+    /// Takes a batch, whose checks are under way until the other value is dropped.
+    fn take(&self) -> (Taken, UnderWay) {
         let taken = self.with_queue(|queue| queue.take(&self.shared));
-        self.traffic().checks.fetch_sub(taken.popped - taken.batch.len(), Ordering::Relaxed);
-        taken
+        let under_way = UnderWay { traffic: Arc::clone(self.traffic()), checks: taken.popped };
+        (taken, under_way)
     }
 
-    fn traffic(&self) -> &Traffic {
+    fn traffic(&self) -> &Arc<Traffic> {
         self.link.batcher.traffic(self.slot)
     }
 
@@ -173,6 +173,18 @@ impl Drop for Flight {
     }
 }
 
+/// Checks that have left a queue and are counted until they have their answers, or their call is given up.
+struct UnderWay {
+    traffic: Arc<Traffic>,
+    checks: usize,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.traffic.checks.fetch_sub(self.checks, Ordering::Relaxed);
+    }
+}
+
 /// Sends batches until no check waits.
 async fn drive(mut flight: Flight) {
     let mut alone = flight.is_alone();
@@ -186,9 +198,8 @@ async fn drive(mut flight: Flight) {
         }
         // Before the batch is taken: it may take time, and a check whose caller gives up meanwhile need not be sent.
         let connection = flight.shared.connect(&flight.link, flight.slot).await;
-        let Taken { batch, denied, .. } = flight.take();
+        let (Taken { batch, denied, .. }, _under_way) = flight.take();
         for (waiting, denial) in denied {
-            // A caller that has gone needs no answer; neither below.
             let _ = waiting.verdict.send(Ok(denial));
         }
         if batch.is_empty() {
@@ -199,46 +210,46 @@ async fn drive(mut flight: Flight) {
             Ok(connection) => flight.shared.call(connection.clone(), requests).await,
             Err(error) => Err(error.clone()),
         };
-        let sent = batch.len();
         match verdicts {
             Ok(verdicts) => {
                 flight.traffic().answered();
-                for (Waiting { original, verdict: sender, .. }, verdict) in batch.into_iter().zip(verdicts) {
-                    if let (Some(original), Ok(verdict)) = (original, &verdict) {
-                        flight.shared.remember(&original, verdict);
-                    }
-                    let _ = sender.send(verdict);
-                }
+                batch.into_iter().zip(verdicts).for_each(|(waiting, verdict)| waiting.answer(&flight.shared, verdict));
             }
-            Err(error) if error::is_about_several_keys(&error) && sent > 1 => {
+            Err(error) if error::is_about_several_keys(&error) && batch.len() > 1 => {
                 for waiting in batch {
                     tokio::spawn(call_alone(Arc::clone(&flight.shared), connection.clone(), waiting));
                 }
             }
             Err(error) => {
-                for Waiting { request, verdict, .. } in batch {
+                for waiting in batch {
                     // Each of them may have been late for another reason.
                     let error = match error.kind() {
-                        ErrorKind::Deadline => request.progress.error(flight.shared.deadline),
+                        ErrorKind::Deadline => waiting.request.progress.error(flight.shared.deadline),
                         _ => error.clone(),
                     };
-                    let _ = verdict.send(Err(error));
+                    waiting.answer(&flight.shared, Err(error));
                 }
             }
         }
-        flight.traffic().checks.fetch_sub(sent, Ordering::Relaxed);
+    }
+}
+
+impl Waiting {
+    fn answer(self, shared: &Shared, verdict: Result<Verdict, Error>) {
+        if let (Some(original), Ok(verdict)) = (self.original, &verdict) {
+            shared.remember(&original, verdict);
+        }
+        // A caller that has gone needs no answer.
+        let _ = self.verdict.send(verdict);
     }
 }
 
 /// Sends one check of a batch that Redis has refused because of its many keys.
 async fn call_alone(shared: Arc<Shared>, connection: Result<Connection, Error>, waiting: Waiting) {
-    let Waiting { request, original, verdict: sender } = waiting;
-    let called = async { shared.call(connection?, std::iter::once(&request)).await?.swap_remove(0) };
+    let request = std::iter::once(&waiting.request);
+    let called = async { shared.call(connection?, request).await?.swap_remove(0) };
     let verdict = called.await;
-    if let (Some(original), Ok(verdict)) = (original, &verdict) {
-        shared.remember(&original, verdict);
-    }
-    let _ = sender.send(verdict);
+    waiting.answer(&shared, verdict);
 }
 
 /// The duty to look after the checks that wait in a slot; it ends also when the runtime drops the task.
