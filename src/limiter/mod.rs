@@ -107,11 +107,11 @@ impl Limiter {
     ///
     /// What was admitted meanwhile, and has not left its window, is charged to the store at once: merged by key and policy,
     /// for at most 10 000 of them, by ordinary checks for as much as still fits. So it never makes the store count more
-    /// than the limit; it may deny a little longer, for a debit counts from when it is made. On a cluster, a master
-    /// that is still away does not hold up what one that is back is charged. Instances notice within a second of each
-    /// other, or as far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if that is longer;
-    /// for so long, checks that fail local need room in the share as well: nobody spends what others are about to tell.
-    /// Two things are not charged: checks whose fate is unknown, for those are never sent again, and what was admitted
+    /// than the limit. The store may deny for a little longer, because a debit counts from the time it is made. On a
+    /// cluster, a master that is still away does not hold up what one that is back is charged. Instances notice within
+    /// a second of each other, or as far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if
+    /// that is longer. For that time, checks that fail local also need room in the instance's share: no instance admits
+    /// what another one has still to charge. Two things are not charged: checks whose fate is unknown, for those are never sent again, and what was admitted
     /// for a key whose count Redis cannot use.
     ///
     /// A cost between the share and the limit is always refused by the fallback.

@@ -71,7 +71,7 @@ impl Cluster {
     /// Moves a slot as `redis-cli --cluster reshard` does.
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
         self.begin_move(slot, from, to);
-        // While both of them have a say, and while keys are on either side, somebody should come by.
+        // Time for clients to ask while keys are at both masters.
         thread::sleep(Duration::from_millis(50));
         self.end_move(slot, from, to);
     }
