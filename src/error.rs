@@ -302,8 +302,8 @@ pub enum ErrorKind {
     /// [`Breaker`](crate::Breaker) is not told. The check may have been sent, and charged:
     /// [`Error::may_have_charged`].
     Overloaded,
-    /// The store cannot be reached or cannot serve right now, or the [`Breaker`](crate::Breaker) is open and nobody has
-    /// asked it. Counts for the breaker if it was asked.
+    /// The store cannot be reached or cannot serve right now, or the [`Breaker`](crate::Breaker) is open and it
+    /// was not asked. Counts for the breaker if it was asked.
     Unavailable,
 }
 

@@ -23,7 +23,8 @@ use tokio::{
 /// What is known about one runtime.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    /// Times below count from here. Real time, because a test that advances tokio's clock holds up nobody.
+    /// Times below count from here. Real time, because a test that advances tokio's clock
+    /// does not hold up the executor.
     start: std::time::Instant,
     is_measured: AtomicBool,
     /// Whether a wait has begun since the last step did.

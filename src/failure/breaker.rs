@@ -17,7 +17,7 @@ use std::{
 /// something else ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured),
 /// [`ErrorKind::BadKey`](crate::ErrorKind::BadKey)) never open the circuit. Neither does
 /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded): the store answers, only not everything in time. And an error
-/// that a store returns as [`Answer::Ready`](crate::store::Answer::Ready) is not counted: nobody has waited for it.
+/// that a store returns as [`Answer::Ready`](crate::store::Answer::Ready) is not counted, because no check has waited for it.
 ///
 /// `RedisStore` has one unless its builder says otherwise; [`MemoryStore`](crate::MemoryStore) needs none. Clones of a
 /// [`Limiter`](crate::Limiter) share one.

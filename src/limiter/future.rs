@@ -83,7 +83,11 @@ impl Future for CheckFuture {
                     if let Some(watch) = watch {
                         watch.waits();
                     }
-                    let admit = || limiter.cautiously(check, purpose).and_then(|()| limiter.admit(check.first_key()));
+                    let admit = |pending: &Pending<Verdict>| {
+                        limiter.cautiously(check, purpose)?;
+                        // A check of several parts asks the breaker of each by itself.
+                        if pending.takes_over(limiter.circuits()) { Ok(None) } else { limiter.admit(check.first_key()) }
+                    };
                     let result = ready!(verdict.poll(limiter, admit, cx));
                     limiter.conclude(check, result, purpose, watch.as_deref())
                 }

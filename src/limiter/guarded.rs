@@ -44,12 +44,11 @@ impl<T> Guarded<T> {
     pub(super) fn poll(
         &mut self,
         limiter: &Limiter,
-        admit: impl FnOnce() -> Result<Option<Permit>, Error>,
+        admit: impl FnOnce(&Pending<T>) -> Result<Option<Permit>, Error>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, Error>> {
         let mut permit = match &self.wait {
-            None if self.pending.takes_over(limiter.circuits()) => None,
-            None => admit()?,
+            None => admit(&self.pending)?,
             Some(_) => None,
         };
         let result = match Pin::new(&mut self.pending).poll(cx) {

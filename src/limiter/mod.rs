@@ -9,7 +9,7 @@ pub use self::future::CheckFuture;
 pub(crate) use self::future::{Purpose, Sent};
 use self::guarded::Guarded;
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     decision::{Decision, Source},
     error::{ConfigError, Error, ErrorKind, Told},
     failure::{self, Circuits, FailurePolicy, Fallback, Instances, Permit, Signal},
@@ -111,8 +111,8 @@ impl Limiter {
     /// cluster, a master that is still away does not hold up what one that is back is charged. Instances notice within
     /// a second of each other, or as far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if
     /// that is longer. For that time, checks that fail local also need room in the instance's share: no instance admits
-    /// what another one has still to charge. Two things are not charged: checks whose fate is unknown, for those are never sent again, and what was admitted
-    /// for a key whose count Redis cannot use.
+    /// what another one has still to charge. Two things are not charged: checks whose fate is unknown, because those are
+    /// never sent again, and what was admitted for a key whose count Redis cannot use.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///
@@ -241,7 +241,7 @@ impl Limiter {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
                 let mut guarded = Guarded::new(future, Signal::of);
-                poll_fn(|cx| guarded.poll(self, || self.admit(Some(key)), cx)).await
+                poll_fn(|cx| guarded.poll(self, |_| self.admit(Some(key)), cx)).await
             }
         }
     }
@@ -345,7 +345,8 @@ impl Limiter {
         if purpose != Purpose::CheckOrLocal {
             return Ok(());
         }
-        if !circuits.is_recovering(self.part_of(check.first_key())) || fallback.has_room(check) {
+        let is_recovering = |charge: &Charge| circuits.is_recovering(self.part_of(Some(&charge.key)));
+        if !check.charges().iter().any(is_recovering) || fallback.has_room(check) {
             return Ok(());
         }
         let message = "not asked, for it may not know everything yet";

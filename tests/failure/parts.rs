@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, Source};
+use tollgate::{Check, Limiter, MemoryStore, Policy, RedisStore, Source};
 
 use crate::support::cluster::Cluster;
 
@@ -60,4 +60,39 @@ async fn a_master_that_is_back_is_told_all_although_another_one_is_not() {
         assert!(start.elapsed() < Duration::from_secs(5), "{charged} of {} charged", back.len());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_across_slots_are_cautious_after_an_outage_too() {
+    const SHARE: usize = 10;
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.command("CONFIG SET cluster-require-full-coverage no");
+    }
+    let builder = RedisStore::builder().plain_keys();
+    let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8).unwrap();
+    let policy = Policy::per_hour("p", 80).unwrap();
+    // "bar" is in a slot of the first node, and "foo" in one of the third.
+    let start = Instant::now();
+    while limiter.peek("foo", &policy).await.is_err() || limiter.peek("bar", &policy).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(5), "the cluster is not reached");
+    }
+    cluster.nodes[2].signal("STOP");
+    while !limiter.is_breaker_open() {
+        assert!(limiter.peek("foo", &policy).await.is_err());
+    }
+    cluster.nodes[2].signal("CONT");
+    let start = Instant::now();
+    while limiter.is_breaker_open() {
+        let _ = limiter.peek("foo", &policy).await;
+        assert!(start.elapsed() < Duration::from_secs(5), "the third master does not come back");
+    }
+    // The other instances may still have to charge what they have admitted.
+    let mut admitted = 0;
+    for _ in 0..3 * SHARE {
+        let both = Check::new("bar", &policy, 1).and("foo", &policy, 1).unwrap();
+        admitted += usize::from(limiter.decide(both).fail_local().await.unwrap().is_allowed());
+    }
+    assert_eq!(admitted, SHARE);
 }

@@ -33,7 +33,7 @@ use crate::{
 /// The slot of all keys where there are no slots.
 pub(super) const WHOLE: u16 = 0;
 /// Of a cluster.
-const SLOTS: usize = 16_384;
+pub(super) const SLOTS: u16 = 16_384;
 /// Empty queues that are kept, because their slots are likely to be used again: a kilobyte or two each.
 const IDLE_QUEUES: usize = 1024;
 
@@ -47,7 +47,7 @@ pub(super) struct Batcher {
 }
 
 impl Batcher {
-    /// For a store whose slots are in so many parts.
+    /// For a store whose slots are divided into `parts` parts.
     pub(super) fn new(parts: usize) -> Self {
         let checks = Arc::default();
         let traffic = |_| Arc::new(Traffic::with(Arc::clone(&checks)));
@@ -61,13 +61,18 @@ impl Batcher {
     }
 
     fn traffic(&self, slot: u16) -> &Arc<Traffic> {
-        &self.traffic[usize::from(slot) * self.traffic.len() / SLOTS]
+        &self.traffic[part(slot, self.traffic.len())]
     }
 
     fn lane_of(&self, check: &Check) -> usize {
         let hash = check.charges().first().map_or(0, |charge| self.hasher.hash_one(&charge.key));
         usize::try_from(hash % LANES as u64).unwrap_or(0)
     }
+}
+
+/// The part that a slot belongs to if neighbouring slots are divided into `parts` parts.
+pub(super) fn part(slot: u16, parts: usize) -> usize {
+    usize::from(slot) * parts / usize::from(SLOTS)
 }
 
 /// Waits for the verdict on a check, whose keys are all in `slot`. Dropped before the check is sent, it is not sent.
@@ -246,6 +251,9 @@ impl Waiting {
 
 /// Sends one check of a batch that Redis has refused because of its many keys.
 async fn call_alone(shared: Arc<Shared>, connection: Result<Connection, Error>, waiting: Waiting) {
+    if waiting.verdict.is_closed() {
+        return;
+    }
     let request = std::iter::once(&waiting.request);
     let called = async { shared.call(connection?, request).await?.swap_remove(0) };
     let verdict = called.await;

@@ -138,7 +138,7 @@ async fn beat(shared: Arc<Shared>) -> Option<()> {
     // The server's clock, for the instances' own may disagree.
     let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await.ok()?;
     let now_ms = seconds * 1_000 + micros / 1_000;
-    // One after the other, for the slot may be on the move. Nothing depends on all of them.
+    // One after the other, because the slot may be on the move. Nothing depends on all of them.
     connection.query::<()>(redis::cmd("ZADD").arg(&key).arg(now_ms).arg(heartbeat.id)).await.ok()?;
     let gone_ms = now_ms.saturating_sub(LIFETIME_MS);
     connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(&key).arg("-inf").arg(gone_ms)).await.ok()?;

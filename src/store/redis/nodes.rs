@@ -1,7 +1,7 @@
 //! The masters of a cluster: a pool for each, and which slot is whose.
 //!
-//! A master is reached like a single server, through a pool of its own. So a master that is slow, silent or gone holds up
-//! nobody who asks another one.
+//! A master is reached like a single server, through a pool of its own. So a master that is slow, silent or gone holds
+//! up no check of another one.
 //!
 //! The map of slots is read anew when a node sends us elsewhere, does not answer or cannot be reached: in the
 //! background, one reading at a time, and at a pace.

@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{
-    progress::Progress,
-    slots::{SLOTS, slot_of},
-};
+use super::{batch, progress::Progress, slots::slot_of};
 use crate::{
     error::Error,
     failure::{Permit, Signal},
@@ -16,16 +13,12 @@ use crate::{
     store::{GiveUp, Verdict},
 };
 
-/// Parts that have a breaker each. A master usually has neighbouring slots, and which ones is its own affair: so many
-/// parts that few belong to two masters, and so few that each has the traffic that a breaker learns from.
+/// Parts that have a breaker each. A master usually has neighbouring slots. With this number few parts belong to two
+/// masters, and each part has enough traffic for a breaker to learn from.
 pub(super) const PARTS: usize = 64;
 
 pub(super) fn part_of(key: &Key) -> usize {
-    part_of_slot(slot_of(key.encoded()))
-}
-
-fn part_of_slot(slot: u16) -> usize {
-    usize::from(slot) * PARTS / usize::from(SLOTS)
+    batch::part(slot_of(key.encoded()), PARTS)
 }
 
 /// The right to ask one part, if the check asks the breakers by itself. A part that is silent until the deadline has
@@ -41,7 +34,7 @@ const TICK: Duration = Duration::from_millis(2);
 
 impl Leave {
     pub(super) fn ask(slot: u16, progress: &Arc<Progress>, deadline: Duration) -> Result<Self, Error> {
-        let permit = progress.breakers().map(|(circuits, _)| circuits.admit(part_of_slot(slot))).transpose()?;
+        let permit = progress.breakers().map(|(circuits, _)| circuits.admit(batch::part(slot, PARTS))).transpose()?;
         Ok(Self { progress: Arc::clone(progress), deadline, permit })
     }
 

@@ -69,7 +69,7 @@ impl Traffic {
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether there are so many checks that they may be late because of one another: two full calls.
+    /// Whether there are more checks than two full calls carry. Such a crowd may be late because of itself.
     fn is_crowd(&self) -> bool {
         self.checks.load(Ordering::Relaxed) > 2 * MAX_CHARGES
     }

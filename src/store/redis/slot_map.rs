@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::slots::SLOTS;
+use super::batch::SLOTS;
 
 /// Ranges of slots and where their masters are, as a node tells it: sorted, so that two nodes can be compared.
 #[derive(Clone, Debug, Eq, PartialEq)]

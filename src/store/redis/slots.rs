@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use super::{
+    batch::SLOTS,
     parts::Leave,
     progress::Progress,
     protocol::{Request, Step},
@@ -303,8 +304,6 @@ fn parts_of(check: &Check, slots: &[u16], groups: &KeyGroups, progress: &Arc<Pro
 pub(super) fn slot_of(tag: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag) % SLOTS
 }
-
-pub(super) const SLOTS: u16 = 16_384;
 
 #[cfg(test)]
 mod tests {
