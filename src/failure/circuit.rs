@@ -128,10 +128,7 @@ impl Circuit {
         match pass {
             Pass::Ordinary { .. } if signal == Signal::Answered && !self.noted.load(Ordering::Acquire) => {}
             Pass::Ordinary { wave } => self.note(wave, signal),
-            Pass::Probe(mut probe) => {
-                probe.settled = true;
-                self.probed(probe.number, signal);
-            }
+            Pass::Probe(probe) => probe.settle(signal),
         }
     }
 
@@ -204,6 +201,13 @@ impl Circuit {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A state is put in whole, so a poisoned lock is as good as any.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Probe {
+    pub(super) fn settle(mut self, signal: Signal) {
+        self.settled = true;
+        self.circuit.probed(self.number, signal);
     }
 }
 

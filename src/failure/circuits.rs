@@ -22,6 +22,20 @@ pub(crate) struct Permit {
     pass: Pass,
 }
 
+impl Permit {
+    /// Whether the breaker waits for what comes of this check.
+    pub(crate) fn is_probe(&self) -> bool {
+        matches!(self.pass, Pass::Probe(_))
+    }
+
+    /// Learns what came of a probe. Other checks are settled with the circuits that they were admitted by.
+    pub(crate) fn settle_probe(self, signal: Signal) {
+        if let Pass::Probe(probe) = self.pass {
+            probe.settle(signal);
+        }
+    }
+}
+
 impl Circuits {
     pub(crate) fn new(limits: Breaker, deadline: Duration, parts: usize) -> Self {
         let notifier = Arc::<Notifier>::default();

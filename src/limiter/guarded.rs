@@ -1,12 +1,15 @@
 //! An answer of the store, asked for with the breaker's leave and waited for until the deadline.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 
 use super::Limiter;
 use crate::{
@@ -17,7 +20,10 @@ use crate::{
 };
 
 /// What checks and resets have in common.
-pub(super) struct Guarded<T> {
+///
+/// A [probe](Permit::is_probe) whose caller goes away is waited for all the same, in a task of its own. Otherwise clients
+/// that reset their requests would keep the breaker open: no probe would ever end.
+pub(super) struct Guarded<T: Send + 'static> {
     pending: Pending<T>,
     /// What a result tells the breaker.
     signal: fn(&Result<T, Error>) -> Signal,
@@ -28,12 +34,13 @@ pub(super) struct Guarded<T> {
 pin_project! {
     struct Wait {
         permit: Option<Permit>,
+        time: Duration,
         #[pin]
         deadline: Deadline,
     }
 }
 
-impl<T> Guarded<T> {
+impl<T: Send + 'static> Guarded<T> {
     pub(super) fn new(pending: Pending<T>, signal: fn(&Result<T, Error>) -> Signal) -> Self {
         Self { pending, signal, wait: None }
     }
@@ -57,7 +64,7 @@ impl<T> Guarded<T> {
                 let time = limiter.store.deadline();
                 if self.wait.is_none() {
                     // Counts from the first poll, because nothing is sent before it.
-                    let wait = |deadline| Box::pin(Wait { permit: permit.take(), deadline });
+                    let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });
                     self.wait = Deadline::after(time).map(wait);
                 }
                 match &mut self.wait {
@@ -74,5 +81,26 @@ impl<T> Guarded<T> {
         let waited = self.wait.as_mut().and_then(|wait| wait.as_mut().project().permit.take());
         limiter.settle(permit.or(waited), (self.signal)(&result));
         Poll::Ready(result)
+    }
+}
+
+impl<T: Send + 'static> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        let Some(mut wait) = self.wait.take() else { return };
+        let permit = wait.as_mut().project().permit.take();
+        if let (Some(probe), Ok(runtime)) = (permit.filter(Permit::is_probe), Handle::try_current()) {
+            let mut pending = mem::replace(&mut self.pending, Pending::never());
+            let signal = self.signal;
+            runtime.spawn(async move {
+                let answer = poll_fn(|cx| {
+                    if let Poll::Ready(result) = Pin::new(&mut pending).poll(cx) {
+                        return Poll::Ready(result);
+                    }
+                    let wait = wait.as_mut().project();
+                    wait.deadline.poll(cx).map(|()| Err(pending.late(*wait.time)))
+                });
+                probe.settle_probe(signal(&answer.await));
+            });
+        }
     }
 }

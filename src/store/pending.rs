@@ -38,6 +38,14 @@ impl<T> Pending<T> {
         Self { future: Box::pin(future), give_up: None }
     }
 
+    /// Takes the place of an answer that is waited for elsewhere.
+    pub(crate) fn never() -> Self
+    where
+        T: Send + 'static,
+    {
+        Self::new(std::future::pending())
+    }
+
     /// Lets the store say what became of the check at the deadline.
     #[cfg(feature = "redis")]
     pub(crate) fn or(self, give_up: Arc<dyn GiveUp>) -> Self {

@@ -246,11 +246,12 @@ async fn probing_opens_again_with_a_failure_for_longer_and_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probing_opens_again_when_the_probe_is_dropped() {
+async fn probing_opens_again_when_a_probe_that_was_dropped_gets_no_answer() {
     let (limiter, store) = opened(AWAY).await;
     store.becomes(Health::Silent);
     for probes in 1..=10 {
-        tokio::time::sleep(Duration::from_millis(121)).await;
+        // The probe's own deadline, and the longest pause after it.
+        tokio::time::sleep(DEADLINE + Duration::from_millis(501)).await;
         let mut probe = task::spawn(limiter.check("k", &policy(), 1));
         assert_pending!(probe.poll());
         assert_eq!(store.sent(), 5 + probes);
@@ -374,6 +375,31 @@ async fn dropped_probes_never_leave_it_stuck() {
         }
         assert!(back.elapsed() <= Duration::from_secs(1), "round {round}: {:?}", back.elapsed());
     }
+}
+
+/// Checks that are given up after a millisecond, each a millisecond after the last one.
+async fn reset(limiter: &Limiter, checks: usize) {
+    for _ in 0..checks {
+        let _ = tokio::time::timeout(MS, limiter.check("k", &policy(), 1)).await;
+        tokio::time::sleep(MS).await;
+    }
+}
+
+/// Clients that reset their streams right after the request are the only ones there are.
+#[tokio::test(start_paused = true)]
+async fn law_14_clients_that_reset_their_requests_do_not_keep_it_open() {
+    let (limiter, store) = opened(AWAY).await;
+    store.becomes(Health::Late(10 * MS));
+    reset(&limiter, 1_000).await;
+    assert!(!limiter.is_breaker_open());
+    // One that fails is noticed likewise.
+    store.becomes(AWAY);
+    checks(&limiter, 5).await;
+    let asked = store.sent();
+    store.becomes(Health::Silent);
+    reset(&limiter, 1_000).await;
+    assert!(limiter.is_breaker_open());
+    assert!((2..20).contains(&(store.sent() - asked)), "{}", store.sent() - asked);
 }
 
 /// A generator of xorshift's kind: the same numbers in every run.

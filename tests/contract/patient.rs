@@ -1,8 +1,11 @@
 //! A store that falls ill and recovers when told to.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tollgate::{Answer, Breaker, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
@@ -20,6 +23,8 @@ pub(crate) struct Patient {
 pub(crate) enum Health {
     Answers,
     Fails(ErrorKind),
+    /// Answers after so long.
+    Late(Duration),
     Silent,
 }
 
@@ -56,8 +61,11 @@ impl Store for Patient {
             this.sent.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             let health = *this.health.lock().unwrap();
+            if let Health::Late(by) = health {
+                tokio::time::sleep(by).await;
+            }
             match health {
-                Health::Answers => match this.memory.check(&check) {
+                Health::Answers | Health::Late(_) => match this.memory.check(&check) {
                     Answer::Ready(verdict) => verdict,
                     Answer::Pending(verdict) => verdict.await,
                 },

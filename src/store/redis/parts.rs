@@ -38,6 +38,11 @@ impl Leave {
         Ok(Self { progress: Arc::clone(progress), deadline, permit })
     }
 
+    /// Whether the breaker waits for what comes of it.
+    pub(super) fn is_probe(&self) -> bool {
+        self.permit.as_ref().is_some_and(Permit::is_probe)
+    }
+
     pub(super) fn end(mut self, result: &Result<Verdict, Error>) {
         self.settle(|_| Signal::of_verdict(result));
     }

@@ -96,9 +96,17 @@ impl Shared {
         original: Option<Box<Original>>,
     ) -> Result<Verdict, Error> {
         let leave = Leave::ask(slot, &request.progress, self.deadline)?;
-        let result = self.request(slot, request, original).await;
-        leave.end(&result);
-        result
+        let is_probe = leave.is_probe();
+        let asked = async move {
+            let result = self.request(slot, request, original).await;
+            leave.end(&result);
+            result
+        };
+        match is_probe {
+            // The breaker waits for its end, also when the caller goes away.
+            true => tokio::spawn(asked).await.unwrap_or_else(|_| Err(given_up())),
+            false => asked.await,
+        }
     }
 
     /// What the check would get, asked in all slots at the same time.
@@ -254,8 +262,7 @@ impl Found {
                 return;
             }
             Ok((_, Err(error))) => error,
-            // The runtime ends.
-            Err(_) => Error::new(ErrorKind::Unavailable, "the call was given up"),
+            Err(_) => given_up(),
         };
         self.failure.get_or_insert(failure);
     }
@@ -274,6 +281,11 @@ impl Found {
             (_, None) => Err(Error::new(ErrorKind::Config, "a check without a charge")),
         }
     }
+}
+
+/// The runtime ends.
+fn given_up() -> Error {
+    Error::new(ErrorKind::Unavailable, "the call was given up")
 }
 
 /// The outcome of a charge whose slot has not answered, beside a denial with a wait of `wait_us`. The check is not
