@@ -63,7 +63,7 @@ impl Circuits {
         self.circuit(part).is_recovering()
     }
 
-    pub(crate) fn set_observer(&self, observer: &Arc<dyn Observer>) {
+    pub(crate) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         self.notifier.set_observer(observer);
     }
 

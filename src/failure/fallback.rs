@@ -84,11 +84,16 @@ impl Fallback {
         }
     }
 
+    /// Whether a share is known.
+    pub(crate) fn can_judge(&self) -> bool {
+        self.instances.number().is_some()
+    }
+
     /// Judges a check for which the store gave `error`, and remembers what it admits as owed to the store.
     ///
     /// The error stays if nobody knows how large a share is.
     pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
-        if self.instances.number().is_none() {
+        if !self.can_judge() {
             return Err(error.clone());
         }
         let mut shares = Check::empty();

@@ -44,8 +44,8 @@ impl Counts {
 }
 
 impl Notifier {
-    pub(super) fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        self.observer.set(Arc::clone(observer));
+    pub(super) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.observer.set(observer.cloned());
     }
 
     /// Counts the change of one breaker, and returns what it changes for the store. Called under the breaker's lock, so

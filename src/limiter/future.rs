@@ -21,24 +21,27 @@ use crate::{
 #[must_use = "nothing is charged before it is polled"]
 pub struct CheckFuture {
     purpose: Purpose,
+    /// What the caller makes of an error, if that is known.
+    failure: Option<FailurePolicy>,
     state: State,
     watch: Option<Box<Watch>>,
 }
 
 impl CheckFuture {
     pub(super) fn unsent(purpose: Purpose, limiter: Limiter, check: Check) -> Self {
-        Self { purpose, state: State::Unsent { limiter, check }, watch: None }
+        Self { purpose, failure: None, state: State::Unsent { limiter, check }, watch: None }
     }
 
     pub(super) fn sent(
         purpose: Purpose,
+        failure: Option<FailurePolicy>,
         limiter: Limiter,
         check: Check,
         verdict: Pending<Verdict>,
         watch: Option<Box<Watch>>,
     ) -> Self {
         let verdict = Guarded::new(verdict, Signal::of_verdict);
-        Self { purpose, state: State::Sent { limiter, check, verdict }, watch }
+        Self { purpose, failure, state: State::Sent { limiter, check, verdict }, watch }
     }
 
     /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
@@ -69,8 +72,8 @@ impl Future for CheckFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let Self { purpose, state, watch } = &mut *self;
-            let purpose = *purpose;
+            let Self { purpose, failure, state, watch } = &mut *self;
+            let (purpose, failure) = (*purpose, *failure);
             let result = match state {
                 State::Unsent { limiter, check } => match limiter.send(check, purpose, None) {
                     Sent::Decided(result) => result,
@@ -89,7 +92,7 @@ impl Future for CheckFuture {
                         if pending.takes_over(limiter.circuits()) { Ok(None) } else { limiter.admit(check.first_key()) }
                     };
                     let result = ready!(verdict.poll(limiter, admit, cx));
-                    limiter.conclude(check, result, purpose, watch.as_deref())
+                    limiter.conclude(check, result, purpose, failure, watch.as_deref())
                 }
                 State::Done => panic!("{POLLED_AGAIN}"),
             };

@@ -14,7 +14,7 @@ use crate::{
     error::{ConfigError, Error, ErrorKind, Told},
     failure::{self, Circuits, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
-    observe::{self, Observer, Refused, Reset, Watch},
+    observe::{self, Notices, Observer, Refused, Reset, Watch},
     policy::Policy,
     rejection::Reason,
     store::{Answer, MemoryStore, Store, Verdict},
@@ -49,6 +49,8 @@ use crate::{
 pub struct Limiter {
     store: Arc<dyn Store>,
     observer: Option<Arc<dyn Observer>>,
+    /// `None` if the limiter is quiet, or an observer speaks for it.
+    voice: Option<Arc<Voice>>,
     /// `None` where there is neither, so that stores which are never away pay nothing for it.
     outages: Option<Arc<Outages>>,
 }
@@ -60,14 +62,23 @@ struct Outages {
     fallback: Option<Arc<Fallback>>,
 }
 
+/// What the limiter says by itself, and to whom warnings go: itself, and its observer if it has one.
+struct Voice {
+    notices: Arc<Notices>,
+    listener: Arc<dyn Observer>,
+}
+
 impl Limiter {
     /// Creates a limiter over `store`, with the [`Breaker`](crate::Breaker) that the store asks for. No I/O happens
     /// before the first check.
+    ///
+    /// The limiter [says by itself](crate::observe#what-a-limiter-says-by-itself) when it does not limit.
     pub fn new(store: impl Store) -> Self {
         let circuits = |breaker| Arc::new(Circuits::new(breaker, store.deadline(), store.parts()));
         let circuits = store.breaker().map(circuits);
         let outages = circuits.map(|circuits| Arc::new(Outages { circuits: Some(circuits), fallback: None }));
-        Self { store: Arc::new(store), observer: None, outages }
+        let limiter = Self { store: Arc::new(store), observer: None, voice: None, outages };
+        limiter.with_voice(Some(Arc::default()))
     }
 
     /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`](crate::observe).
@@ -77,11 +88,39 @@ impl Limiter {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         let observer = observe::both(self.observer.take(), Arc::new(observer));
-        self.store.set_observer(&observer);
-        if let Some(circuits) = self.circuits() {
-            circuits.set_observer(&observer);
-        }
+        let speaks = observer.replaces_notices();
         self.observer = Some(observer);
+        let notices = self.voice.take().map(|voice| Arc::clone(&voice.notices));
+        self.with_voice(notices.filter(|_| !speaks))
+    }
+
+    /// Switches off what the limiter [says by itself](crate::observe#what-a-limiter-says-by-itself) when it does not limit.
+    ///
+    /// Observers hear all that they heard before. Without one, nothing tells that limits are not enforced.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new()).quiet();
+    /// ```
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        self.with_voice(None)
+    }
+
+    /// Sets what speaks, and hands the store all who listen.
+    fn with_voice(mut self, notices: Option<Arc<Notices>>) -> Self {
+        self.voice = notices.map(|notices| {
+            let listener = observe::both(self.observer.clone(), Arc::clone(&notices) as Arc<dyn Observer>);
+            Arc::new(Voice { notices, listener })
+        });
+        let listener = self.voice.as_ref().map(|voice| &voice.listener).or(self.observer.as_ref());
+        self.store.set_observer(listener);
+        if let Some(circuits) = self.circuits() {
+            circuits.set_observer(listener);
+        }
         self
     }
 
@@ -255,7 +294,7 @@ impl Limiter {
         let watch = observer.map(|observer| Watch::start(observer, check, failure));
         match self.store.check(check) {
             Answer::Ready(result) => {
-                let result = self.conclude(check, result, purpose, watch.as_deref());
+                let result = self.conclude(check, result, purpose, failure, watch.as_deref());
                 if let Some(watch) = watch {
                     watch.end(&result);
                 }
@@ -263,15 +302,18 @@ impl Limiter {
             }
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture::sent(purpose, self.clone(), check, verdict, watch))
+                Sent::Waiting(CheckFuture::sent(purpose, failure, self.clone(), check, verdict, watch))
             }
         }
     }
 
-    /// Who is told what this limiter does.
+    /// Receives warnings and refusals: the observer and the limiter's own voice.
     #[inline]
     pub(crate) fn listener(&self) -> Option<&dyn Observer> {
-        self.observer.as_deref()
+        match &self.voice {
+            Some(voice) => Some(&*voice.listener),
+            None => self.observer.as_deref(),
+        }
     }
 
     /// Whether both are clones of one limiter.
@@ -282,8 +324,8 @@ impl Limiter {
     /// Tells of a request that does not become a check.
     #[cold]
     pub(crate) fn refused(&self, reason: &Reason) {
-        if let Some(observer) = &self.observer {
-            observer.on_refusal(&Refused::new(reason));
+        if let Some(listener) = self.listener() {
+            listener.on_refusal(&Refused::new(reason));
         }
     }
 
@@ -307,12 +349,19 @@ impl Limiter {
         check: &mut Check,
         result: Result<Verdict, Error>,
         purpose: Purpose,
+        failure: Option<FailurePolicy>,
         watch: Option<&Watch>,
     ) -> Result<Decision, Error> {
-        if let (Some(watch), Err(error)) = (watch, &result)
-            && error.store() != Told::Caution
-        {
-            watch.failed(error);
+        match &result {
+            Ok(verdict) => self.notice_answer(verdict),
+            // The store is well.
+            Err(error) if error.store() == Told::Caution => {}
+            Err(error) => {
+                if let Some(watch) = watch {
+                    watch.failed(error);
+                }
+                self.notice_failure(error, purpose, failure);
+            }
         }
         if let Some(fallback) = self.fallback()
             && purpose != Purpose::Debit
@@ -326,6 +375,31 @@ impl Limiter {
             }
         }
         result.map(|verdict| Decision::new(check, verdict))
+    }
+
+    #[inline]
+    fn notice_answer(&self, verdict: &Verdict) {
+        if let Some(voice) = &self.voice
+            && voice.notices.awaits_answer()
+            && verdict.source == Source::Store
+        {
+            voice.notices.answered();
+        }
+    }
+
+    #[cold]
+    fn notice_failure(&self, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
+        let failure = match (purpose, self.fallback()) {
+            // Not a request.
+            (Purpose::Debit, _) => return,
+            (Purpose::CheckOrLocal, Some(fallback)) if fallback.can_judge() => Some(FailurePolicy::Local),
+            // Without a share to judge by, requests are refused.
+            (Purpose::CheckOrLocal, _) => failure.map(|_| FailurePolicy::Closed),
+            (Purpose::Check, _) => failure,
+        };
+        if let Some(voice) = &self.voice {
+            voice.notices.failed(error, failure);
+        }
     }
 
     /// What the store's answer means for the fallback.

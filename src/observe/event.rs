@@ -11,6 +11,7 @@ use crate::{
     check::{Charge, Check},
     decision::{Decision, Source},
     error::{Error, ErrorKind},
+    failure::FailurePolicy,
     key::Key,
     policy::Policy,
 };
@@ -88,14 +89,21 @@ impl<'a> ObservedCharge<'a> {
 pub struct StoreFailure<'a> {
     /// Why; what its `Display` says is for operators and holds no key.
     pub error: &'a Error,
+    /// What the middleware makes of it; `None` for a [`Limiter`](crate::Limiter) that is called directly.
+    pub failure: Option<FailurePolicy>,
     /// How long it took to find out.
     pub elapsed: Duration,
     check: &'a Check,
 }
 
 impl<'a> StoreFailure<'a> {
-    pub(super) fn new(check: &'a Check, error: &'a Error, elapsed: Duration) -> Self {
-        Self { error, elapsed, check }
+    pub(super) fn new(
+        check: &'a Check,
+        error: &'a Error,
+        failure: Option<FailurePolicy>,
+        elapsed: Duration,
+    ) -> Self {
+        Self { error, failure, elapsed, check }
     }
 
     /// One word for the error's kind, as metrics and logs have it.
@@ -214,9 +222,10 @@ impl fmt::Debug for ObservedCharge<'_> {
 
 impl fmt::Debug for StoreFailure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { error, elapsed, check: _ } = self;
+        let Self { error, failure, elapsed, check: _ } = self;
         f.debug_struct("StoreFailure")
             .field("error", error)
+            .field("failure", failure)
             .field("elapsed", elapsed)
             .field("charges", &self.charges().collect::<Vec<_>>())
             .finish()

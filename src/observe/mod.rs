@@ -6,6 +6,21 @@
 //! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
 //! both have to be set, for a feature that another crate of the build has switched on should not begin to log in yours.
 //!
+//! # What a limiter says by itself
+//!
+//! A limiter that does not limit says so, whether or not it has an observer: at the first check without a verdict, at most
+//! once a minute while that lasts, and when the store answers again. It also says once what looks wrong about the setup,
+//! and at most once a minute that requests are refused because of it. These lines are `tracing` events at level warn
+//! (feature `tracing`, on by default). Without that feature, or where the thread has no subscriber, they go to stderr:
+//!
+//! ```text
+//! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass without
+//! a limit (fail_open). Check that the store runs and can be reached from here.
+//! ```
+//!
+//! [`Limiter::quiet`](crate::Limiter::quiet) switches them off, and so does an observer that
+//! [replaces them](Observer::replaces_notices), as [`Tracing`] does.
+//!
 //! No event holds a key. What tells keys apart is a [`Fingerprint`]: a hash under a secret of this process, so
 //! that it can neither be turned back nor joined with another process's.
 //!
@@ -45,12 +60,15 @@ mod event;
 mod fingerprint;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod notices;
+mod outage;
+mod say;
 mod setup;
 mod several;
+mod throttle;
 #[cfg(feature = "tracing")]
 mod tracing;
-#[cfg(feature = "tracing")]
-mod warning;
+mod unenforced;
 mod watch;
 
 use std::sync::Arc;
@@ -68,6 +86,7 @@ pub use self::{
     setup::Warning,
 };
 pub(crate) use self::{
+    notices::Notices,
     setup::Once,
     several::{Slot, both},
     watch::Watch,
@@ -127,6 +146,14 @@ pub trait Observer: Send + Sync + 'static {
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
     }
+
+    /// Whether operators read what this observer writes, so that a limiter with it need not
+    /// [say anything by itself](self#what-a-limiter-says-by-itself).
+    ///
+    /// Defaults to `false`, because a metric that is not looked at must not silence a limiter that does not limit.
+    fn replaces_notices(&self) -> bool {
+        false
+    }
 }
 
 impl<T: Observer + ?Sized> Observer for Arc<T> {
@@ -160,5 +187,9 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_warning(&self, warning: &Warning) {
         (**self).on_warning(warning);
+    }
+
+    fn replaces_notices(&self) -> bool {
+        (**self).replaces_notices()
     }
 }

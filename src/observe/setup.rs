@@ -114,4 +114,10 @@ impl Once {
     pub(crate) fn claim(&self) -> bool {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
+
+    /// Lets the warning be given once more.
+    #[cfg(feature = "redis")]
+    pub(crate) fn rearm(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }

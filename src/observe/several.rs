@@ -54,6 +54,10 @@ impl Observer for Both {
         self.0.on_warning(warning);
         self.1.on_warning(warning);
     }
+
+    fn replaces_notices(&self) -> bool {
+        self.0.replaces_notices() || self.1.replaces_notices()
+    }
 }
 
 /// Where those who were made before keep the observer that they get. Looked at once a call, not once a check.
@@ -61,9 +65,9 @@ impl Observer for Both {
 pub(crate) struct Slot(RwLock<Option<Arc<dyn Observer>>>);
 
 impl Slot {
-    pub(crate) fn set(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn set(&self, observer: Option<Arc<dyn Observer>>) {
         // One assignment, so a poisoned lock is as good as any.
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(observer);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = observer;
     }
 
     pub(crate) fn get(&self) -> Option<Arc<dyn Observer>> {

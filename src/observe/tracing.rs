@@ -1,13 +1,20 @@
 //! Decisions, failures and recoveries as `tracing` events.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
     Abandoned, Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, Refused, Reset, StoreFailure,
     Warning,
-    warning::{Cause, Outage},
+    throttle::Cause,
+    unenforced::Unenforced,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -15,11 +22,12 @@ use crate::{
     error::ErrorKind,
 };
 
-/// Writes `tracing` events.
+/// Writes `tracing` events: more than a limiter says [by itself](super#what-a-limiter-says-by-itself), which it then leaves
+/// out.
 ///
 /// | target | level | event |
 /// | --- | --- | --- |
-/// | `tollgate::store` | warn | checks got no verdict: at most once a second and `cause`, `left_out` says how many came in between |
+/// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second and `cause`, `left_out` says how many checks came in between |
 /// | `tollgate::store` | info | the store answers again: for how long it did not, how many checks failed |
 /// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
 /// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
@@ -48,6 +56,9 @@ pub struct Tracing {
     misconfigured: Cause,
     outage: Outage,
 }
+
+/// Warnings of one cause are a second apart.
+const PAUSE_US: u64 = 1_000_000;
 
 impl Tracing {
     /// Creates an observer.
@@ -126,7 +137,7 @@ impl Observer for Tracing {
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
         let kind = failure.error.kind();
         let now_us = self.clock.now_us();
-        let warning = self.cause(kind).claim(now_us);
+        let warning = self.cause(kind).claim(now_us, PAUSE_US);
         // What is wrong with one check alone says nothing of the store.
         let concerns_all = !matches!(kind, ErrorKind::BadKey | ErrorKind::Config);
         if concerns_all {
@@ -135,8 +146,8 @@ impl Observer for Tracing {
         let Some(left_out) = warning else { return };
         let key = if concerns_all { None } else { failure.charges().next() };
         let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
-        let (cause, error, elapsed_us) = (failure.cause(), failure.error, micros(failure.elapsed));
-        warn!(target: "tollgate::store", cause, %error, key, left_out, elapsed_us, "no verdict");
+        let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
+        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", Unenforced::of(failure));
     }
 
     fn on_batch(&self, batch: &Batch) {
@@ -160,7 +171,7 @@ impl Observer for Tracing {
         let cause = refused.cause();
         if !refused.is_misconfiguration() {
             debug!(target: "tollgate::refusal", cause, "refused without a check: {refused}");
-        } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us()) {
+        } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
             warn!(target: "tollgate::refusal", cause, left_out, "requests are refused: {refused}");
         }
     }
@@ -186,6 +197,10 @@ impl Observer for Tracing {
         );
     }
 
+    fn replaces_notices(&self) -> bool {
+        true
+    }
+
     fn on_warning(&self, warning: &Warning) {
         warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
@@ -197,4 +212,31 @@ fn micros(duration: Duration) -> u64 {
 
 fn millis_up(duration: Duration) -> u64 {
     micros(duration).div_ceil(1_000)
+}
+
+/// Since when the store has not answered. Begins with a warning only, so that recoveries are no more frequent than
+/// warnings are.
+#[derive(Debug, Default)]
+struct Outage {
+    /// 0: there is none.
+    since_us: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Outage {
+    fn failed(&self, now_us: u64, warned: bool) {
+        if warned && self.since_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.failed.store(0, Ordering::Relaxed);
+        }
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When it began and how many checks failed, once.
+    fn end(&self) -> Option<(u64, u64)> {
+        if self.since_us.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let since_us = self.since_us.swap(0, Ordering::Relaxed);
+        (since_us != 0).then(|| (since_us, self.failed.load(Ordering::Relaxed)))
+    }
 }

@@ -60,7 +60,7 @@ impl Watch {
 
     /// Reports that the store gave no verdict.
     pub(crate) fn failed(&self, error: &Error) {
-        self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.started.elapsed()));
+        self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.failure, self.started.elapsed()));
     }
 
     fn owes(&self) -> bool {

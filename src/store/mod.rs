@@ -48,10 +48,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         DEFAULT_DEADLINE
     }
 
-    /// Takes the observer of a limiter that has one, for what only the store knows: its calls and its breaker.
+    /// Takes the observer of a limiter, for what only the store knows: its calls, its breaker and what is wrong with its
+    /// setup. `None` replaces an earlier one: the limiter is [quiet](crate::Limiter::quiet).
     ///
-    /// Decisions and failures are not among it, the limiter reports them. Defaults to doing nothing.
-    fn set_observer(&self, observer: &Arc<dyn Observer>) {
+    /// Called when a limiter is made of the store, and whenever its observers change. Decisions and failures are not among
+    /// what the store reports, the limiter reports them. Defaults to doing nothing.
+    fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         let _ = observer;
     }
 

@@ -63,9 +63,9 @@ async fn under_the_least_acl_checks_work_and_nobody_is_warned() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_the_server_is_not_asked() {
+async fn where_a_quiet_limiter_has_no_observer_the_server_is_not_asked() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
-    let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap()).quiet();
     for _ in 0..20 {
         let _ = limiter.check("k", &per_minute("p", 1_000), 1).await;
     }

@@ -22,7 +22,7 @@ use crate::{
 
 /// All that is written while it lives, by this thread.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(pub(crate) Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     pub(crate) fn start(level: Level) -> (Self, DefaultGuard) {
@@ -84,7 +84,8 @@ async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
         }
     };
     let warning = |line: &str, left_out: u32| {
-        line.starts_with("WARN tollgate::store: no verdict cause=\"unavailable\"")
+        line.starts_with("WARN tollgate::store: Limits are not enforced: the store is unavailable: ")
+            && line.contains(" cause=\"unavailable\"")
             && line.contains(&format!(" left_out={left_out} "))
     };
     fail(100).await;

@@ -6,6 +6,7 @@ mod events;
 mod eviction;
 mod log;
 mod metrics;
+mod notices;
 mod privacy;
 mod recorder;
 mod redis;

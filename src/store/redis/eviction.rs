@@ -23,9 +23,9 @@ const WANTED: u8 = 1;
 const ASKED: u8 = 2;
 
 impl Eviction {
-    /// Says that somebody would hear a warning.
-    pub(super) fn wanted(&self) {
-        let _ = self.0.compare_exchange(NOBODY_LISTENS, WANTED, Ordering::Relaxed, Ordering::Relaxed);
+    /// Whether a warning would be heard from now on.
+    pub(super) fn listens(&self, listens: bool) {
+        self.0.store(if listens { WANTED } else { NOBODY_LISTENS }, Ordering::Relaxed);
     }
 
     fn ask_again(&self) {

@@ -202,9 +202,11 @@ impl Store for RedisStore {
         self.shared.deadline
     }
 
-    fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        self.shared.observer.set(Arc::clone(observer));
-        self.shared.eviction.wanted();
+    fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.shared.observer.set(observer.cloned());
+        // Another observer has not heard what was said before.
+        self.shared.warned.rearm();
+        self.shared.eviction.listens(observer.is_some());
     }
 
     fn breaker(&self) -> Option<Breaker> {

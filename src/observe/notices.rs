@@ -1,0 +1,107 @@
+//! What a limiter says by itself: that it does not limit, and what looks wrong about its setup.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    Observer, Refused, Warning,
+    outage::{Length, Outage},
+    say::{Topic, say},
+    throttle::Cause,
+    unenforced::Unenforced,
+};
+use crate::{
+    clock::{Clock, SystemClock},
+    error::{Error, ErrorKind, Told},
+    failure::FailurePolicy,
+};
+
+/// The voice of one limiter and its clones.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    outage: Outage,
+    /// Why the store gave no verdict when it was last asked. While the breaker is open, it is not asked.
+    cause: Mutex<Option<(ErrorKind, String)>>,
+    overload: Cause,
+    /// Failures that concern one check alone.
+    single: Cause,
+    refusal: Cause,
+}
+
+/// Lines of one kind are a minute apart.
+const PAUSE_US: u64 = 60_000_000;
+
+impl Notices {
+    /// A check got no verdict.
+    #[cold]
+    pub(crate) fn failed(&self, error: &Error, failure: Option<FailurePolicy>) {
+        let now_us = SystemClock.now_us();
+        let is_due = |cause: &Cause| cause.claim(now_us, PAUSE_US).is_some();
+        match error.kind() {
+            ErrorKind::Overloaded if !is_due(&self.overload) => {}
+            ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}
+            ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::Config => {
+                say(Topic::Store, Unenforced::new(error, failure));
+            }
+            ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
+                self.out(error, failure, now_us);
+            }
+        }
+    }
+
+    fn out(&self, error: &Error, failure: Option<FailurePolicy>, now_us: u64) {
+        let length = self.outage.failed(now_us);
+        // No invariant spans a panic.
+        let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.store() != Told::Unasked || cause.is_none() {
+            *cause = Some((error.kind(), error.to_string()));
+        }
+        let (Some(length), Some((kind, cause))) = (length, cause.clone()) else { return };
+        let text = Unenforced { cause: &cause, kind, failure };
+        match length.us {
+            0 => say(Topic::Store, text),
+            _ => say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
+        }
+    }
+
+    /// Whether an answer may be worth a line.
+    #[inline]
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.outage.is_on()
+    }
+
+    /// The store has answered.
+    #[cold]
+    pub(crate) fn answered(&self) {
+        if let Some(length) = self.outage.answered(SystemClock.now_us()) {
+            say(Topic::Store, format_args!("Limits are enforced again after {length}."));
+        }
+    }
+}
+
+impl Observer for Notices {
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
+            say(Topic::Refusal, format_args!("Requests are refused because the service is set up wrongly: {refused}"));
+        }
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        // Keys that can be guessed are limited all the same.
+        if !matches!(warning, Warning::GuessableKeys) {
+            say(Topic::Setup, warning);
+        }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { us, failed } = *self;
+        let time = Duration::from_millis(us / 1_000);
+        let checks = if failed == 1 { "check" } else { "checks" };
+        write!(f, "{time:?} in which {failed} {checks} had no verdict")
+    }
+}

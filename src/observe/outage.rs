@@ -1,0 +1,110 @@
+//! When an outage begins, when it is worth a line again, and when it is over.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// While an outage lasts, its lines are a minute apart.
+const PAUSE_US: u64 = 60_000_000;
+/// After an outage has ended, the next one may be told ten seconds later. A store that comes and goes does not fill a log.
+const PAUSE_AFTER_US: u64 = 10_000_000;
+/// An outage has ended when the store answers and no check has failed for a second. A part of a store may be away while
+/// the others answer.
+const QUIET_US: u64 = 1_000_000;
+
+/// One store's outage. What is asked for with every answer is one load.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    /// When it began; 0: there is none.
+    since_us: AtomicU64,
+    latest_us: AtomicU64,
+    /// Checks without a verdict.
+    failed: AtomicU64,
+    next_line_us: AtomicU64,
+    told: AtomicBool,
+}
+
+/// How long, and how many checks had no verdict.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Length {
+    pub(super) us: u64,
+    pub(super) failed: u64,
+}
+
+impl Outage {
+    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due; it is 0 for the first.
+    pub(super) fn failed(&self, now_us: u64) -> Option<Length> {
+        // 0 stands for no outage.
+        let now_us = now_us.max(1);
+        let _ = self.since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
+        self.latest_us.store(now_us, Ordering::Relaxed);
+        let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        let due_us = self.next_line_us.load(Ordering::Relaxed);
+        let claim = || {
+            self.next_line_us.compare_exchange(due_us, now_us + PAUSE_US, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if now_us < due_us || !claim() {
+            return None;
+        }
+        let is_first = !self.told.swap(true, Ordering::Relaxed);
+        let since_us = if is_first { now_us } else { self.since_us.load(Ordering::Relaxed) };
+        Some(Length { us: now_us.saturating_sub(since_us), failed })
+    }
+
+    /// Whether there is an outage that an answer may end.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.since_us.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes note of an answer. Returns the length of the outage if it has ended, once, and only if it was told.
+    pub(super) fn answered(&self, now_us: u64) -> Option<Length> {
+        if now_us.saturating_sub(self.latest_us.load(Ordering::Relaxed)) < QUIET_US {
+            return None;
+        }
+        let since_us = self.since_us.swap(0, Ordering::Relaxed);
+        if since_us == 0 {
+            return None;
+        }
+        let failed = self.failed.swap(0, Ordering::Relaxed);
+        let told = self.told.swap(false, Ordering::Relaxed);
+        if told {
+            self.next_line_us.store(now_us + PAUSE_AFTER_US, Ordering::Relaxed);
+        }
+        told.then_some(Length { us: now_us.saturating_sub(since_us), failed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_each_minute_and_when_it_ends() {
+        let outage = Outage::default();
+        let start = 1_000 * SECOND;
+        let told: Vec<u64> =
+            (0..=150 * 10).filter(|tenth| outage.failed(start + tenth * SECOND / 10).is_some()).collect();
+        assert_eq!(told, [0, 600, 1_200]);
+        let end = start + 150 * SECOND;
+        // Other parts of the store may answer meanwhile.
+        assert_eq!(outage.answered(end + SECOND / 2), None);
+        assert!(outage.is_on());
+        assert_eq!(outage.answered(end + SECOND), Some(Length { us: 151 * SECOND, failed: 1_501 }));
+        assert!(!outage.is_on());
+        assert_eq!(outage.answered(end + 2 * SECOND), None);
+    }
+
+    #[test]
+    fn a_store_that_comes_and_goes_has_two_lines_in_ten_seconds_at_most() {
+        let outage = Outage::default();
+        let (mut begun, mut ended) = (0, 0);
+        for second in 0..100 {
+            let now = (1_000 + 2 * second) * SECOND;
+            begun += u64::from(outage.failed(now).is_some());
+            ended += u64::from(outage.answered(now + SECOND + 1).is_some());
+        }
+        assert_eq!(begun, ended);
+        assert!((10..=20).contains(&begun), "{begun}");
+    }
+}
