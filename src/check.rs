@@ -98,15 +98,29 @@ impl Check {
     }
 
     fn push_another(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
-        let same_name =
-            |charge: &&mut Charge| charge.key == key && charge.policy.name().eq_ignore_ascii_case(policy.name());
         let full = self.charges.len() == Self::MAX_CHARGES;
-        match self.charges.iter_mut().find(same_name) {
+        match self.namesake(&key, &policy) {
             None if full => return Err(ConfigError::TooManyCharges { most: Self::MAX_CHARGES }),
             None => self.charges.push(Charge { key, policy, cost }),
             Some(charge) if charge.policy == policy => charge.cost = charge.cost.saturating_add(cost),
             Some(_) => return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() }),
         }
         Ok(())
+    }
+
+    /// Adds a charge of a layer's. There a second one for the same key and policy is a mistake: the layer has the policy
+    /// twice.
+    #[inline]
+    pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
+        if !self.charges.is_empty() && self.namesake(&key, &policy).is_some() {
+            return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+        }
+        self.push(key, policy, cost)
+    }
+
+    /// The charge that counts in the same place.
+    fn namesake(&mut self, key: &Key, policy: &Policy) -> Option<&mut Charge> {
+        let same = |charge: &&mut Charge| charge.key == *key && charge.policy.name().eq_ignore_ascii_case(policy.name());
+        self.charges.iter_mut().find(same)
     }
 }

@@ -108,6 +108,9 @@ impl<K, R> Config<K, R> {
             if settings.exempt {
                 continue;
             }
+            if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !self.limiter.has_fallback() {
+                return Err(ConfigError::LocalWithoutFallback);
+            }
             let own = settings.policies.as_deref().or_else(|| self.subject.policies.fixed());
             let known = || own.into_iter().chain(self.others.iter().filter_map(|subject| subject.policies.fixed()));
             if known().any(<[Policy]>::is_empty) {
@@ -246,7 +249,7 @@ fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: u32) -> Result<()
         let (policy, limit) = (policy.name().to_owned(), policy.capacity());
         return Err(Reason::CostAboveLimit { policy, cost, limit });
     }
-    check.push(key, policy.clone(), cost).map_err(Reason::Misconfigured)
+    check.push_distinct(key, policy.clone(), cost).map_err(Reason::Misconfigured)
 }
 
 impl<K, R> Clone for Config<K, R> {

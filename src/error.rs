@@ -108,6 +108,8 @@ pub enum ConfigError {
         /// The unit, as given.
         unit: String,
     },
+    /// [`FailurePolicy::Local`](crate::FailurePolicy::Local) on a limiter without a local fallback.
+    LocalWithoutFallback,
     /// A negative cost.
     NegativeCost {
         /// The cost, as given.
@@ -223,6 +225,10 @@ impl fmt::Display for ConfigError {
                 f,
                 "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" \
                  or the like, a letter and then letters, digits or dashes"
+            ),
+            Self::LocalWithoutFallback => f.write_str(
+                "fail_local needs a limiter with a local fallback: call `Limiter::with_local(MemoryStore::new(), instances)` or \
+                 `Limiter::with_local_learnt(MemoryStore::new())` first",
             ),
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),

@@ -81,8 +81,9 @@ pub enum MissingKey {
 impl<K> RateLimitLayer<K> {
     /// Creates a layer that charges each request one unit under `policies`, to the key that `key` finds.
     ///
-    /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`]. An empty list of policies is
-    /// answered with 500, and a policy that is in it twice is charged twice.
+    /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`]. An empty list of policies, or two
+    /// policies of one name, make it answer every request with 500; [`validated`](Self::validated) finds that before the
+    /// first request, and so do all other methods that return a `Result`.
     pub fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
         Self { config: Arc::new(Config::new(limiter, policies, key)) }
     }
@@ -99,7 +100,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// [`ConfigError::CostAboveLimit`] if a fixed cost could never pass, [`ConfigError::NegativeCost`].
     pub fn with_cost(self, cost: impl IntoCost) -> Result<Self, ConfigError> {
         let cost = cost.into_cost()?;
-        self.change(|config| config.cost = cost).validate()
+        self.change(|config| config.cost = cost).validated()
     }
 
     /// Replaces the policies of the first key; those of [`and`](Self::and) stay.
@@ -118,7 +119,7 @@ impl<K, R> RateLimitLayer<K, R> {
     ///
     /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of that name, [`ConfigError::CostAboveLimit`].
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
-        self.change(|config| config.others.push(Subject::any(key, policies))).validate()
+        self.change(|config| config.others.push(Subject::any(key, policies))).validated()
     }
 
     /// Sets what holds for one route, `"/search"` or `"POST /login"`, in place of the layer's own settings.
@@ -136,7 +137,7 @@ impl<K, R> RateLimitLayer<K, R> {
         let mut inserted = Ok(());
         let layer = self.change(|config| inserted = config.routes.insert(route, settings));
         inserted?;
-        layer.validate()
+        layer.validated()
     }
 
     /// Lets requests pass, unlimited, when the store cannot answer: the default, see [`FailurePolicy`].
@@ -149,11 +150,13 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.failure = FailurePolicy::Closed)
     }
 
-    /// Judges requests by the instance's share of the limit when the store cannot answer, see
-    /// [`FailurePolicy::Local`]. Needs a limiter [with a local fallback](Limiter::with_local); without one, requests are
-    /// refused with 503.
-    pub fn fail_local(self) -> Self {
-        self.change(|config| config.failure = FailurePolicy::Local)
+    /// Judges requests by the instance's share of the limit when the store cannot answer, see [`FailurePolicy::Local`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::LocalWithoutFallback`] unless the limiter has [a local fallback](Limiter::with_local).
+    pub fn fail_local(self) -> Result<Self, ConfigError> {
+        self.change(|config| config.failure = FailurePolicy::Local).validated()
     }
 
     /// Sets when a request that is refused with 503, because the store cannot answer, may be repeated.
@@ -191,7 +194,28 @@ impl<K, R> RateLimitLayer<K, R> {
         self
     }
 
-    fn validate(self) -> Result<Self, ConfigError> {
+    /// Finds what could never work, as far as that is possible without a request.
+    ///
+    /// Methods that return a `Result` do the same, so this is for a layer that is made by [`new`](Self::new) alone.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: no policy, two policies of one name, a fixed cost above a limit, or
+    /// [`fail_local`](Self::fail_local) without a fallback.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ConfigError, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), ConfigError> {
+    /// let policy = Policy::per_minute("all", 60)?;
+    /// let twice = RateLimitLayer::new(Limiter::new(MemoryStore::new()), [policy.clone(), policy], GlobalKey);
+    /// assert!(matches!(twice.validated(), Err(ConfigError::DuplicatePolicy { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn validated(self) -> Result<Self, ConfigError> {
         self.config.validate()?;
         Ok(self)
     }

@@ -57,12 +57,13 @@ pub(crate) struct KeyLookout {
     /// A hash of the first address; 0: there was none yet.
     first: AtomicU64,
     no_peer: Once,
+    no_header: Once,
 }
 
 impl Default for KeyLookout {
     fn default() -> Self {
         let [forwarded, one_address] = [REQUESTS; 2].map(Countdown::new);
-        Self { forwarded, one_address, first: AtomicU64::new(0), no_peer: Once::default() }
+        Self { forwarded, one_address, first: AtomicU64::new(0), no_peer: Once::default(), no_header: Once::default() }
     }
 }
 
@@ -71,7 +72,7 @@ impl KeyLookout {
     #[inline]
     pub(crate) fn look(
         &self,
-        origin: impl FnOnce() -> KeyOrigin,
+        origin: impl Fn() -> KeyOrigin,
         missing: MissingKey,
         parts: &Parts,
         found: &Result<Option<Key>, KeyError>,
@@ -81,6 +82,9 @@ impl KeyLookout {
             // What is rejected is told of as a refusal.
             Err(KeyError::NoPeerAddress) if missing != MissingKey::Reject && self.no_peer.claim() => {
                 observer.on_warning(&Warning::NoPeerAddress);
+            }
+            Err(KeyError::MissingHeader(header)) if origin() == KeyOrigin::Forwarded && self.no_header.claim() => {
+                observer.on_warning(&Warning::ForwardedHeaderMissing { header: header.to_string() });
             }
             Ok(Some(key)) if !(self.forwarded.is_over() && self.one_address.is_over()) => {
                 self.look_at_key(origin(), parts, key, observer);

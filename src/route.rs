@@ -97,8 +97,8 @@ impl Route {
         Self { failure: Some(FailurePolicy::Closed), ..self }
     }
 
-    /// Judges requests by the instance's share when the store cannot answer; needs
-    /// [`Limiter::with_local`](crate::Limiter::with_local).
+    /// Judges requests by the instance's share when the store cannot answer. The layer refuses such a route unless its limiter
+    /// has [a local fallback](crate::Limiter::with_local).
     pub fn fail_local(self) -> Self {
         Self { failure: Some(FailurePolicy::Local), ..self }
     }

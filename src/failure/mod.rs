@@ -33,7 +33,7 @@ pub enum FailurePolicy {
     /// Judge by the instance's share of the limit, counted in the process: needs a limiter
     /// [with a local fallback](crate::Limiter::with_local), which tells what is admitted in all.
     ///
-    /// Where there is none, this is [`Closed`](Self::Closed): whoever asks for a bound during outages gets one.
+    /// A layer of a limiter without one is a [`ConfigError`](crate::ConfigError::LocalWithoutFallback).
     Local,
     /// Let the request pass, unlimited and without RateLimit fields.
     #[default]

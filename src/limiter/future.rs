@@ -11,7 +11,7 @@ use super::{Limiter, guarded::Guarded};
 use crate::{
     check::Check,
     decision::Decision,
-    error::Error,
+    error::{ConfigError, Error},
     failure::{FailurePolicy, Signal},
     observe::Watch,
     store::{Pending, Verdict},
@@ -46,7 +46,8 @@ impl CheckFuture {
 
     /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
     ///
-    /// Without a fallback the error stays; [`FailurePolicy::Local`] then refuses.
+    /// Without a fallback the result is an error of kind [`Config`](crate::ErrorKind::Config), also while the store is well, and nothing is
+    /// charged.
     ///
     /// # Examples
     ///
@@ -63,7 +64,12 @@ impl CheckFuture {
     /// # }
     /// ```
     pub fn fail_local(self) -> Self {
-        Self { purpose: Purpose::CheckOrLocal, ..self }
+        match &self.state {
+            State::Unsent { limiter, .. } if !limiter.has_fallback() => {
+                Self { state: State::Failed(ConfigError::LocalWithoutFallback.into()), ..self }
+            }
+            _ => Self { purpose: Purpose::CheckOrLocal, ..self },
+        }
     }
 }
 
@@ -94,6 +100,7 @@ impl Future for CheckFuture {
                     let result = ready!(verdict.poll(limiter, admit, cx));
                     limiter.conclude(check, result, purpose, failure, watch.as_deref())
                 }
+                State::Failed(error) => Err(error.clone()),
                 State::Done => panic!("{POLLED_AGAIN}"),
             };
             self.state = State::Done;
@@ -149,5 +156,7 @@ enum State {
         check: Check,
         verdict: Guarded<Verdict>,
     },
+    /// It could never be judged as it was asked for.
+    Failed(Error),
     Done,
 }

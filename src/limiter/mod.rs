@@ -172,7 +172,7 @@ impl Limiter {
     /// # #[cfg(not(feature = "redis"))]
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local();
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -331,6 +331,11 @@ impl Limiter {
 
     fn circuits(&self) -> Option<&Arc<Circuits>> {
         self.outages.as_ref()?.circuits.as_ref()
+    }
+
+    /// Whether checks may fail local.
+    pub(crate) fn has_fallback(&self) -> bool {
+        self.fallback().is_some()
     }
 
     fn fallback(&self) -> Option<&Arc<Fallback>> {

@@ -28,9 +28,9 @@ impl<'a> Refused<'a> {
     pub fn cause(&self) -> &'static str {
         match self.reason {
             Reason::CostAboveLimit { .. } => "cost_above_limit",
+            Reason::Key(KeyError::MissingExtension(_)) | Reason::Misconfigured(_) => "misconfigured",
             Reason::Key(error) if error.is_missing() => "missing_key",
             Reason::Key(_) => "unusable_key",
-            Reason::Misconfigured(_) => "misconfigured",
             // These come of a check, and are told as its decision.
             Reason::QuotaExceeded(_) => "denied",
             Reason::StoreUnavailable => "closed",
@@ -39,7 +39,10 @@ impl<'a> Refused<'a> {
 
     /// Whether the service is set up wrongly, so that no client can do better.
     pub fn is_misconfiguration(&self) -> bool {
-        matches!(self.reason, Reason::Misconfigured(_) | Reason::Key(KeyError::NoPeerAddress))
+        matches!(
+            self.reason,
+            Reason::Misconfigured(_) | Reason::Key(KeyError::MissingExtension(_) | KeyError::NoPeerAddress)
+        )
     }
 }
 

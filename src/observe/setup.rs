@@ -31,6 +31,12 @@ pub enum Warning {
         /// The header's name.
         header: &'static str,
     },
+    /// A connection of a trusted proxy has a request without the header in which the proxy tells the client's address. Its
+    /// requests are refused, or get what [`MissingKey`](crate::MissingKey) says. Looked for in all requests, told once.
+    ForwardedHeaderMissing {
+        /// The header's name.
+        header: String,
+    },
     /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
     GuessableKeys,
     /// A request has no peer address, which nearly always holds for all of them, and is exempt or shares one bucket
@@ -57,6 +63,7 @@ impl Warning {
             Self::ChargedTwice { .. } => "charged_twice",
             Self::Eviction { .. } => "eviction",
             Self::ForwardedHeader { .. } => "forwarded_header",
+            Self::ForwardedHeaderMissing { .. } => "forwarded_header_missing",
             Self::GuessableKeys => "guessable_keys",
             Self::NoPeerAddress => "no_peer_address",
             Self::OneAddress { .. } => "one_address",
@@ -83,6 +90,12 @@ impl fmt::Display for Warning {
                 "a request has the header {header}, but the address of its connection is charged; behind a proxy that \
                  is the proxy, and all clients share one budget: take the address from the header with `ClientIp`, \
                  through trusted proxies only. Without a proxy somebody made the header up, and nothing is wrong"
+            ),
+            Self::ForwardedHeaderMissing { header } => write!(
+                f,
+                "a request from a trusted proxy has no header {header}, so its client cannot be told: let the proxy set the \
+                 header, or exempt the routes that the proxy itself asks for, as a health check; \
+                 `ClientIp::peer_if_missing` charges such requests to the proxy"
             ),
             Self::GuessableKeys => f.write_str(
                 "keys go to Redis as hashes without a secret, so whoever reads Redis can find short ones by trial: \

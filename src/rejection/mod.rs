@@ -122,10 +122,13 @@ impl Denial {
     }
 
     /// The fitting status: 429 for a spent quota, 503 for a store that is down, 403 for an address that is
-    /// refused, 400 for a request that cannot be judged, 500 for a layer that cannot judge it.
+    /// refused, 400 for a request that cannot be judged, 500 for a layer that cannot judge it or stands outside the layer
+    /// that inserts its key.
     pub fn status(&self) -> StatusCode {
         match self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
+            // The client has no part in the order of layers.
+            Reason::Key(KeyError::MissingExtension(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
             Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -156,7 +159,7 @@ impl Denial {
                  it can never pass."
             )),
             // Not the client's doing and without a secret: whoever sets up the server has to see it.
-            Reason::Key(error @ KeyError::NoPeerAddress) => Some(error.to_string()),
+            Reason::Key(error @ (KeyError::MissingExtension(_) | KeyError::NoPeerAddress)) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
         }

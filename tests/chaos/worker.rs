@@ -46,7 +46,7 @@ type Setter = fn(Limit) -> Limit;
 
 /// Every failure policy that there is, by the name that the report has for it.
 pub(crate) const POLICIES: &[(&str, Setter)] =
-    &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", Limit::fail_local)];
+    &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
 
 /// Runs until the test goes away or says so, by closing the connection.
 pub(crate) fn main() {

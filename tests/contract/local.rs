@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tollgate::{
     Algorithm, ConfigError, Decision, ErrorKind, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer, Source,
+    RateLimitLayer, Route, Source,
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -71,7 +71,7 @@ async fn an_instance_has_its_share_rounded_up() {
 #[tokio::test(start_paused = true)]
 async fn decisions_and_fields_tell_the_local_figures() {
     let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
-    let mut service = ServiceBuilder::new().layer(layer(limiter, 16).fail_local()).service(Witness::default());
+    let mut service = ServiceBuilder::new().layer(layer(limiter, 16).fail_local().unwrap()).service(Witness::default());
     for (status, left) in [(200, 1), (200, 0), (429, 0)] {
         let response = service.ready().await.unwrap().call(Head::default()).await.unwrap();
         assert_eq!(response.status(), status);
@@ -85,12 +85,17 @@ async fn decisions_and_fields_tell_the_local_figures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_fallback_local_is_closed() {
-    let mut service =
-        ServiceBuilder::new().layer(layer(Limiter::new(Down), 9).fail_local()).service(Witness::default());
-    assert_eq!(status(&mut service).await, StatusCode::SERVICE_UNAVAILABLE);
-    let error = Limiter::new(Down).check("k", &per_minute(9), 1).fail_local().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+async fn local_without_a_fallback_is_an_error_where_it_is_written() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let layer = layer(limiter.clone(), 9);
+    assert_eq!(layer.clone().fail_local().unwrap_err(), ConfigError::LocalWithoutFallback);
+    let route = Route::cost(2).fail_local();
+    assert_eq!(layer.route("/search", route).unwrap_err(), ConfigError::LocalWithoutFallback);
+    // Of a check, at the first one and not in the first outage. It charges nothing.
+    let error = limiter.check("k", &per_minute(9), 1).fail_local().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("Limiter::with_local"), "{error}");
+    assert_eq!(limiter.peek("k", &per_minute(9)).await.unwrap().available(), Some(9));
     let decision = FailurePolicy::Local.resolve(Err(error));
     assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Closed));
 }
@@ -99,7 +104,7 @@ async fn without_a_fallback_local_is_closed() {
 async fn routes_choose_for_themselves() {
     let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
     assert!(limiter.check("k", &per_minute(8), 1).await.is_err(), "nobody asked for it");
-    let layer = RateLimitLayer::new(limiter, per_minute(8), GlobalKey).fail_local();
+    let layer = RateLimitLayer::new(limiter, per_minute(8), GlobalKey).fail_local().unwrap();
     let sibling = ServiceBuilder::new().layer(layer.clone().fail_open()).service(Witness::default());
     let mut service = ServiceBuilder::new().layer(layer).service(Witness::default());
     assert_eq!(status(&mut service).await, StatusCode::OK);

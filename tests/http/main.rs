@@ -27,5 +27,6 @@ mod privacy;
 mod rejection;
 mod retry_after;
 mod routes;
+mod setup_faults;
 mod stacked;
 mod subjects;
