@@ -120,7 +120,8 @@ impl Check {
 
     /// The charge that counts in the same place.
     fn namesake(&mut self, key: &Key, policy: &Policy) -> Option<&mut Charge> {
-        let same = |charge: &&mut Charge| charge.key == *key && charge.policy.name().eq_ignore_ascii_case(policy.name());
+        let same =
+            |charge: &&mut Charge| charge.key == *key && charge.policy.name().eq_ignore_ascii_case(policy.name());
         self.charges.iter_mut().find(same)
     }
 }

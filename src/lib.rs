@@ -96,9 +96,12 @@
 //!
 //! # Seeing it
 //!
-//! [`Limiter::observer`] takes an [`Observer`](observe::Observer), which hears of every decision, failure, batch and
-//! change of the breaker, and once of what looks wrong about the setup ([`observe::Warning`]): [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None
-//! of them gets a key, and without one a check pays one branch.
+//! A limiter that does not limit says so by itself, as `tracing` warnings or on stderr, and says what looks wrong about its
+//! setup: see [`observe`](observe#what-a-limiter-says-by-itself). [`Limiter::quiet`] switches that off.
+//!
+//! [`Limiter::observer`] adds an [`Observer`](observe::Observer), which hears of every decision, failure, batch and change
+//! of the breaker: [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None of them
+//! gets a key. Without one a check pays one branch.
 //!
 //! # Who is charged stays secret
 //!
@@ -137,7 +140,8 @@
 //!   `bb8_redis` are re-exported.
 //! * `grpc`: [`GrpcStatus`], refusals that gRPC clients understand.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
-//! * `tracing`: [`observe::Tracing`], denials, failures of the store and recoveries as `tracing` events.
+//! * `tracing` (default): what a limiter says by itself becomes `tracing` events where a subscriber listens; and
+//!   [`observe::Tracing`], which adds denials, recoveries and changes of the breaker.
 //! * `tls`: `rediss://` by rustls, with a cryptography provider; roots and client certificates of your own. See
 //!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
 //! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.

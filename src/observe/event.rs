@@ -97,12 +97,7 @@ pub struct StoreFailure<'a> {
 }
 
 impl<'a> StoreFailure<'a> {
-    pub(super) fn new(
-        check: &'a Check,
-        error: &'a Error,
-        failure: Option<FailurePolicy>,
-        elapsed: Duration,
-    ) -> Self {
+    pub(super) fn new(check: &'a Check, error: &'a Error, failure: Option<FailurePolicy>, elapsed: Duration) -> Self {
         Self { error, failure, elapsed, check }
     }
 

@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass without
-//! a limit (fail_open). Check that the store runs and can be reached from here.
+//! a limit (fail_open). Check that the store runs, can be reached from here and takes writes.
 //! ```
 //!
 //! [`Limiter::quiet`](crate::Limiter::quiet) switches them off, and so does an observer that

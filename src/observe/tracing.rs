@@ -12,9 +12,7 @@ use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
     Abandoned, Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, Refused, Reset, StoreFailure,
-    Warning,
-    throttle::Cause,
-    unenforced::Unenforced,
+    Warning, throttle::Cause, unenforced::Unenforced,
 };
 use crate::{
     clock::{Clock, SystemClock},

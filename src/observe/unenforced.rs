@@ -47,13 +47,15 @@ impl<'a> Unenforced<'a> {
             ErrorKind::Deadline => "Check that the store is not slow or frozen, and the network to it.",
             ErrorKind::Misconfigured => "Check the store's address, its login and its permissions.",
             ErrorKind::Overloaded => "This process sends more checks than the store answers in time.",
-            ErrorKind::Unavailable => "Check that the store runs and can be reached from here.",
+            ErrorKind::Unavailable => "Check that the store runs, can be reached from here and takes writes.",
         }
     }
 }
 
 impl fmt::Display for Unenforced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Limits are not enforced: {}. {} {}", self.cause, self.outcome(), self.remedy())
+        // What Redis says may end with a full stop or not.
+        let cause = self.cause.to_string();
+        write!(f, "Limits are not enforced: {}. {} {}", cause.trim_end_matches('.'), self.outcome(), self.remedy())
     }
 }

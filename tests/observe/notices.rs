@@ -51,11 +51,9 @@ async fn child() {
         "closed" => app(limit(redis()).fail_closed()),
         "memory" => app(limit(Limiter::new(MemoryStore::new()))),
         "metrics" => app(limit(redis().observer(Metrics::new()))),
-        "no peer" => app(RateLimitLayer::new(
-            Limiter::new(MemoryStore::new()),
-            per_minute("per-client", 60),
-            PeerIp::default(),
-        )),
+        "no peer" => {
+            app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::default()))
+        }
         "open" => app(limit(redis())),
         "quiet" => app(limit(redis().quiet())),
         "tracing" => app(limit(redis().observer(Tracing::new()))),
@@ -95,12 +93,23 @@ fn law_13_a_redis_that_refuses_connections_or_is_full_is_told_on_stderr() {
     let lines = stderr_of("open", "redis://127.0.0.1:1");
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("tollgate: Limits are not enforced: the store is unavailable: "), "{line}");
-    assert!(line.ends_with("Check that the store runs and can be reached from here."), "{line}");
+    assert!(line.ends_with("Check that the store runs, can be reached from here and takes writes."), "{line}");
 
     let server = RedisServer::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
     let lines = stderr_of("open", &server.url());
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("tollgate: Limits are not enforced: the store is unavailable: OOM"), "{line}");
+}
+
+#[test]
+fn law_13_a_redis_that_is_frozen_is_told_on_stderr() {
+    let server = RedisServer::start();
+    server.signal("STOP");
+    let lines = stderr_of("open", &server.url());
+    server.signal("CONT");
+    let [line] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(line.starts_with("tollgate: Limits are not enforced: "), "{line}");
+    assert!(line.contains(" Requests pass without a limit (fail_open). Check that the store "), "{line}");
 }
 
 #[test]
@@ -185,6 +194,9 @@ async fn a_recovery_is_told_and_so_is_each_kind_of_failure() {
         }
         let lines = log.take();
         let [line] = &lines[..] else { panic!("{lines:#?}") };
-        assert!(line.contains("a reason. The caller of the limiter gets this error.") && line.ends_with(what), "{line}");
+        assert!(
+            line.contains("a reason. The caller of the limiter gets this error.") && line.ends_with(what),
+            "{line}"
+        );
     }
 }

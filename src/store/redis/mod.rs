@@ -94,7 +94,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)).
 ///
 /// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
-/// there is an [observer](crate::Limiter::observer), the first check is followed by one INFO, and any other policy is a
+/// the limiter is not [quiet](crate::Limiter::quiet), the first check is followed by one INFO, and any other policy is a
 /// [warning](crate::observe::Warning::Eviction).
 ///
 /// The least that a user of Redis needs, with the default prefix:
@@ -105,7 +105,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// ```
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
-/// `+info` nobody is warned of eviction, and a process with an observer leaves an entry in ACL LOG when it starts. Add
+/// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
 /// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
