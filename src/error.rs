@@ -8,6 +8,11 @@ use std::{error, fmt, time::Duration};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// `Authorization` as the header of a key: one token would have as many budgets as it has spellings.
+    AuthorizationHeader {
+        /// The name, as given.
+        name: String,
+    },
     /// A burst is set on an algorithm that has none.
     BurstWithoutTokenBucket {
         /// The policy's name.
@@ -172,6 +177,11 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AuthorizationHeader { name } => write!(
+                f,
+                "the value of {name:?} begins with a scheme that has several spellings; use `ApiKey::bearer()`, which \
+                 reads the token alone"
+            ),
             Self::BurstWithoutTokenBucket { policy } => write!(
                 f,
                 "policy {policy:?}: only a token bucket has a burst; call `.algorithm(Algorithm::TokenBucket)` first"
