@@ -8,6 +8,11 @@ use std::{error, fmt, time::Duration};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// `Authorization` as the header of a key: one token would have as many budgets as it has spellings.
+    AuthorizationHeader {
+        /// The name, as given.
+        name: String,
+    },
     /// A burst is set on an algorithm that has none.
     BurstWithoutTokenBucket {
         /// The policy's name.
@@ -96,10 +101,12 @@ pub enum ConfigError {
         /// The policy's window.
         window: Duration,
     },
-    /// A route that is neither `/path` nor `METHOD /path`.
+    /// A route that is neither `/path` nor `METHOD /path`, or that a router of axum 0.8 could not have.
     InvalidRoute {
         /// The route, as given.
         route: String,
+        /// What to write instead.
+        advice: String,
     },
     /// A unit that is not both a Structured Field String and a Token.
     InvalidUnit {
@@ -172,6 +179,11 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AuthorizationHeader { name } => write!(
+                f,
+                "the value of {name:?} begins with a scheme that has several spellings; use `ApiKey::bearer()`, which \
+                 reads the token alone"
+            ),
             Self::BurstWithoutTokenBucket { policy } => write!(
                 f,
                 "policy {policy:?}: only a token bucket has a burst; call `.algorithm(Algorithm::TokenBucket)` first"
@@ -188,7 +200,11 @@ impl fmt::Display for ConfigError {
             Self::DuplicatePolicy { policy } => {
                 write!(f, "two policies of one check are called {policy:?} and would share their counts; rename one")
             }
-            Self::DuplicateRoute { route } => write!(f, "route {route:?} is in the table already"),
+            Self::DuplicateRoute { route } => write!(
+                f,
+                "route {route:?} is in the table already (names of parameters and trailing slashes do not tell routes \
+                 apart); leave one out"
+            ),
             Self::InvalidBan { policy, denials, duration } => write!(
                 f,
                 "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial \
@@ -218,9 +234,7 @@ impl fmt::Display for ConfigError {
                 f,
                 "policy {policy:?}: a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}"
             ),
-            Self::InvalidRoute { route } => {
-                write!(f, "route {route:?} is not understood; write \"/path\" or \"METHOD /path\"")
-            }
+            Self::InvalidRoute { route, advice } => write!(f, "route {route:?} is not understood: {advice}"),
             Self::InvalidUnit { policy, unit } => write!(
                 f,
                 "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" \

@@ -122,16 +122,59 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.others.push(Subject::any(key, policies))).validated()
     }
 
-    /// Sets what holds for one route, `"/search"` or `"POST /login"`, in place of the layer's own settings.
+    /// Sets what holds for one route, in place of the layer's own settings.
     ///
-    /// Routes are told by axum's `MatchedPath`, so the place of the layer does not matter: write the whole template,
-    /// nesting included (`/api/users/{id}`). Where no router has matched the request, in front of a `Router` or with
-    /// plain hyper, the path itself is compared: inside `nest_service` that is the rest of it. Settings for `GET` hold for `HEAD` too unless it has its own.
+    /// | entry | covers |
+    /// | --- | --- |
+    /// | `"/search"` | this path, with all methods |
+    /// | `"POST /login"` | this path with POST; settings of a method come before those of all methods |
+    /// | `"/users/{id}"` | the template, whatever the parameter is called; one segment of a plain path |
+    /// | `"/mcp/{*rest}"` | `/mcp`, `/mcp/` and all that is below, whether templates or plain paths |
+    ///
+    /// The most specific entry wins, segment by segment as in the router: a text before a parameter, a parameter before
+    /// what covers the rest. If it has nothing for the request's method, the next one is asked.
+    ///
+    /// Settings for `GET` hold for `HEAD` too, and for `CONNECT` with a path, which is how a WebSocket begins over HTTP/2
+    /// (RFC 8441), unless the method has its own.
+    ///
+    /// # What is compared
+    ///
+    /// Axum's `MatchedPath`, so the place of the layer does not matter: write the whole template, nesting included
+    /// (`/api/users/{id}`). Where no router has matched the request, the path itself is compared: below `nest_service`,
+    /// in a fallback, in front of a `Router`, or with plain hyper. A layer *inside* `nest_service` sees the rest of
+    /// the path alone.
+    ///
+    /// Slashes at the end do not count, neither in the entry nor in the request. All else is compared as it was sent.
+    /// What cleans paths (`tower_http`'s `NormalizePath`) has to stand outside this layer and outside the router, or the
+    /// layer judges another path than the one that is served:
+    ///
+    /// | path | the entry `"/search"` |
+    /// | --- | --- |
+    /// | `/search/` | covers it, with or without `NormalizePath` |
+    /// | `//search` | does not: it is another path, which axum answers with 404. `NormalizePath` outside makes it `/search` |
+    /// | `/%73earch` | does not: axum answers it with 404 too. A service that decodes paths itself needs a layer outside that decodes them, or an entry that covers all it serves, `"/files/{*rest}"` |
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the route is not understood or is in the table already, its fixed cost is above the limit, or
-    /// two of its policies share a name.
+    /// [`ConfigError::InvalidRoute`] if axum 0.8 could not have the route, with what to write instead;
+    /// [`ConfigError::DuplicateRoute`] if it is in the table already; and those of [`with_cost`](Self::with_cost) and
+    /// [`and`](Self::and).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default())
+    ///     .route("/mcp/{*rest}", Route::cost(10))?
+    ///     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())?
+    ///     .route("/healthz", Route::exempt())?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
         let settings = settings.try_into()?;
         let mut inserted = Ok(());

@@ -8,7 +8,10 @@ use crate::error::ConfigError;
 /// Charges the value of a header.
 ///
 /// The value is believed as it is: use it behind something that sets or checks the header, or anybody can spend from
-/// anybody's budget. A repeated header is an error, for it is not clear whom to charge.
+/// anybody's budget. A repeated header is an error, because it is not clear whom to charge. Blanks around the value are
+/// not part of it (RFC 9110, section 5.5).
+///
+/// A header that changes while its sender stays the same is the wrong key: each new value is a new budget.
 #[derive(Clone, Debug)]
 pub struct HeaderKey(HeaderName);
 
@@ -17,9 +20,10 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`] if `name` cannot be a header's.
+    /// [`ConfigError::InvalidHeaderName`] if `name` cannot be a header's, [`ConfigError::AuthorizationHeader`] if it is
+    /// `authorization`, whose value is a secret and has several spellings.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
-        header_name(name).map(Self)
+        key_header(name).map(Self)
     }
 }
 
@@ -31,8 +35,14 @@ impl KeyExtractor for HeaderKey {
 
 /// Charges the caller's API key, of which only a hash is kept.
 ///
-/// Put the layer **behind** authentication: before it, every key that somebody makes up is a fresh budget. A limit by
-/// address, in front, is for those who try.
+/// Put the layer **behind** authentication: before it, every made-up key is a fresh budget. A limit by address, in front,
+/// holds for clients that try keys.
+///
+/// Tokens that are refreshed are the wrong key, because each refresh is a new budget: access tokens of OAuth, session
+/// tokens, JWTs. Charge the account that authentication has found, by an [`ExtensionKey`](crate::ExtensionKey). The
+/// same holds if one account may have many API keys.
+///
+/// Blanks around the value are not part of it (RFC 9110, section 5.5).
 #[derive(Clone, Debug)]
 pub struct ApiKey(Place);
 
@@ -52,9 +62,10 @@ impl ApiKey {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`] if `name` cannot be a header's.
+    /// [`ConfigError::InvalidHeaderName`] if `name` cannot be a header's, [`ConfigError::AuthorizationHeader`] if it is
+    /// `authorization`: `Bearer a`, `bearer a` and `Bearer  a` are one token, which [`bearer`](Self::bearer) reads.
     pub fn header(name: &str) -> Result<Self, ConfigError> {
-        header_name(name).map(Place::Header).map(Self)
+        key_header(name).map(Place::Header).map(Self)
     }
 }
 
@@ -62,7 +73,7 @@ impl KeyExtractor for ApiKey {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let secret = match &self.0 {
             Place::Bearer => bearer(single(&parts.headers, &AUTHORIZATION)?)?,
-            Place::Header(name) => single(&parts.headers, name)?.as_bytes(),
+            Place::Header(name) => single(&parts.headers, name)?,
         };
         Ok(Some(Key::hashed(secret)))
     }
@@ -72,10 +83,27 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ConfigError> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::InvalidHeaderName { name: name.to_owned() })
 }
 
+/// The name of a header whose whole value is a key.
+fn key_header(name: &str) -> Result<HeaderName, ConfigError> {
+    let header = header_name(name)?;
+    if header == AUTHORIZATION {
+        return Err(ConfigError::AuthorizationHeader { name: name.to_owned() });
+    }
+    Ok(header)
+}
+
 /// The header's one value; an empty one counts as missing.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a HeaderValue, KeyError> {
-    let value = single_line(headers, name)?.filter(|value| !value.is_empty());
-    value.ok_or_else(|| KeyError::MissingHeader(name.clone()))
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], KeyError> {
+    let value = single_line(headers, name)?.map(|value| without_blanks(value.as_bytes()));
+    value.filter(|value| !value.is_empty()).ok_or_else(|| KeyError::MissingHeader(name.clone()))
+}
+
+/// Without the blanks and tabs around a value. HTTP/1.1 servers take them off, HTTP/2 servers do not.
+fn without_blanks(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// The header's one line, if there is one.
@@ -88,10 +116,10 @@ pub(super) fn single_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Resu
 }
 
 /// Another scheme is no API key at all: missing, not malformed.
-fn bearer(value: &HeaderValue) -> Result<&[u8], KeyError> {
+fn bearer(value: &[u8]) -> Result<&[u8], KeyError> {
     let missing = || KeyError::MissingHeader(AUTHORIZATION);
-    let (scheme, token) = value.as_bytes().split_at_checked("bearer ".len()).ok_or_else(missing)?;
-    let token = token.trim_ascii();
+    let (scheme, token) = value.split_at_checked("bearer ".len()).ok_or_else(missing)?;
+    let token = without_blanks(token);
     if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
         return Err(missing());
     }

@@ -7,6 +7,7 @@ use crate::route::matched_path;
 
 /// Charges the route that the request matched (`/users/{id}`), one budget per route.
 ///
+/// Slashes at the end do not count: `/api/` and `/api` are one route.
 /// Requests that no route matched share one bucket, for a key per raw path would let a scanner make as many as it
 /// likes. Combine it with another extractor for a budget per client and route: `(PeerIp::default(), MatchedPathKey)`.
 #[derive(Clone, Copy, Debug, Default)]

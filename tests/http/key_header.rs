@@ -9,7 +9,7 @@ use tollgate::{ApiKey, ConfigError, HeaderKey};
 
 use crate::{
     gate::{app, get_passes_with, layer, passes},
-    support::http::{get, get_with},
+    support::http::{Http2, get, get_with, serve},
 };
 
 fn by_tenant(limit: u32) -> Router {
@@ -115,6 +115,33 @@ async fn an_api_key_is_read_from_its_header() {
     assert!(get_passes_with(&app, "/", "x-api-key", "secret-2").await);
     assert!(!get_passes_with(&app, "/", "x-api-key", "secret-1").await);
     assert_eq!(get(&app, "/").await.status, 400);
+}
+
+/// HTTP/2 passes on the blanks that HTTP/1.1 takes off.
+#[tokio::test]
+async fn law_14_blanks_around_a_key_are_no_new_budget() {
+    for app in [app(layer(1, ApiKey::header("x-tenant").unwrap())), by_tenant(1)] {
+        let mut connection = Http2::open(serve(app).await).await;
+        let mut statuses = Vec::new();
+        for spelling in ["sk-1", " sk-1", "sk-1 ", "\tsk-1", " \t sk-1 \t ", "sk- 1", " \t", ""] {
+            statuses.push(connection.get("/", &[("x-tenant", spelling)]).await.status.as_u16());
+        }
+        assert_eq!(statuses, [200, 429, 429, 429, 429, 200, 400, 400]);
+    }
+    let bearer = app(layer(1, ApiKey::bearer()));
+    assert!(get_passes_with(&bearer, "/", "authorization", "Bearer a").await);
+    for again in [" Bearer a", "\tbearer a ", "Bearer \ta"] {
+        assert!(!get_passes_with(&bearer, "/", "authorization", again).await, "{again:?}");
+    }
+}
+
+#[test]
+fn the_authorization_header_is_no_key_as_a_whole() {
+    for name in ["authorization", "Authorization", "AUTHORIZATION"] {
+        for message in [ApiKey::header(name).unwrap_err().to_string(), HeaderKey::new(name).unwrap_err().to_string()] {
+            assert!(message.contains(name) && message.contains("`ApiKey::bearer()`"), "{message}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Budgets of routes, and of everybody.
 
-use axum::Router;
+use axum::{Router, routing};
 use tollgate::{GlobalKey, HeaderKey, MatchedPathKey};
 
 use crate::{
@@ -15,6 +15,19 @@ async fn all_ids_of_a_route_share_its_budget() {
     assert!(get_passes(&app, "/users/2").await);
     assert!(!get_passes(&app, "/users/3").await);
     assert!(get_passes(&app, "/search").await, "another route has its own");
+}
+
+/// Two ways to write one place of a router, nested whole: `/api` and `/api/`.
+#[tokio::test]
+async fn law_11_a_trailing_slash_makes_no_new_budget() {
+    let inside = Router::new().route("/", routing::get(|| async {})).layer(layer(1, MatchedPathKey));
+    let app = Router::new().nest_service("/api", inside);
+    assert!(get_passes(&app, "/api").await);
+    assert!(!get_passes(&app, "/api/").await);
+    let both = Router::new().route("/a", routing::get(|| async {})).route("/a/", routing::get(|| async {}));
+    let app = both.layer(layer(1, MatchedPathKey));
+    assert!(get_passes(&app, "/a/").await);
+    assert!(!get_passes(&app, "/a").await);
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ mod policies;
 mod privacy;
 mod rejection;
 mod retry_after;
+mod route_patterns;
 mod routes;
 mod setup_faults;
 mod stacked;

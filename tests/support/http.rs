@@ -11,8 +11,11 @@ use axum::{
     http::{Extensions, HeaderMap, Method, Request, StatusCode},
 };
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::{Service, ServiceExt};
 
@@ -116,6 +119,25 @@ impl Connection {
         request.headers_mut().insert("host", "localhost".parse().unwrap());
         self.0.ready().await.unwrap();
         let response: axum::http::Response<Incoming> = self.0.send_request(request).await.unwrap();
+        Reply::read(response).await
+    }
+}
+
+/// One TCP connection that speaks HTTP/2 from the start.
+pub struct Http2(http2::SendRequest<Body>, SocketAddr);
+
+impl Http2 {
+    pub async fn open(address: SocketAddr) -> Self {
+        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        Self(sender, address)
+    }
+
+    pub async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Reply {
+        let uri = format!("http://{}{path}", self.1);
+        let response: axum::http::Response<Incoming> =
+            self.0.send_request(request(Method::GET, &uri, headers)).await.unwrap();
         Reply::read(response).await
     }
 }

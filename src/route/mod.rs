@@ -1,0 +1,147 @@
+//! What holds for one route: cost, failure policy, policies, or nothing at all.
+
+mod pattern;
+mod table;
+mod tree;
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use http::request::Parts;
+
+pub(crate) use self::table::Routes;
+use crate::{
+    cost::{Cost, IntoCost},
+    error::ConfigError,
+    failure::FailurePolicy,
+    policy::Policy,
+};
+
+/// Settings of one route in [`RateLimitLayer::route`](crate::RateLimitLayer::route).
+///
+/// What is not set is the layer's.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Policy, Route};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let search = Route::cost(10).fail_closed();
+/// let login = Route::policy(Policy::per_minute("login", 5)?).fail_closed();
+/// let health = Route::exempt();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "pass it to `RateLimitLayer::route`"]
+pub struct Route {
+    cost: Option<Result<Cost, ConfigError>>,
+    failure: Option<FailurePolicy>,
+    policies: Option<Vec<Policy>>,
+    exempt: bool,
+}
+
+impl Route {
+    const INHERIT: Self = Self { cost: None, failure: None, policies: None, exempt: false };
+
+    /// Requests to this route cost so much.
+    pub fn cost(cost: impl IntoCost) -> Self {
+        Self::INHERIT.with_cost(cost)
+    }
+
+    /// Requests to this route are counted under a policy of their own, instead of the layer's.
+    pub fn policy(policy: Policy) -> Self {
+        Self::INHERIT.with_policies([policy])
+    }
+
+    /// Requests to this route are not limited.
+    pub fn exempt() -> Self {
+        Self { exempt: true, ..Self::INHERIT }
+    }
+
+    /// Requests to this route pass when the store cannot answer.
+    pub fn open() -> Self {
+        Self::INHERIT.fail_open()
+    }
+
+    /// Requests to this route are refused when the store cannot answer.
+    pub fn closed() -> Self {
+        Self::INHERIT.fail_closed()
+    }
+
+    /// Requests to this route are judged by the instance's share when the store cannot answer.
+    pub fn local() -> Self {
+        Self::INHERIT.fail_local()
+    }
+
+    /// Sets the cost.
+    pub fn with_cost(self, cost: impl IntoCost) -> Self {
+        Self { cost: Some(cost.into_cost()), ..self }
+    }
+
+    /// Sets the policies.
+    pub fn with_policies(self, policies: impl IntoIterator<Item = Policy>) -> Self {
+        Self { policies: Some(policies.into_iter().collect()), ..self }
+    }
+
+    /// Lets requests pass when the store cannot answer.
+    pub fn fail_open(self) -> Self {
+        Self { failure: Some(FailurePolicy::Open), ..self }
+    }
+
+    /// Refuses requests when the store cannot answer.
+    pub fn fail_closed(self) -> Self {
+        Self { failure: Some(FailurePolicy::Closed), ..self }
+    }
+
+    /// Judges requests by the instance's share when the store cannot answer. The layer refuses such a route unless its limiter
+    /// has [a local fallback](crate::Limiter::with_local).
+    pub fn fail_local(self) -> Self {
+        Self { failure: Some(FailurePolicy::Local), ..self }
+    }
+}
+
+/// A [`Route`] whose settings have been checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) cost: Option<Cost>,
+    pub(crate) failure: Option<FailurePolicy>,
+    pub(crate) policies: Option<Vec<Policy>>,
+    pub(crate) exempt: bool,
+    /// Whether a request has come, as long as that is looked for.
+    met: Arc<AtomicBool>,
+}
+
+impl TryFrom<Route> for Settings {
+    type Error = ConfigError;
+
+    fn try_from(route: Route) -> Result<Self, ConfigError> {
+        let Route { cost, failure, policies, exempt } = route;
+        if policies.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ConfigError::NoPolicy);
+        }
+        Ok(Self { cost: cost.transpose()?, failure, policies, exempt, met: Arc::default() })
+    }
+}
+
+/// The route's template, `/users/{id}`, without a trailing slash, if a router has matched one.
+#[cfg(feature = "axum")]
+pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
+    let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
+    // Not a route of the user's: newer versions of axum route their fallback through it.
+    if path.contains("__private__") { None } else { without_trailing_slash(path) }
+}
+
+/// Without a router that says so, no route is matched.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
+    None
+}
+
+/// The path, or template, without slashes at its end, `/` for the root; `None` if it does not begin with a slash.
+fn without_trailing_slash(path: &str) -> Option<&str> {
+    match path.trim_end_matches('/') {
+        "" if path.starts_with('/') => Some("/"),
+        trimmed => trimmed.starts_with('/').then_some(trimmed),
+    }
+}
