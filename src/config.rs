@@ -7,10 +7,9 @@ use http::{Response, request::Parts};
 use crate::{
     check::Check,
     cost::{Cost, NamedCosts, RequestCost},
-    decision::Decision,
     error::ConfigError,
     failure::FailurePolicy,
-    headers::{self, Writer},
+    headers::Writer,
     key::{Key, KeyError, KeyExtractor},
     layer::MissingKey,
     limiter::Limiter,
@@ -157,28 +156,7 @@ impl<K, R> Config<K, R> {
         if let Reason::StoreUnavailable = denial.reason() {
             denial.set_retry_after(self.outage_retry_after);
         }
-        // Drawn once, so that every field and the body say the same.
-        let jitter = self.writer.draw(denial.retry_after());
-        if let Some(wait) = denial.retry_after() {
-            denial.set_retry_after(wait.saturating_add(jitter));
-        }
-        let mut response = self.rejection.reject(parts, &denial);
-        match denial.decision() {
-            Some(decision) => self.writer.apply_later(decision, jitter, response.headers_mut()),
-            None => headers::refuse(response.headers_mut(), denial.retry_after()),
-        }
-        response.extensions_mut().insert(denial);
-        response
-    }
-
-    /// Builds the response to a request that was judged, whether by the store or by the failure policy.
-    pub(crate) fn deny<B>(&self, parts: &Parts, decision: Decision) -> Response<B>
-    where
-        R: Rejection<B>,
-    {
-        let mut response = self.refuse(parts, Denial::of(decision.clone()));
-        response.extensions_mut().insert(decision);
-        response
+        denial.respond(&*self.rejection, &self.writer, parts)
     }
 }
 
