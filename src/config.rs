@@ -6,11 +6,10 @@ use http::{Response, request::Parts};
 
 use crate::{
     check::Check,
-    cost::Cost,
-    decision::Decision,
+    cost::{Cost, NamedCosts, RequestCost},
     error::ConfigError,
     failure::FailurePolicy,
-    headers::{self, Writer},
+    headers::Writer,
     key::{Key, KeyError, KeyExtractor},
     layer::MissingKey,
     limiter::Limiter,
@@ -27,6 +26,7 @@ pub(crate) struct Config<K, R> {
     pub(crate) subject: Subject<K>,
     pub(crate) others: Vec<Subject<dyn KeyExtractor>>,
     pub(crate) cost: Cost,
+    pub(crate) named_costs: NamedCosts,
     pub(crate) failure: FailurePolicy,
     pub(crate) missing: MissingKey,
     pub(crate) routes: Routes,
@@ -73,6 +73,7 @@ impl<K> Config<K, ProblemJson> {
             subject: Subject::new(key, policies),
             others: Vec::new(),
             cost: Cost::ONE,
+            named_costs: NamedCosts::default(),
             failure: FailurePolicy::default(),
             missing: MissingKey::default(),
             routes: Routes::default(),
@@ -91,6 +92,7 @@ impl<K, R> Config<K, R> {
             subject: self.subject,
             others: self.others,
             cost: self.cost,
+            named_costs: self.named_costs,
             failure: self.failure,
             missing: self.missing,
             routes: self.routes,
@@ -111,8 +113,7 @@ impl<K, R> Config<K, R> {
             if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !self.limiter.has_fallback() {
                 return Err(ConfigError::LocalWithoutFallback);
             }
-            let own = settings.policies.as_deref().or_else(|| self.subject.policies.fixed());
-            let known = || own.into_iter().chain(self.others.iter().filter_map(|subject| subject.policies.fixed()));
+            let known = || self.sources(settings).filter_map(PolicySource::fixed);
             if known().any(<[Policy]>::is_empty) {
                 return Err(ConfigError::NoPolicy);
             }
@@ -121,12 +122,33 @@ impl<K, R> Config<K, R> {
                 if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
                     return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
                 }
-                if let Some(cost) = settings.cost.as_ref().unwrap_or(&self.cost).fixed() {
+                let named = settings.named_costs.get(policy).or_else(|| self.named_costs.get(policy));
+                if let Some(cost) = named.or(settings.cost.as_ref()).unwrap_or(&self.cost).fixed() {
                     policy.check_cost(cost)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Checks that requests with `settings` are counted under a policy called `policy`. Where policies are chosen per
+    /// request, any name may be one of theirs.
+    pub(crate) fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
+        let Some(known) = self.sources(settings).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        let known: Vec<&str> = known.into_iter().flatten().map(Policy::name).collect();
+        if known.iter().any(|known| known.eq_ignore_ascii_case(policy)) {
+            return Ok(());
+        }
+        let known = known.into_iter().map(str::to_owned).collect();
+        Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
+    }
+
+    /// Where the policies of requests with `settings` come from: the first key's, then those of the others.
+    fn sources<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a dyn PolicySource> {
+        let first = settings.policies.as_deref().unwrap_or(&*self.subject.policies);
+        std::iter::once(first).chain(self.others.iter().map(|subject| &*subject.policies))
     }
 
     /// Builds the response to a refused request.
@@ -137,28 +159,7 @@ impl<K, R> Config<K, R> {
         if let Reason::StoreUnavailable = denial.reason() {
             denial.set_retry_after(self.outage_retry_after);
         }
-        // Drawn once, so that every field and the body say the same.
-        let jitter = self.writer.draw(denial.retry_after());
-        if let Some(wait) = denial.retry_after() {
-            denial.set_retry_after(wait.saturating_add(jitter));
-        }
-        let mut response = self.rejection.reject(parts, &denial);
-        match denial.decision() {
-            Some(decision) => self.writer.apply_later(decision, jitter, response.headers_mut()),
-            None => headers::refuse(response.headers_mut(), denial.retry_after()),
-        }
-        response.extensions_mut().insert(denial);
-        response
-    }
-
-    /// Builds the response to a request that was judged, whether by the store or by the failure policy.
-    pub(crate) fn deny<B>(&self, parts: &Parts, decision: Decision) -> Response<B>
-    where
-        R: Rejection<B>,
-    {
-        let mut response = self.refuse(parts, Denial::of(decision.clone()));
-        response.extensions_mut().insert(decision);
-        response
+        denial.respond(&*self.rejection, &self.writer, parts)
     }
 }
 
@@ -189,11 +190,12 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if route.is_some_and(|route| route.exempt) {
             return Ok(Step::Pass);
         }
-        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost).of(parts);
+        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost);
+        let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &self.named_costs);
         let policies = route.and_then(|route| route.policies.as_deref());
-        self.charge(&self.subject, policies, parts, check, cost)?;
+        self.charge(&self.subject, policies, parts, check, &cost)?;
         for subject in &self.others {
-            self.charge(subject, None, parts, check, cost)?;
+            self.charge(subject, None, parts, check, &cost)?;
         }
         if check.charges().is_empty() {
             return Ok(Step::Pass);
@@ -205,20 +207,21 @@ impl<K: KeyExtractor, R> Config<K, R> {
     fn charge<E: KeyExtractor + ?Sized>(
         &self,
         subject: &Subject<E>,
-        policies: Option<&[Policy]>,
+        policies: Option<&dyn PolicySource>,
         parts: &Parts,
         check: &mut Check,
-        cost: u32,
+        cost: &RequestCost<'_>,
     ) -> Result<(), Reason> {
         let extracted = subject.extractor.extract(parts);
         if let Some(observer) = self.limiter.listener() {
             subject.lookout.look(|| subject.extractor.origin(), self.missing, parts, &extracted, observer);
         }
         let Some(key) = self.key(extracted)? else { return Ok(()) };
-        match policies.or_else(|| subject.policies.fixed()) {
+        let source = policies.unwrap_or(&*subject.policies);
+        match source.fixed() {
             Some(policies) => owe(check, key, policies, cost),
             None => {
-                let policies = subject.policies.policies(parts, &key);
+                let policies = source.policies(parts, &key);
                 owe(check, key, &policies.0, cost)
             }
         }
@@ -235,7 +238,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
 }
 
 #[inline]
-fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: u32) -> Result<(), Reason> {
+fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: &RequestCost<'_>) -> Result<(), Reason> {
     let Some((last, others)) = policies.split_last() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
     for policy in others {
         owe_one(check, key.clone(), policy, cost)?;
@@ -244,7 +247,8 @@ fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: u32) -> Result<()
 }
 
 #[inline]
-fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: u32) -> Result<(), Reason> {
+fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: &RequestCost<'_>) -> Result<(), Reason> {
+    let cost = cost.under(policy);
     if cost > policy.capacity() {
         let (policy, limit) = (policy.name().to_owned(), policy.capacity());
         return Err(Reason::CostAboveLimit { policy, cost, limit });
@@ -259,6 +263,7 @@ impl<K, R> Clone for Config<K, R> {
             subject: self.subject.clone(),
             others: self.others.clone(),
             cost: self.cost.clone(),
+            named_costs: self.named_costs.clone(),
             failure: self.failure,
             missing: self.missing,
             routes: self.routes.clone(),
@@ -279,12 +284,25 @@ impl<K: ?Sized> Clone for Subject<K> {
 
 impl<K, R> fmt::Debug for Config<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limiter, subject, others, cost, failure, missing, routes, writer, outage_retry_after, .. } = self;
+        let Self {
+            limiter,
+            subject,
+            others,
+            cost,
+            named_costs,
+            failure,
+            missing,
+            routes,
+            writer,
+            outage_retry_after,
+            ..
+        } = self;
         f.debug_struct("Config")
             .field("limiter", limiter)
             .field("policies", &subject.policies.fixed())
             .field("other_subjects", &others.len())
             .field("cost", cost)
+            .field("named_costs", named_costs)
             .field("failure", failure)
             .field("missing", missing)
             .field("routes", routes)

@@ -4,12 +4,37 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
-use crate::error::ConfigError;
+use crate::{error::ConfigError, policy::Policy};
 
 /// What a request costs: a number, or a closure that computes one from each request.
 ///
 /// Numbers are `u32` (an untyped literal works as well); a closure is `Fn(&Parts) -> u32`. A cost of 0 charges
 /// nothing and always passes.
+///
+/// A closure reads what the client sent. Where a value is missing, return the largest cost and not 0: a client can leave
+/// out any header.
+///
+/// # Examples
+///
+/// ```
+/// use http::{header::CONTENT_LENGTH, request::Parts};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// /// The largest body that the service accepts, 1 MiB.
+/// const LARGEST: u32 = 1 << 20;
+///
+/// /// A body of unknown length, sent in chunks, costs as much as the largest one.
+/// fn bytes(parts: &Parts) -> u32 {
+///     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+///     length.unwrap_or(LARGEST)
+/// }
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let uploads = Policy::per_hour("uploads", 100 << 20)?;
+/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey).with_cost(bytes)?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoCost {
     /// Converts into the one form that routes keep.
     ///
@@ -54,6 +79,53 @@ impl fmt::Debug for Cost {
             Kind::Computed(_) => f.write_str("computed"),
             Kind::Fixed(cost) => cost.fmt(f),
         }
+    }
+}
+
+/// What a layer or a route charges under policies of certain names, in place of its plain cost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NamedCosts(Vec<(String, Cost)>);
+
+impl NamedCosts {
+    /// Names ignore case, as they do where two policies of one check are compared.
+    pub(crate) fn get(&self, policy: &Policy) -> Option<&Cost> {
+        self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy.name())).map(|(_, cost)| cost)
+    }
+
+    /// Replaces an earlier cost under the same name.
+    pub(crate) fn set(&mut self, name: &str, cost: Cost) {
+        self.0.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+        self.0.push((name.to_owned(), cost));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+/// What one request costs under each policy.
+pub(crate) struct RequestCost<'a> {
+    parts: &'a Parts,
+    plain: u32,
+    /// The route's and then the layer's; `None` if neither has any, which is nearly always.
+    named: Option<[&'a NamedCosts; 2]>,
+}
+
+impl<'a> RequestCost<'a> {
+    pub(crate) fn new(parts: &'a Parts, plain: &Cost, route: Option<&'a NamedCosts>, layer: &'a NamedCosts) -> Self {
+        let route = route.unwrap_or(layer);
+        let is_plain = route.is_empty() && layer.is_empty();
+        Self { parts, plain: plain.of(parts), named: (!is_plain).then_some([route, layer]) }
+    }
+
+    #[inline]
+    pub(crate) fn under(&self, policy: &Policy) -> u32 {
+        let own = self.named.and_then(|costs| costs.into_iter().find_map(|costs| costs.get(policy)));
+        own.map_or(self.plain, |cost| cost.of(self.parts))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The outcome of a check.
 
-use std::{fmt, slice, sync::Arc, time::Duration};
+use std::{cmp::Reverse, fmt, slice, sync::Arc, time::Duration};
 
 use crate::{
     check::{Charge, Check},
@@ -14,6 +14,36 @@ use crate::{
 /// The middleware puts it into the extensions of the request, where handlers read it, and of the response, where outer
 /// layers do: of every response to a request that was checked, a 429 or 503 of ours included. A refusal has its
 /// [`Denial`](crate::Denial) beside it, and one without a check (no key, say) only that; an exempt request has neither.
+///
+/// Where several layers check one request, the extensions hold the strictest decision: a denied one before an allowed
+/// one, then one that a store has judged before one without a verdict, then the one with the fewest units
+/// [available](Self::available).
+///
+/// # Extractor
+///
+/// With feature `axum`, handlers take it as an argument. A handler that may also serve requests which no layer has
+/// checked takes an `Option<Decision>`.
+///
+/// ```
+/// # #[cfg(feature = "axum")] {
+/// use tollgate::Decision;
+///
+/// async fn search(decision: Decision) -> String {
+///     format!("{} searches left", decision.available().unwrap_or(0))
+/// }
+///
+/// async fn watch(decision: Option<Decision>) -> &'static str {
+///     match decision.and_then(|decision| decision.available()) {
+///         Some(0..=9) => "standard quality",
+///         _ => "high quality",
+///     }
+/// }
+///
+/// let app: axum::Router = axum::Router::new()
+///     .route("/search", axum::routing::get(search))
+///     .route("/watch", axum::routing::get(watch));
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Decision {
     allowed: bool,
@@ -120,6 +150,11 @@ impl Decision {
 
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
         Self { allowed, source, time_us: 0, policies: Policies::None }
+    }
+
+    /// The greater of two is the stricter one.
+    pub(crate) fn strictness(&self) -> (bool, Option<Reverse<u32>>) {
+        (!self.allowed, self.available().map(Reverse))
     }
 
     /// Whether the request may go on.

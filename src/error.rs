@@ -146,6 +146,13 @@ pub enum ConfigError {
         /// The most that a check may have.
         most: usize,
     },
+    /// A cost for a policy that the layer or the route does not have.
+    UnknownPolicy {
+        /// The name, as given.
+        policy: String,
+        /// The names of the policies that it has.
+        known: Vec<String>,
+    },
     /// A window longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
     WindowTooLong {
         /// The policy's name.
@@ -258,6 +265,9 @@ impl fmt::Display for ConfigError {
                 write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
             }
             Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
+            Self::UnknownPolicy { policy, known } => {
+                write!(f, "no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}")
+            }
             Self::WindowTooLong { policy, window } => {
                 write!(f, "policy {policy:?}: a window of {window:?} is too long; use at most 366 days")
             }

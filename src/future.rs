@@ -13,8 +13,13 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::{
-    config::Config, decision::Decision, failure::FailurePolicy, headers::Writer, limiter::CheckFuture,
-    rejection::Rejection,
+    config::Config,
+    decision::Decision,
+    failure::FailurePolicy,
+    headers::Writer,
+    limiter::CheckFuture,
+    rejection::{Denial, Rejection},
+    strictest::insert_if_strictest,
 };
 
 pin_project! {
@@ -96,21 +101,21 @@ where
                         *waiting.take().expect(POLLED_AGAIN);
                     let decision = failure.resolve(result);
                     if decision.is_allowed() {
-                        request.extensions_mut().insert(decision.clone());
+                        insert_if_strictest(decision.clone(), request.extensions_mut());
                         let response = service.call(request);
                         State::Calling { response, toll: Some((decision, config.writer)) }
                     } else {
                         // Gives the inner service's reservation back before the answer is built.
                         drop(service);
                         let (parts, _) = request.into_parts();
-                        State::Refused { response: Some(config.deny(&parts, decision)) }
+                        State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
                     }
                 }
                 StateProj::Calling { response, toll } => {
                     let mut response = ready!(response.poll(cx))?;
                     if let Some((decision, writer)) = toll.take() {
                         writer.apply(&decision, response.headers_mut());
-                        response.extensions_mut().insert(decision);
+                        insert_if_strictest(decision, response.extensions_mut());
                     }
                     return Poll::Ready(Ok(response));
                 }

@@ -14,7 +14,7 @@ use crate::{
     limiter::Limiter,
     policies::PolicySource,
     rejection::ProblemJson,
-    route::Route,
+    route::{Route, Settings},
     service::RateLimit,
 };
 
@@ -103,6 +103,47 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.cost = cost).validated()
     }
 
+    /// Sets what a request costs under the policy called `policy`, in place of the plain cost of the layer and of its
+    /// routes: one unit of the policy that counts requests, say, and many of the one that counts tokens.
+    ///
+    /// All are paid in one check, together or not at all. A layer's policies have different names, so this also gives
+    /// each subject of [`and`](Self::and) a cost of its own. A cost of 0 charges nothing under that policy. A
+    /// [route](crate::Route::with_cost_of)'s cost under the same name comes before this one.
+    ///
+    /// Set the policies first. Where a [`PolicySource`] chooses them for each request, the name cannot be checked here,
+    /// and requests under policies of other names pay the plain cost.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::UnknownPolicy`] if all policies are fixed and none has the name, [`ConfigError::CostAboveLimit`] if
+    /// a fixed cost could never pass that policy, [`ConfigError::NegativeCost`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// /// Left by the layer that has read the prompt.
+    /// #[derive(Clone)]
+    /// struct Tokens(u32);
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let most = 4_096;
+    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 100_000)?];
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer()).with_cost_of(
+    ///     "tokens",
+    ///     move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(most, |tokens| tokens.0),
+    /// )?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Result<Self, ConfigError> {
+        let cost = cost.into_cost()?;
+        self.config.require_policy(policy, &Settings::default())?;
+        self.change(|config| config.named_costs.set(policy, cost)).validated()
+    }
+
     /// Replaces the policies of the first key; those of [`and`](Self::and) stay.
     ///
     /// A fixed cost that was set before and is above the new limit is refused with 400 when it occurs; set the cost
@@ -176,7 +217,10 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
-        let settings = settings.try_into()?;
+        let settings = Settings::try_from(settings)?;
+        for policy in settings.named_costs.names() {
+            self.config.require_policy(policy, &settings)?;
+        }
         let mut inserted = Ok(());
         let layer = self.change(|config| inserted = config.routes.insert(route, settings));
         inserted?;

@@ -165,6 +165,8 @@ mod cost;
 mod deadline;
 mod decision;
 mod error;
+#[cfg(feature = "axum")]
+mod extract;
 mod failure;
 mod future;
 pub mod headers;
@@ -180,9 +182,12 @@ mod rejection;
 mod route;
 mod service;
 mod store;
+mod strictest;
 
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
+#[cfg(feature = "axum")]
+pub use self::extract::MissingDecision;
 #[cfg(feature = "grpc")]
 pub use self::rejection::{GrpcStatus, StatusOnly};
 #[cfg(feature = "redis")]

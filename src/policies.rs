@@ -1,5 +1,7 @@
 //! Which policies a request is counted under.
 
+use std::{fmt, ops::Deref, sync::Arc};
+
 use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 
@@ -32,6 +34,33 @@ pub trait PolicySource: Send + Sync + 'static {
     /// The policies, if they are the same for every request, so that mistakes are found before the first one.
     fn fixed(&self) -> Option<&[Policy]> {
         None
+    }
+}
+
+/// A [`PolicySource`] that is shared by clones.
+#[derive(Clone)]
+pub(crate) struct SharedSource(Arc<dyn PolicySource>);
+
+impl SharedSource {
+    pub(crate) fn new(policies: impl PolicySource) -> Self {
+        Self(Arc::new(policies))
+    }
+}
+
+impl Deref for SharedSource {
+    type Target = dyn PolicySource;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for SharedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fixed() {
+            Some(policies) => policies.fmt(f),
+            None => f.write_str("chosen per request"),
+        }
     }
 }
 

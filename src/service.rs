@@ -16,6 +16,7 @@ use crate::{
     key::KeyExtractor,
     limiter::Sent,
     rejection::{Denial, Rejection},
+    strictest::insert_if_strictest,
 };
 
 /// Middleware that lets a request pass only if it can pay; see [`RateLimitLayer`](crate::RateLimitLayer).
@@ -78,12 +79,12 @@ where
             Sent::Decided(result) => {
                 let decision = failure.resolve(result);
                 if decision.is_allowed() {
-                    parts.extensions.insert(decision.clone());
+                    insert_if_strictest(decision.clone(), &mut parts.extensions);
                     let response = self.inner.call(Request::from_parts(parts, body));
                     ResponseFuture::call(response, decision, self.config.writer)
                 } else {
                     self.release();
-                    ResponseFuture::refuse(self.config.deny(&parts, decision))
+                    ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))
                 }
             }
             Sent::Waiting(check) => {

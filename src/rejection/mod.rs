@@ -1,6 +1,7 @@
 //! What a refused request gets instead of the service's response.
 
 mod body;
+mod by_hand;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod plain;
@@ -17,7 +18,7 @@ pub use self::{
     problem::{ProblemJson, ProblemType},
 };
 use crate::{
-    decision::{Decision, Source},
+    decision::{Decision, PolicyDecision, Source},
     error::ConfigError,
     key::KeyError,
 };
@@ -62,10 +63,15 @@ where
 }
 
 /// Why a request was refused. Also in the extensions of the response.
+///
+/// Handlers that check by hand get one from [`Decision::into_result`] or from an [`Error`](crate::Error), and answer with it: with
+/// feature `axum` it is a response, without it see [`Denial::respond`].
 #[derive(Clone, Debug)]
 pub struct Denial {
-    reason: Reason,
+    reason: Box<Reason>,
     retry_after: Option<Duration>,
+    /// Where a decision without a verdict comes from.
+    source: Option<Source>,
 }
 
 /// The reasons for a [`Denial`].
@@ -102,14 +108,28 @@ impl Denial {
             Reason::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
             Reason::CostAboveLimit { .. } | Reason::Key(_) | Reason::Misconfigured(_) => None,
         };
-        Self { reason, retry_after }
+        Self { reason: Box::new(reason), retry_after, source: None }
     }
 
+    /// The denial of a decision that is denied.
     pub(crate) fn of(decision: Decision) -> Self {
-        Self::new(match decision.source() {
-            Source::Closed | Source::Open | Source::Overloaded => Reason::StoreUnavailable,
-            Source::DenyCache | Source::Local | Source::Store => Reason::QuotaExceeded(decision),
-        })
+        let source = decision.source();
+        let reason = match source {
+            Source::Closed | Source::Open | Source::Overloaded => {
+                return Self { source: Some(source), ..Self::new(Reason::StoreUnavailable) };
+            }
+            // A share of the limit may be too small for a cost that passes again after the outage.
+            Source::Local => None,
+            Source::DenyCache | Source::Store => {
+                let hopeless = decision.violated().find(|policy| policy.never_fits());
+                hopeless.map(|PolicyDecision { policy, cost, .. }| Reason::CostAboveLimit {
+                    policy: policy.name().to_owned(),
+                    cost: *cost,
+                    limit: policy.capacity(),
+                })
+            }
+        };
+        Self::new(reason.unwrap_or(Reason::QuotaExceeded(decision)))
     }
 
     pub(crate) fn set_retry_after(&mut self, wait: Duration) {
@@ -125,7 +145,7 @@ impl Denial {
     /// refused, 400 for a request that cannot be judged, 500 for a layer that cannot judge it or stands outside the layer
     /// that inserts its key.
     pub fn status(&self) -> StatusCode {
-        match self.reason {
+        match *self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
             // The client has no part in the order of layers.
             Reason::Key(KeyError::MissingExtension(_)) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -145,7 +165,7 @@ impl Denial {
 
     /// The store's decision, if it made one.
     pub fn decision(&self) -> Option<&Decision> {
-        match &self.reason {
+        match &*self.reason {
             Reason::QuotaExceeded(decision) => Some(decision),
             _ => None,
         }
@@ -153,7 +173,7 @@ impl Denial {
 
     /// What a client may read beyond the reason's name: nothing of the client, nothing of the store.
     fn detail(&self) -> Option<String> {
-        match &self.reason {
+        match &*self.reason {
             Reason::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."

@@ -10,10 +10,10 @@ use http::request::Parts;
 
 pub(crate) use self::table::Routes;
 use crate::{
-    cost::{Cost, IntoCost},
+    cost::{Cost, IntoCost, NamedCosts},
     error::ConfigError,
     failure::FailurePolicy,
-    policy::Policy,
+    policies::{PolicySource, SharedSource},
 };
 
 /// Settings of one route in [`RateLimitLayer::route`](crate::RateLimitLayer::route).
@@ -36,22 +36,46 @@ use crate::{
 #[must_use = "pass it to `RateLimitLayer::route`"]
 pub struct Route {
     cost: Option<Result<Cost, ConfigError>>,
+    named_costs: Vec<(String, Result<Cost, ConfigError>)>,
     failure: Option<FailurePolicy>,
-    policies: Option<Vec<Policy>>,
+    policies: Option<SharedSource>,
     exempt: bool,
 }
 
 impl Route {
-    const INHERIT: Self = Self { cost: None, failure: None, policies: None, exempt: false };
+    const INHERIT: Self = Self { cost: None, named_costs: Vec::new(), failure: None, policies: None, exempt: false };
 
     /// Requests to this route cost so much.
     pub fn cost(cost: impl IntoCost) -> Self {
         Self::INHERIT.with_cost(cost)
     }
 
-    /// Requests to this route are counted under a policy of their own, instead of the layer's.
-    pub fn policy(policy: Policy) -> Self {
-        Self::INHERIT.with_policies([policy])
+    /// Requests to this route are counted under policies of their own, instead of those of the layer's first key.
+    ///
+    /// Takes all that [`RateLimitLayer::new`](crate::RateLimitLayer::new) takes: a policy, an array or `Vec`, or a
+    /// closure that chooses them for each request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::{Key, Policy, Route};
+    ///
+    /// /// Set by authentication.
+    /// #[derive(Clone)]
+    /// struct PaidPlan;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let (free, paid) = (Policy::per_minute("search-free", 5)?, Policy::per_minute("search-paid", 100)?);
+    /// let search = Route::policy(move |parts: &Parts, _: &Key| match parts.extensions.get::<PaidPlan>() {
+    ///     Some(_) => paid.clone(),
+    ///     None => free.clone(),
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn policy(policies: impl PolicySource) -> Self {
+        Self::INHERIT.with_policies(policies)
     }
 
     /// Requests to this route are not limited.
@@ -79,9 +103,18 @@ impl Route {
         Self { cost: Some(cost.into_cost()), ..self }
     }
 
-    /// Sets the policies.
-    pub fn with_policies(self, policies: impl IntoIterator<Item = Policy>) -> Self {
-        Self { policies: Some(policies.into_iter().collect()), ..self }
+    /// Sets the cost under the policy called `policy`, in place of every other cost; see
+    /// [`RateLimitLayer::with_cost_of`](crate::RateLimitLayer::with_cost_of).
+    ///
+    /// The name may be that of a policy of this route, or of one that the layer also charges on it.
+    pub fn with_cost_of(mut self, policy: &str, cost: impl IntoCost) -> Self {
+        self.named_costs.push((policy.to_owned(), cost.into_cost()));
+        self
+    }
+
+    /// Sets the policies. Takes all that [`Route::policy`] takes.
+    pub fn with_policies(self, policies: impl PolicySource) -> Self {
+        Self { policies: Some(SharedSource::new(policies)), ..self }
     }
 
     /// Lets requests pass when the store cannot answer.
@@ -106,7 +139,8 @@ impl Route {
 pub(crate) struct Settings {
     pub(crate) cost: Option<Cost>,
     pub(crate) failure: Option<FailurePolicy>,
-    pub(crate) policies: Option<Vec<Policy>>,
+    pub(crate) named_costs: NamedCosts,
+    pub(crate) policies: Option<SharedSource>,
     pub(crate) exempt: bool,
     /// Whether a request has come, as long as that is looked for.
     met: Arc<AtomicBool>,
@@ -116,11 +150,15 @@ impl TryFrom<Route> for Settings {
     type Error = ConfigError;
 
     fn try_from(route: Route) -> Result<Self, ConfigError> {
-        let Route { cost, failure, policies, exempt } = route;
-        if policies.as_ref().is_some_and(Vec::is_empty) {
+        let Route { cost, named_costs: given, failure, policies, exempt } = route;
+        if policies.as_ref().and_then(|policies| policies.fixed()).is_some_and(<[_]>::is_empty) {
             return Err(ConfigError::NoPolicy);
         }
-        Ok(Self { cost: cost.transpose()?, failure, policies, exempt, met: Arc::default() })
+        let mut named_costs = NamedCosts::default();
+        for (policy, cost) in given {
+            named_costs.set(&policy, cost?);
+        }
+        Ok(Self { cost: cost.transpose()?, failure, named_costs, policies, exempt, met: Arc::default() })
     }
 }
 

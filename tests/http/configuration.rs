@@ -129,6 +129,33 @@ fn a_negative_cost_is_an_error() {
 }
 
 #[test]
+fn a_cost_of_a_policy_that_is_not_there_is_an_error() {
+    let unknown = |policy: &str, known: &[&str]| ConfigError::UnknownPolicy {
+        policy: policy.into(),
+        known: known.iter().map(|&name| name.into()).collect(),
+    };
+    let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
+    let misspelt = limit.clone().with_cost_of("tokns", 5);
+    assert_eq!(error(misspelt, &["\"tokns\"", "\"p\"", "\"tokens\""]), unknown("tokns", &["p", "tokens"]));
+    let own = Route::policy(policy("login", 5)).with_cost_of("p", 2);
+    assert_eq!(error(limit.clone().route("/a", own), &["\"p\""]), unknown("p", &["login", "tokens"]));
+    let _ = limit.route("/a", Route::policy(policy("login", 5)).with_cost_of("tokens", 2)).unwrap();
+    let plan = |_: &Parts, _: &Key| policy("plan", 1);
+    let _ = RateLimitLayer::new(crate::gate::limiter(), plan, GlobalKey).with_cost_of("any", 1).unwrap();
+}
+
+#[test]
+fn a_cost_of_a_policy_is_compared_with_that_policy_alone() {
+    let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
+    assert_eq!(error(limit.clone().with_cost_of("tokens", 51), &["51"]), cost_above_limit("tokens", 51, 50));
+    assert_eq!(error(limit.clone().with_cost_of("tokens", -1), &["-1"]), ConfigError::NegativeCost { cost: -1 });
+    let route = Route::cost(2).with_cost_of("tokens", 52);
+    assert_eq!(error(limit.clone().route("/a", route), &["52"]), cost_above_limit("tokens", 52, 50));
+    // 20 is above the limit of `p`, which has a cost of its own.
+    let _ = limit.with_cost_of("p", 1).unwrap().with_cost(20).unwrap().with_cost_of("tokens", 50).unwrap();
+}
+
+#[test]
 fn two_policies_of_one_name_are_an_error() {
     let duplicate = |policy: &str| ConfigError::DuplicatePolicy { policy: policy.into() };
     let tenant = || HeaderKey::new("x-tenant").unwrap();

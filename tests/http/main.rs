@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod by_hand;
 mod configuration;
 mod cost;
 mod decision;

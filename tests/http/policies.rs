@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::http::request::Parts;
-use tollgate::{ConfigError, GlobalKey, Key, Policy, RateLimitLayer};
+use axum::{Extension, http::request::Parts};
+use tollgate::{ConfigError, GlobalKey, Key, Policy, RateLimitLayer, Route};
 
 use crate::{
     gate::{app, get_passes, limiter, timed},
@@ -80,4 +80,23 @@ async fn a_plan_without_a_policy_is_500_and_says_why() {
         assert_eq!(reply.json()["detail"], ConfigError::NoPolicy.to_string());
         assert_eq!(reply.header("retry-after"), None);
     }
+}
+
+#[derive(Clone)]
+struct Paid;
+
+#[tokio::test]
+async fn a_route_may_choose_its_policies_for_each_request() {
+    let (free, paid) = (Policy::per_minute("free", 1).unwrap(), Policy::per_minute("paid", 3).unwrap());
+    let plan = move |parts: &Parts, _: &Key| match parts.extensions.get::<Paid>() {
+        Some(Paid) => paid.clone(),
+        None => free.clone(),
+    };
+    let limit = crate::gate::layer(10, GlobalKey).route("/search", Route::policy(plan.clone())).unwrap();
+    let limit = limit.route("/login", Route::closed().with_policies(plan)).unwrap();
+    let (anonymous, customer) = (app(limit.clone()), app(limit).layer(Extension(Paid)));
+    assert_eq!(get(&anonymous, "/search").await.header("ratelimit").as_deref(), Some(r#""free";r=0;t=60"#));
+    assert!(!get_passes(&anonymous, "/login").await, "both routes have one budget");
+    assert_eq!(get(&customer, "/login").await.header("ratelimit").as_deref(), Some(r#""paid";r=2;t=60"#));
+    assert_eq!(get(&customer, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=9;t=60"#));
 }
