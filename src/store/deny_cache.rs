@@ -15,14 +15,24 @@ use crate::{
     key::Key,
 };
 
-/// Remembers denials for as long as they are sure to hold, word for word.
+/// Remembers denials for as long as they are sure to hold.
 ///
 /// A policy that is spent to the last unit admits nothing, whatever it costs and whoever asks, until time frees a unit.
-/// So until that instant its count is frozen: the store would not only deny the same check again, it would give the
-/// same Retry-After, and need not be asked. (With units left over, others may spend them, and a remembered Retry-After
-/// would come too early; such denials are asked for again, and so are checks whose other policies have room. Checks
-/// whose refusals are to be counted, also those that may lead to a ban, are never remembered, for the store has to see
-/// them. A ban is frozen until its end.)
+/// Until that instant its count is frozen: the store would deny the same check again with the same wait, and need not be
+/// asked. One frozen policy makes the denial of the whole check certain, also where the other policies have room.
+///
+/// # What else the verdict says
+///
+/// The longest wait of all violated policies is the Retry-After. Other checks may spend what the policies with room have
+/// left, and then the remembered wait comes too early. Where all charges have one key, the same checks pay all of its
+/// policies in practice, and these are denied: the denial is kept for the longest age. Where keys differ (a tenant that
+/// many users share), or where a violated policy has units left, but too few, it is kept for [`LOOSE_AGE_US`].
+/// What a policy with room has available is told as it was when the store answered.
+///
+/// Checks whose refusals are counted, also those that may lead to a ban, are never remembered: the store has to see
+/// them. A ban is frozen until its end. A verdict in which a master of a cluster has no part is not remembered either.
+///
+/// # What else changes a count
 ///
 /// Exceptions to "nothing but time" are resets, the loss of data and, on a cluster, what is given back by checks that
 /// were paid in part. A reset or a refund made through this process forgets at once what concerns its key, also the
@@ -75,6 +85,9 @@ pub(super) const MAX_AGE_US: u64 = 10_000_000;
 #[cfg(feature = "cluster")]
 pub(super) const MAX_AGE_ON_CLUSTER_US: u64 = 1_000_000;
 
+/// The longest age of a denial whose Retry-After other checks may make longer.
+const LOOSE_AGE_US: u64 = 1_000_000;
+
 /// A thousandth: twice what clocks out of step with the world are corrected by (500 ppm).
 const DRIFT: u64 = 1_000;
 
@@ -120,12 +133,13 @@ impl DenyCache {
             outcome.ban_us == 0 && (charge.policy.counts_rejected() || charge.policy.ban().is_some())
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
-        let Some(wait) = frozen_for(verdict) else { return };
+        let Some(Certainty { wait_us, is_loose }) = certainty(check, verdict) else { return };
         let (hash, latest_epoch) = self.hash(check);
         if verdict.allowed || counted || epoch != latest_epoch {
             return;
         }
-        let until_us = sent_us + (wait - wait.div_ceil(DRIFT)).min(self.max_age_us);
+        let max_age_us = if is_loose { self.max_age_us.min(LOOSE_AGE_US) } else { self.max_age_us };
+        let until_us = sent_us + (wait_us - wait_us.div_ceil(DRIFT)).min(max_age_us);
         if until_us <= received_us {
             return;
         }
@@ -202,14 +216,36 @@ fn same(one: &Check, other: &Check) -> bool {
         && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)
 }
 
-/// How long nothing about the verdict can change: until the first unit of a policy that is spent to the last one comes
-/// back, or a ban ends. `None` if there is no such time.
-fn frozen_for(verdict: &Verdict) -> Option<u64> {
-    let frozen = |outcome: &Outcome| !outcome.fits && outcome.available == 0 && outcome.retry_after_us.is_some();
-    if !verdict.outcomes.iter().all(frozen) {
-        return None;
+/// How sure a denial is.
+struct Certainty {
+    /// Until the first unit of a frozen policy comes back, a ban ends, or another policy is no longer violated.
+    wait_us: u64,
+    /// Whether other checks may make its Retry-After longer.
+    is_loose: bool,
+}
+
+/// How sure a denial is; `None` if no violated policy is frozen, so that a smaller charge of others might change it.
+fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
+    let charges = check.charges();
+    let mut is_frozen = false;
+    let mut certainty =
+        Certainty { wait_us: u64::MAX, is_loose: charges.windows(2).any(|pair| pair[0].key != pair[1].key) };
+    for (charge, outcome) in charges.iter().zip(&verdict.outcomes) {
+        match outcome {
+            Outcome { fits: false, available: 0, retry_after_us: Some(_), .. } => {
+                // After a ban, denials are counted again.
+                let change_us = if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
+                certainty.wait_us = certainty.wait_us.min(change_us);
+                is_frozen = true;
+            }
+            Outcome { fits: false, retry_after_us, .. } => {
+                certainty.wait_us = certainty.wait_us.min(retry_after_us.unwrap_or(u64::MAX));
+                certainty.is_loose = true;
+            }
+            // What fits leaves room where nothing was charged: this slot of a cluster has not answered.
+            Outcome { fits: true, available: 0, .. } if charge.cost > 0 => return None,
+            Outcome { fits: true, .. } => {}
+        }
     }
-    // After a ban, denials are counted again.
-    let change = |outcome: &Outcome| if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
-    verdict.outcomes.iter().map(change).min()
+    is_frozen.then_some(certainty)
 }

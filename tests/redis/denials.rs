@@ -74,6 +74,88 @@ async fn what_can_change_otherwise_than_by_time_is_asked_for() {
     }
 }
 
+/// The pair that services have most often: five units in ten seconds, a thousand a day.
+fn burst_and_daily() -> [Policy; 2] {
+    [Policy::new("burst", 5, Duration::from_secs(10)).unwrap(), Policy::per_day("daily", 1_000).unwrap()]
+}
+
+fn under(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
+    Check::new(keys[0], &policies[0], cost).and(keys[1], &policies[1], cost).unwrap()
+}
+
+#[tokio::test]
+async fn a_flood_under_a_spent_burst_and_a_daily_limit_with_room_costs_redis_one_call() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
+    limiter.decide(under(&policies, ["k", "k"], 5)).await.unwrap();
+    let before = calls(&server, "evalsha");
+    for _ in 0..500 {
+        let decision = limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+        assert!(!decision.is_allowed());
+        clock.advance(Duration::from_millis(15));
+    }
+    assert_eq!(calls(&server, "evalsha") - before, 1);
+}
+
+#[tokio::test]
+async fn law_5_a_remembered_denial_of_several_policies_is_the_one_that_redis_gives() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let (limiter, plain) = (with_clock(&server, &clock, true), with_clock(&server, &clock, false));
+    let policies = burst_and_daily();
+    for wait in [0, 300, 300, 300, 300] {
+        clock.advance(Duration::from_millis(wait));
+        assert!(limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed());
+    }
+    limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+    let mut remembered = 0;
+    loop {
+        clock.advance(Duration::from_millis(50));
+        let decision = limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+        if decision.is_allowed() {
+            break;
+        }
+        remembered += u32::from(decision.source() == Source::DenyCache);
+        let asked = plain.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+        assert_eq!(format!("{decision:?}").replace("DenyCache", "Store"), format!("{asked:?}"));
+    }
+    assert!(remembered > 150, "{remembered} answers from memory");
+}
+
+#[tokio::test]
+async fn law_5_where_others_share_a_policy_with_room_a_denial_is_remembered_for_a_second_at_most() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let (limiter, [burst, tenant]) = (with_clock(&server, &clock, true), burst_and_daily());
+    let check = || under(&[burst.clone(), tenant.clone()], ["user", "tenant"], 1);
+    limiter.check("user", &burst, 5).await.unwrap();
+    let second = Duration::from_secs(1);
+    for wait in [Duration::ZERO, second] {
+        clock.advance(wait);
+        assert_eq!(limiter.decide(check()).await.unwrap().source(), Source::Store);
+        assert_eq!(limiter.decide(check()).await.unwrap().source(), Source::DenyCache);
+    }
+    // Another user spends the tenant's limit: a second later Retry-After is the tenant's.
+    limiter.check("tenant", &tenant, 1_000).await.unwrap();
+    clock.advance(second);
+    let told = limiter.decide(check()).await.unwrap();
+    assert_eq!((told.source(), told.violated().count()), (Source::Store, 2));
+    assert_eq!(told.retry_after(), Some(Duration::from_secs(86_400) - second));
+}
+
+#[tokio::test]
+async fn law_5_where_a_violated_policy_has_units_left_a_denial_is_remembered_for_a_second_at_most() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
+    limiter.decide(under(&policies, ["k", "k"], 5)).await.unwrap();
+    limiter.check("k", &policies[1], 994).await.unwrap();
+    for wait in [0, 1] {
+        clock.advance(Duration::from_secs(wait));
+        for source in [Source::Store, Source::DenyCache] {
+            let decision = limiter.decide(under(&policies, ["k", "k"], 2)).await.unwrap();
+            assert_eq!((decision.source(), decision.violated().count()), (source, 2));
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_denial_before_a_ban_is_counted_and_none_after_it_is_asked_for() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());

@@ -145,14 +145,20 @@ impl RedisStoreBuilder {
         Self { batching, ..self }
     }
 
-    /// Answers denials by policies that are spent to the last unit from memory, until the first unit comes back.
-    /// Defaults to `true`, because a flood of refused requests then costs Redis nothing.
+    /// Answers from memory the denials of checks with a policy that is spent to the last unit, until its first unit
+    /// comes back. Defaults to `true`, because a flood of refused requests then costs Redis nothing.
     ///
-    /// Such an answer is the one that Redis would give, for nothing but time can change it; policies that
-    /// [count rejected requests](crate::Policy::count_rejected) are always asked for. Exceptions are a
-    /// [reset](crate::Limiter::reset) and a Redis that loses its data or goes away: a reset made through a clone of this
-    /// store is seen at once, and so is a connection that is lost; anything else after ten seconds at most. On a cluster
-    /// all but such a reset is seen after one second at most. Switch this off if that matters.
+    /// Redis would deny such a check too, because nothing but time gives a unit back; what the other policies have left
+    /// does not matter. Policies that [count rejected requests](crate::Policy::count_rejected), and those that
+    /// [ban](crate::Policy::ban_after), are always asked for.
+    ///
+    /// A denial is remembered for ten seconds at most, and for one second on a cluster. It is also one second where
+    /// other checks may make its Retry-After longer: where the charges of a check have several keys, or where a violated
+    /// policy has units left, but too few.
+    ///
+    /// Exceptions are a [reset](crate::Limiter::reset) and a Redis that loses its data or goes away. A reset made through
+    /// a clone of this store is seen at once, and so is a connection that is lost; anything else when the denial is
+    /// forgotten. Switch this off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
