@@ -24,6 +24,7 @@ mod silent_slots;
 mod slots;
 #[path = "../support/mod.rs"]
 mod support;
+mod texts;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;

@@ -34,6 +34,7 @@ mod slot_map;
 mod slots;
 #[cfg(feature = "tls")]
 mod tls;
+mod words;
 
 use std::{fmt, sync::Arc, time::Duration};
 
