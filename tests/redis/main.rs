@@ -30,6 +30,7 @@ mod time;
 mod tls;
 #[cfg(feature = "cluster")]
 mod topology;
+mod urls;
 
 use support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};
