@@ -25,6 +25,8 @@ pub enum ConfigError {
         /// The burst, as given.
         burst: u32,
     },
+    /// Certificates are set for a Redis that is spoken to without TLS, so the login would go over the network in clear.
+    CertificatesWithoutTls,
     /// The capacity of a [`MemoryStore`](crate::MemoryStore) is 0.
     ZeroCapacity,
     /// A fixed cost can never pass, because it is above the limit.
@@ -54,6 +56,13 @@ pub enum ConfigError {
         denials: u32,
         /// The duration, as given.
         duration: Duration,
+    },
+    /// Certificates or a key that cannot be read. They are left out.
+    InvalidCertificate {
+        /// The method of `RedisStoreBuilder` that they were given to.
+        setting: &'static str,
+        /// What is wrong with them.
+        reason: String,
     },
     /// A deadline of zero would refuse every check.
     InvalidDeadline,
@@ -87,9 +96,9 @@ pub enum ConfigError {
         /// The length, as given.
         length: u8,
     },
-    /// A Redis URL that cannot be read. The URL is left out, for it may hold a password.
+    /// A Redis URL that cannot be used. The URL is left out, because it may hold a password.
     InvalidRedisUrl {
-        /// What is wrong with it.
+        /// What is wrong with it, and what to write instead.
         reason: String,
     },
     /// A resolution that is zero or longer than the window.
@@ -124,6 +133,11 @@ pub enum ConfigError {
     },
     /// A check without a single policy, which would limit nothing.
     NoPolicy,
+    /// Sentinels are spoken to through TLS, and the master that they name would not be.
+    PlaintextMaster {
+        /// The master's name.
+        master: String,
+    },
     /// A prefix that holds every address, by which anybody would be trusted.
     PrefixOfEverybody {
         /// The prefix, as given.
@@ -198,6 +212,10 @@ impl fmt::Display for ConfigError {
             Self::BurstTooLarge { policy, burst } => {
                 write!(f, "policy {policy:?}: a burst of {burst} takes more than 366 days to refill; use a smaller one")
             }
+            Self::CertificatesWithoutTls => f.write_str(
+                "certificates are set, but the URL is without TLS, so a password would go over the network in clear; \
+                 write rediss:// instead of redis://, or leave the certificates out",
+            ),
             Self::ZeroCapacity => f.write_str("a memory store needs room for at least 1 key"),
             Self::CostAboveLimit { policy, cost, limit } => write!(
                 f,
@@ -217,6 +235,11 @@ impl fmt::Display for ConfigError {
                 "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial \
                  and 1 µs to 366 days"
             ),
+            Self::InvalidCertificate { setting, reason } => write!(
+                f,
+                "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines like \
+                 -----BEGIN CERTIFICATE-----"
+            ),
             Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
             Self::InvalidHeaderName { name } => write!(f, "{name:?} is not a header name"),
             Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
@@ -235,7 +258,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "an IPv6 prefix of /{length} is out of range; use 32 to 128, /64 is the default")
             }
             Self::InvalidRedisUrl { reason } => {
-                write!(f, "not a Redis URL: {reason}; write redis://[user:password@]host:port/[db]")
+                write!(f, "the Redis URL (not shown, it may hold a password) cannot be used: {reason}")
             }
             Self::InvalidResolution { policy, resolution, window } => write!(
                 f,
@@ -253,6 +276,11 @@ impl fmt::Display for ConfigError {
             ),
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
+            Self::PlaintextMaster { master } => write!(
+                f,
+                "the sentinels are spoken to through TLS and their master {master:?} is not, so a password would go over \
+                 the network in clear; write rediss://{master} for the master"
+            ),
             Self::PrefixOfEverybody { prefix } => write!(
                 f,
                 "{prefix:?} holds every address, so anybody would be believed; list your proxies, or call \

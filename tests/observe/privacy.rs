@@ -91,6 +91,11 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     // A real server's own words about a key that holds something else, and a server that is away.
     server.command(&format!("SADD tollgate:{{{SECRET}}}:q:l4:60000000 x"));
     assert_eq!(redis.check(SECRET, &per_minute("q", 1), 1).await.unwrap_err().kind(), ErrorKind::BadKey);
+    // One that quotes what it was sent.
+    let quoting = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).connect(&quoting.url()).unwrap();
+    let error = observed(Limiter::new(store), &seen).check(SECRET, &per_minute("q", 1), 1).await.unwrap_err();
+    assert!(error.to_string().ends_with("ERR unknown command 'EVALSHA'"), "{error}");
     server.kill();
     let layer = RateLimitLayer::new(redis, per_minute("r", 9), HeaderKey::new("x-api-key").unwrap());
     for layer in [layer.clone().fail_open(), layer.fail_closed()] {

@@ -24,11 +24,13 @@ mod silent_slots;
 mod slots;
 #[path = "../support/mod.rs"]
 mod support;
+mod texts;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "cluster")]
 mod topology;
+mod urls;
 
 use support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};

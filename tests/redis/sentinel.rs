@@ -100,7 +100,12 @@ fn a_login_and_a_database_are_read_from_the_masters_url_and_nonsense_is_refused(
     let store = connect(&["redis://:sesame@127.0.0.1:1"], "redis://user:hunter2@mymaster/3").unwrap();
     let shown = format!("{store:?}");
     assert!(shown.contains("mymaster") && !shown.contains("hunter2") && !shown.contains("sesame"), "{shown}");
-    for (sentinels, master) in [(&[][..], "mymaster"), (&["redis://127.0.0.1:1"], ""), (&["nonsense"], "mymaster")] {
+    for (sentinels, master) in [
+        (&[][..], "mymaster"),
+        (&["redis://127.0.0.1:1"], ""),
+        (&["redis://127.0.0.1:1"], ":hunter2@mymaster"),
+        (&["nonsense"], "mymaster"),
+    ] {
         assert!(matches!(connect(sentinels, master), Err(ConfigError::InvalidRedisUrl { .. })), "{sentinels:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! `rediss://`: a server with certificates of its own.
 
+use std::time::{Duration, Instant};
+
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, RedisStoreBuilder};
 
@@ -43,7 +45,7 @@ impl Authority {
 struct Encrypted {
     authority: Authority,
     port: u16,
-    _server: RedisServer,
+    server: RedisServer,
     _directory: Directory,
 }
 
@@ -63,12 +65,12 @@ impl Encrypted {
             "--tls-auth-clients",
             clients_need_certificates,
         ]);
-        Self { authority, port, _server: server, _directory: directory }
+        Self { authority, port, server, _directory: directory }
     }
 
     fn connect(&self, builder: RedisStoreBuilder) -> Limiter {
         // A handshake in a debug build on a busy machine may take longer than a check should.
-        let builder = builder.deadline(std::time::Duration::from_secs(2));
+        let builder = builder.deadline(Duration::from_secs(2));
         Limiter::new(builder.connect(&format!("rediss://127.0.0.1:{}", self.port)).unwrap())
     }
 }
@@ -100,14 +102,107 @@ async fn a_server_that_asks_for_a_certificate_gets_it() {
     assert!(!error.may_have_charged(), "{error}");
 }
 
+/// The error of a server at this URL when the builder has such certificates.
+fn refused(builder: RedisStoreBuilder, url: &str) -> ConfigError {
+    builder.connect(url).unwrap_err()
+}
+
 #[test]
-fn a_certificate_that_cannot_be_read_is_a_configuration_error() {
-    let connect = |builder: RedisStoreBuilder| builder.connect("rediss://127.0.0.1:1").unwrap_err();
+fn a_certificate_that_cannot_be_read_is_a_configuration_error_that_names_the_setting() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (Identity { certificate, key }, stranger) = (authority.issue("gate"), other.issue("gate"));
     let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    for builder in [
-        RedisStore::builder().root_certificates(nonsense),
-        RedisStore::builder().client_certificate("no certificate", "no key"),
+    let roots = |pem: &str| RedisStore::builder().root_certificates(pem);
+    let client = |chain: &str, key: &str| RedisStore::builder().client_certificate(chain, key);
+    for (builder, setting, reason) in [
+        (roots(nonsense), "root_certificates", "invalid peer certificate"),
+        (roots(""), "root_certificates", "there is no certificate"),
+        (roots("/etc/ssl/redis.pem"), "root_certificates", "there is no certificate"),
+        (roots("-----BEGIN CERTIFICATE-----\nAAAA"), "root_certificates", "cannot be read"),
+        (client("", &key), "client_certificate", "there is no certificate"),
+        (client(&certificate, ""), "client_certificate", "no private key"),
+        (client(&certificate, &certificate), "client_certificate", "no private key"),
+        (client(&certificate, &stranger.key), "client_certificate", "KeyMismatch"),
     ] {
-        assert!(matches!(connect(builder), ConfigError::InvalidRedisUrl { .. }));
+        let error = refused(builder, "rediss://127.0.0.1:1");
+        assert!(matches!(error, ConfigError::InvalidCertificate { setting: told, .. } if told == setting), "{error}");
+        assert!(error.to_string().contains(reason) && error.to_string().contains("std::fs::read"), "{error}");
+    }
+    assert!(client(&certificate, &key).root_certificates(authority.pem()).connect("rediss://127.0.0.1:1").is_ok());
+}
+
+#[test]
+fn certificates_for_an_address_without_tls_are_a_configuration_error_that_says_rediss() {
+    let authority = Authority::new();
+    let Identity { certificate, key } = authority.issue("gate");
+    for builder in [
+        RedisStore::builder().root_certificates(authority.pem()),
+        RedisStore::builder().client_certificate(certificate, key),
+    ] {
+        for url in
+            ["redis://:hunter2@127.0.0.1:1", "valkey://127.0.0.1:1", "unix:///run/redis.sock", "unix:/run/r.sock"]
+        {
+            let error = refused(builder.clone(), url);
+            assert_eq!(error, ConfigError::CertificatesWithoutTls, "{url}");
+            assert!(error.to_string().contains("write rediss://"), "{error}");
+        }
+        #[cfg(feature = "cluster")]
+        assert_eq!(
+            builder.clone().connect_cluster(["rediss://127.0.0.1:1", "redis://127.0.0.1:2"]).unwrap_err(),
+            ConfigError::CertificatesWithoutTls
+        );
+        #[cfg(feature = "sentinel")]
+        {
+            let plain = ["redis://127.0.0.1:1"];
+            let error = builder.clone().connect_sentinel(plain, "mymaster").unwrap_err();
+            assert_eq!(error, ConfigError::CertificatesWithoutTls);
+            // They are the master's.
+            assert!(builder.connect_sentinel(plain, "rediss://mymaster").is_ok());
+        }
+    }
+}
+
+#[cfg(feature = "sentinel")]
+#[test]
+fn sentinels_with_tls_and_a_master_without_are_a_configuration_error_that_says_what_to_write() {
+    let connect = |master| RedisStore::builder().connect_sentinel(["rediss://127.0.0.1:1"], master);
+    for master in ["mymaster", "redis://:hunter2@mymaster/1"] {
+        let error = connect(master).unwrap_err();
+        assert_eq!(error, ConfigError::PlaintextMaster { master: "mymaster".to_owned() });
+        assert!(error.to_string().contains("write rediss://mymaster"), "{error}");
+    }
+    assert!(connect("rediss://mymaster").is_ok());
+}
+
+/// Neither says so by itself: one waits for more, the other hangs up.
+#[tokio::test]
+async fn tls_to_a_plain_port_and_the_other_way_round_are_told_with_what_to_write() {
+    let server = Encrypted::start("no");
+    let plain = server.server.port();
+    let limiters = |scheme: &str, port: u16| {
+        let url = format!("{scheme}://127.0.0.1:{port}");
+        [
+            RedisStore::connect(&url).unwrap(),
+            #[cfg(feature = "cluster")]
+            RedisStore::builder().connect_cluster([url]).unwrap(),
+        ]
+        .map(Limiter::new)
+    };
+    for (scheme, port, remedy) in [
+        ("rediss", plain, "the server does not speak TLS on this port; write redis://"),
+        ("redis", server.port, "the server speaks TLS on this port; write rediss://"),
+    ] {
+        for limiter in limiters(scheme, port) {
+            let start = Instant::now();
+            loop {
+                let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+                if error.to_string().contains(remedy) {
+                    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+                    break;
+                }
+                assert!(start.elapsed() < Duration::from_secs(10), "{error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
     }
 }

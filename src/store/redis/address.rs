@@ -1,22 +1,20 @@
-//! Where Redis is, and how to speak to it: read from URLs once, dialled often.
+//! Where Redis is, and how to speak to it: read once, dialled often.
 
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
 };
 
 #[cfg(feature = "tls")]
 use redis::TlsCertificates;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult,
-    aio::MultiplexedConnection,
-    io::tcp::{TcpSettings, socket2::TcpKeepalive},
-};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisError, RedisResult, aio::MultiplexedConnection};
 
-use super::resp;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
+#[cfg(feature = "tls")]
+use super::tls;
+use super::{encryption, error, resp, url};
+use crate::error::{ConfigError, Error};
 
 /// Who is dialled.
 #[derive(Clone)]
@@ -33,9 +31,45 @@ pub(super) struct Security {
     pub(super) certificates: Option<TlsCertificates>,
 }
 
+#[cfg(feature = "tls")]
+impl Security {
+    /// Puts the certificates into the address of a server that is spoken to through TLS.
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ConfigError> {
+        if !url::is_encrypted(&info) {
+            return Ok(info);
+        }
+        tls::provide_cryptography();
+        match &self.certificates {
+            Some(certificates) => tls::with_certificates(info, certificates),
+            None => Ok(info),
+        }
+    }
+
+    /// Refuses certificates for a server that is spoken to without TLS: the login would go over the network in clear.
+    pub(super) fn check(&self, info: &ConnectionInfo) -> Result<(), ConfigError> {
+        match &self.certificates {
+            Some(_) if !url::is_encrypted(info) => Err(ConfigError::CertificatesWithoutTls),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Without TLS there are no certificates.
+#[cfg(not(feature = "tls"))]
+impl Security {
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ConfigError> {
+        Ok(info)
+    }
+
+    pub(super) fn check(&self, _: &ConnectionInfo) -> Result<(), ConfigError> {
+        Ok(())
+    }
+}
+
 impl Address {
-    pub(super) fn server(url: &str, security: &Security) -> Result<Self, RedisError> {
-        Ok(Self::Server(Box::new(Client::open(info(url, security)?)?)))
+    pub(super) fn server(url: &str, security: &Security) -> Result<Self, ConfigError> {
+        let client = Client::open(url::read(url, security)?).map_err(|error| url::unreadable(&error))?;
+        Ok(Self::Server(Box::new(client)))
     }
 
     /// Dials once: a name is looked up, and sentinels are asked, anew each time.
@@ -55,6 +89,14 @@ impl Address {
             Self::Server(client) => resp::dial(client, config, closed).await,
         }
     }
+
+    /// The error of a dial that failed; before the `first` one has succeeded, with a look at what the server speaks.
+    pub(super) async fn failure_of(&self, error: &RedisError, first: bool) -> Error {
+        match self {
+            Self::Server(client) if first => encryption::failure_of(error, client.get_connection_info().addr()).await,
+            _ => error::convert_dial(error),
+        }
+    }
 }
 
 impl fmt::Debug for Address {
@@ -66,48 +108,4 @@ impl fmt::Debug for Address {
             Self::Server(client) => write!(f, "{}", client.get_connection_info().addr()),
         }
     }
-}
-
-/// Reads a URL, checks that this build can speak to it, and sets up its sockets.
-pub(super) fn info(url: &str, security: &Security) -> Result<ConnectionInfo, RedisError> {
-    #[cfg(not(feature = "tls"))]
-    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
-        // redis would say so of a feature of its own.
-        return Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "TLS needs tollgate's feature `tls`")));
-    }
-    let info = resp::preferred(url.into_connection_info()?.set_tcp_settings(tcp_settings()), url);
-    secure(info, security)
-}
-
-#[cfg(feature = "tls")]
-fn secure(info: ConnectionInfo, security: &Security) -> Result<ConnectionInfo, RedisError> {
-    if !super::tls::is_encrypted(info.addr()) {
-        return Ok(info);
-    }
-    super::tls::provide_cryptography();
-    match &security.certificates {
-        Some(certificates) => super::tls::with_certificates(info, certificates),
-        None => Ok(info),
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-fn secure(info: ConnectionInfo, _: &Security) -> Result<ConnectionInfo, RedisError> {
-    Ok(info)
-}
-
-#[cfg(target_os = "linux")]
-/// After so long without a sign of life a peer is taken for gone; checks stop waiting much sooner.
-const GONE: Duration = Duration::from_secs(3);
-
-/// The kernel's own timeouts are a quarter of an hour and two hours.
-pub(super) fn tcp_settings() -> TcpSettings {
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
-    #[cfg(any(target_os = "linux", target_os = "macos"))]
-    let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3);
-    // Nagle's algorithm would hold a small request back until the answer to the one before it has come.
-    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(GONE);
-    settings
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use bb8_redis::{RedisConnectionManager, bb8};
-use redis::RedisError;
 #[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
@@ -171,6 +170,8 @@ impl RedisStoreBuilder {
 
     /// Trusts the certificates in `pem`, and no others, to tell the server at a `rediss://` URL. Defaults to those that
     /// the operating system trusts, because managed services have theirs from there.
+    ///
+    /// `connect` reads them: a text without a certificate, or a URL without TLS, is a [`ConfigError`].
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -181,6 +182,8 @@ impl RedisStoreBuilder {
 
     /// Shows the server at a `rediss://` URL a certificate: a chain and its key, both as PEM. Defaults to none, because
     /// few servers ask for one.
+    ///
+    /// `connect` reads them: a chain or key that cannot be read, or a URL without TLS, is a [`ConfigError`].
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
@@ -194,7 +197,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the URL or a certificate cannot be read, or the prefix, deadline or pool size is unusable.
+    /// [`ConfigError`] if the URL or a certificate cannot be used, or the prefix, deadline or pool size is unusable. No
+    /// error shows a part of the URL, because it may hold a password.
     pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
         let (address, size) = (Address::server(url, &self.security), self.pool_size);
         self.dial(address.map(|address| Source::Dial { address, size }))
@@ -226,7 +230,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no sentinel or no name.
+    /// [`ConfigError`] as in [`connect`](Self::connect), if there is no sentinel or no name, and
+    /// [`ConfigError::PlaintextMaster`] if only the sentinels are spoken to through TLS.
     #[cfg(feature = "sentinel")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
     pub fn connect_sentinel(
@@ -294,11 +299,11 @@ impl RedisStoreBuilder {
         self.dial(cluster.map(|cluster| Source::Cluster { cluster, size }))
     }
 
-    fn dial(self, source: Result<Source, RedisError>) -> Result<RedisStore, ConfigError> {
+    fn dial(self, source: Result<Source, ConfigError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
             return Err(ConfigError::ZeroPoolSize);
         }
-        self.build(source.map_err(|error| ConfigError::InvalidRedisUrl { reason: reason(&error) })?)
+        self.build(source?)
     }
 
     /// Finishes with a bb8-redis pool that the service has already; the pool size set here is not used.
@@ -347,13 +352,5 @@ impl RedisStoreBuilder {
             observer: Slot::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })
-    }
-}
-
-/// What is wrong with an address. Only texts that cannot hold a part of the URL, for that may be a password.
-fn reason(error: &RedisError) -> String {
-    match error.detail() {
-        Some(_) => error.category().to_owned(),
-        None => error.to_string(),
     }
 }

@@ -2,21 +2,22 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::task::JoinSet;
 
 use super::{
-    address::{self, Security},
+    address::Security,
     connection::Connection,
-    error,
+    encryption, error,
     health::{Health, Network},
     pool::PATIENCE,
     resp,
     slot_map::{At, Layout},
+    url,
 };
 use crate::{
     deadline::within,
-    error::{Error, ErrorKind as Kind},
+    error::{ConfigError, Error, ErrorKind as Kind},
 };
 
 /// The nodes of a cluster that were given; the others are found through them.
@@ -26,20 +27,17 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(nodes: impl IntoIterator<Item: AsRef<str>>, security: &Security) -> RedisResult<Self> {
+    pub(super) fn new(nodes: impl IntoIterator<Item: AsRef<str>>, security: &Security) -> Result<Self, ConfigError> {
         let seeds: Vec<_> =
-            nodes.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
+            nodes.into_iter().map(|node| url::read(node.as_ref(), security)).collect::<Result<_, _>>()?;
         if seeds.is_empty() {
-            return Err(RedisError::from((ErrorKind::InvalidClientConfig, "no node of a cluster")));
+            return Err(url::invalid("there is no node of a cluster; give one at least"));
         }
         if seeds.iter().any(|seed| matches!(seed.addr(), ConnectionAddr::Unix(_))) {
-            return Err(RedisError::from((
-                ErrorKind::InvalidClientConfig,
-                "the nodes of a cluster are reached by TCP",
-            )));
+            return Err(url::invalid("the nodes of a cluster are reached by TCP; write redis://host:port"));
         }
         if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
-            return Err(RedisError::from((ErrorKind::InvalidClientConfig, "a cluster has no database but 0")));
+            return Err(url::invalid("a cluster has no database but 0; write redis://host:port"));
         }
         Ok(Self { seeds })
     }
@@ -101,8 +99,12 @@ async fn dial(seed: &ConnectionInfo, deadline: Duration) -> Result<Connection, E
     };
     let late = || Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
     let wire = within(PATIENCE, dialled).await.unwrap_or_else(late);
+    let wire = match wire {
+        Ok(wire) => wire,
+        Err(error) => return Err(encryption::failure_of(&error, seed.addr()).await),
+    };
     let health = Health::new(Arc::new(Network::new(deadline)), Arc::default());
-    Ok(Connection::new(wire.map_err(|error| error::convert_dial(&error))?, Arc::new(health), deadline))
+    Ok(Connection::new(wire, Arc::new(health), deadline))
 }
 
 /// What a node says of the slots.

@@ -5,6 +5,7 @@ use std::{error::Error as StdError, io, sync::Arc};
 use redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use self::{Charged::*, Socket::*};
+use super::words::without_arguments;
 use crate::error::{Error, ErrorKind, Told};
 
 /// What an error means.
@@ -120,20 +121,25 @@ fn is_invalid_data(error: &RedisError) -> bool {
 
 /// Converts an error of the client or of the server.
 pub(super) fn convert(error: &RedisError) -> Error {
-    let class = class_of(error);
-    // A server's text may quote what was sent, keys included.
-    let message = match error.code() {
-        Some(code) => code.to_owned(),
-        None => error.to_string(),
-    };
-    let error = finish(class, message);
+    let error = finish(class_of(error), text_of(error));
     // A slot that is on its way serves other checks.
     if is_about_several_keys(&error) { error.telling(Told::Answered) } else { error }
 }
 
+/// What the server or the client says. A server's text begins with its code.
+fn text_of(error: &RedisError) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        // The client puts the kind behind its text, as a word of Rust.
+        (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
+    };
+    without_arguments(&text)
+}
+
 /// Whether a node has refused a call because some of its keys are still at another one. It has run nothing of it.
 pub(super) fn is_about_several_keys(error: &Error) -> bool {
-    error.message() == TRY_AGAIN
+    error.message().split(' ').next() == Some(TRY_AGAIN)
 }
 
 /// Converts an error of a dial, which no check has travelled on yet.
@@ -148,10 +154,10 @@ pub(super) fn convert_reported(message: &str) -> (Error, bool) {
     let code = reported_code(message);
     if code.is_empty() {
         // The script itself failed, and nobody knows how far it came.
-        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), message.to_owned()), false);
+        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), without_arguments(message)), false);
     }
     let class = class_of_code(code);
-    let error = finish(class, code.to_owned());
+    let error = finish(class, without_arguments(message));
     // Denials write nothing, so there is a point in asking on.
     let error = if NO_WRITES.contains(&code) { error.telling(Told::Answered) } else { error };
     (error, class.socket == Replace)
@@ -233,6 +239,13 @@ mod tests {
             assert_eq!((convert(&old).kind(), breaks_connection(&old)), (kind, socket == Replace), "{code}");
         }
         assert_eq!(convert(&reply("NEWCODE something")).kind(), ErrorKind::Misconfigured);
+    }
+
+    #[test]
+    fn a_refusal_because_of_several_keys_is_known_by_its_code() {
+        assert!(is_about_several_keys(&convert(&reply("TRYAGAIN Multiple keys request during rehashing of slot"))));
+        assert!(is_about_several_keys(&convert(&reply("TRYAGAIN"))));
+        assert!(!is_about_several_keys(&convert(&reply("ERR TRYAGAIN later"))));
     }
 
     #[test]

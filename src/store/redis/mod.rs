@@ -6,6 +6,7 @@ mod builder;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
+mod encryption;
 mod error;
 mod eviction;
 mod health;
@@ -34,6 +35,8 @@ mod slot_map;
 mod slots;
 #[cfg(feature = "tls")]
 mod tls;
+mod url;
+mod words;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -71,8 +74,9 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// | URL | leads to |
 /// | --- | --- |
-/// | `redis://[[user]:password@]host[:port][/database]` | a server; escape special characters in the password (`%40` for `@`) |
+/// | `redis://[[user]:password@]host[:port][/database]` | a server; write `%2F`, `%3F`, `%23`, `%40`, `%25` for `/`, `?`, `#`, `@`, `%` in the password |
 /// | `rediss://…` | the same through TLS, with feature `tls` |
+/// | `valkey://…`, `valkeys://…` | the same as `redis://` and `rediss://` |
 /// | `unix:///path[?db=database&user=user&pass=password]` | a socket on this machine |
 ///
 /// Connections speak RESP3, which tells when a server closes one at rest; a server that does not know it gets RESP2.

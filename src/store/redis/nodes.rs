@@ -87,7 +87,9 @@ impl Nodes {
                 },
                 None => None,
             };
-            if has_read || !self.read_map() {
+            let is_known = failure.is_none() && self.state().failure.is_some();
+            // While the last reading has failed, nobody waits for the next one.
+            if !self.read_map() || has_read || is_known {
                 return Err(failure.unwrap_or_else(|| self.failure()));
             }
             // The sender lives as long as `self`.

@@ -287,7 +287,8 @@ impl ManageConnection for Manager {
                     return Ok(connection);
                 }
                 Err(error) => {
-                    let failure = error::convert_dial(&error);
+                    let first = !self.has_script.load(Ordering::Relaxed);
+                    let failure = self.address.failure_of(&error, first).await;
                     match failure.kind() {
                         ErrorKind::Misconfigured => self.pace().was_refused(),
                         _ => self.pace().failed(),

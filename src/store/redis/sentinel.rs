@@ -9,10 +9,11 @@ use redis::{
 use tokio::task::JoinSet;
 
 use super::{
-    address::{self, Security, tcp_settings},
+    address::Security,
     pace::LONGEST,
+    url::{self, tcp_settings},
 };
-use crate::deadline::within;
+use crate::{deadline::within, error::ConfigError};
 
 /// Sentinels, and the name of the master that they watch.
 #[derive(Clone)]
@@ -38,22 +39,34 @@ impl Sentinels {
         master: &str,
         security: &Security,
         deadline: Duration,
-    ) -> RedisResult<Self> {
+    ) -> Result<Self, ConfigError> {
         let sentinels: Vec<_> =
-            sentinels.into_iter().map(|url| address::info(url.as_ref(), security)).collect::<RedisResult<_>>()?;
+            sentinels.into_iter().map(|url| url::read_any(url.as_ref(), security)).collect::<Result<_, _>>()?;
         if sentinels.is_empty() {
-            return Err(RedisError::from((ErrorKind::EmptySentinelList, "no sentinel")));
+            return Err(url::invalid("there is no sentinel; give one at least"));
         }
+        let is_name = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
         let master = match master.contains("://") {
-            true => address::info(master, security)?,
-            false => address::info("redis://unnamed", security)?.set_addr(ConnectionAddr::Tcp(master.to_owned(), 0)),
+            true => url::read_any(master, security)?,
+            // A login without a scheme would be taken for a part of the name, and shown with it.
+            false if !master.chars().all(is_name) => {
+                return Err(url::invalid(
+                    "a master's name has letters, digits and the characters .-_; write redis://user:password@mymaster for \
+                     a login",
+                ));
+            }
+            false => url::read_any("redis://unnamed", security)?.set_addr(ConnectionAddr::Tcp(master.to_owned(), 0)),
         };
         let name = match master.addr() {
             ConnectionAddr::Tcp(name, _) | ConnectionAddr::TcpTls { host: name, .. } if !name.is_empty() => {
                 name.clone()
             }
-            _ => return Err(RedisError::from((ErrorKind::InvalidClientConfig, "no name of a master"))),
+            _ => return Err(url::invalid("the master has no name; write \"mymaster\" or redis://mymaster")),
         };
+        if !url::is_encrypted(&master) && sentinels.iter().any(url::is_encrypted) {
+            return Err(ConfigError::PlaintextMaster { master: name });
+        }
+        security.check(&master)?;
         let this = Self {
             sentinels,
             master,
@@ -63,7 +76,7 @@ impl Sentinels {
             security: security.clone(),
         };
         for sentinel in &this.sentinels {
-            this.client(sentinel)?;
+            this.client(sentinel).map_err(|error| url::unreadable(&error))?;
         }
         Ok(this)
     }

@@ -1,12 +1,13 @@
 //! What `rediss://` needs beyond its URL.
 
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates};
-use rustls::crypto::{CryptoProvider, ring};
+use redis::{Client, ConnectionInfo, TlsCertificates};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
 
-/// Whether the server at `address` is to be spoken to through TLS.
-pub(super) fn is_encrypted(address: &ConnectionAddr) -> bool {
-    matches!(address, ConnectionAddr::TcpTls { .. })
-}
+use crate::error::ConfigError;
 
 /// Makes sure that rustls can be used.
 ///
@@ -19,10 +20,39 @@ pub(super) fn provide_cryptography() {
     }
 }
 
-/// The address with the certificates in it, read now, so that a wrong one is an error now.
+/// The address with the certificates in it, read now, so that a wrong one is an error now. Needs
+/// [cryptography](provide_cryptography).
 pub(super) fn with_certificates(
     info: ConnectionInfo,
     certificates: &TlsCertificates,
-) -> Result<ConnectionInfo, RedisError> {
-    Ok(Client::build_with_tls(info, certificates.clone())?.get_connection_info().clone())
+) -> Result<ConnectionInfo, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(pem) = &certificates.root_cert {
+        for certificate in chain(pem).map_err(|reason| invalid("root_certificates", &reason))? {
+            roots.add(certificate).map_err(|error| invalid("root_certificates", &error.to_string()))?;
+        }
+    }
+    if let Some(client) = &certificates.client_tls {
+        let invalid = |reason: &str| invalid("client_certificate", reason);
+        let chain = chain(&client.client_cert).map_err(|reason| invalid(&format!("the chain: {reason}")))?;
+        let key = PrivateKeyDer::from_pem_slice(&client.client_key);
+        let key = key.map_err(|_| invalid("there is no private key in the second argument"))?;
+        // This also finds a key that belongs to another certificate.
+        let config = ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key);
+        config.map_err(|error| invalid(&error.to_string()))?;
+    }
+    let client = Client::build_with_tls(info, certificates.clone());
+    let client = client.map_err(|error| invalid("root_certificates", &error.to_string()))?;
+    Ok(client.get_connection_info().clone())
+}
+
+/// The certificates in a file, at least one.
+fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| format!("it cannot be read: {error:?}"))?;
+    if certificates.is_empty() { Err("there is no certificate".to_owned()) } else { Ok(certificates) }
+}
+
+fn invalid(setting: &'static str, reason: &str) -> ConfigError {
+    ConfigError::InvalidCertificate { setting, reason: reason.to_owned() }
 }
