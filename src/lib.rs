@@ -147,6 +147,7 @@
 //! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
 //! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
 //! * `test-util`: [`ManualClock`], for tests that move time instead of sleeping.
+//! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
 // Where the items are not compiled, their links lead to the feature that does.

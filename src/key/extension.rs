@@ -8,7 +8,8 @@ use super::{Key, KeyError, KeyExtractor};
 
 /// Charges what an outer layer has inserted into the request's extensions.
 ///
-/// `T` is anything that a [`Key`] can be made from by reference.
+/// `T` is anything that a [`Key`] can be made from by reference: a type of yours, `String`, an integer, or with feature
+/// `uuid` a `Uuid`.
 ///
 /// # Examples
 ///

@@ -24,8 +24,9 @@ pub use self::{
 
 /// Who is charged: the partition key of a limit.
 ///
-/// Built from text, bytes, addresses or integers, injectively: two different inputs never share a key, and no input
-/// can choose its place in the store. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
+/// Built from text, bytes, addresses, integers or UUIDs (feature `uuid`), injectively: two different inputs never share a
+/// key, and no input can choose its place in the store. Integers and UUIDs are their text, whatever their type, so
+/// `17_u64`, `17_i32` and `"17"` are one key. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
 /// identifies somebody; a `RedisStore` gets it as a hash under a secret (`RedisStoreBuilder::key_secret`).
 ///
 /// # Examples
@@ -191,14 +192,38 @@ impl From<&[u8]> for Key {
     }
 }
 
-impl From<u64> for Key {
-    fn from(subject: u64) -> Self {
-        Self::new(itoa::Buffer::new().format(subject))
+macro_rules! from_integer {
+    ($($integer:ty),+) => {$(
+        impl From<$integer> for Key {
+            /// The decimal text: `17_u64`, `17_i32` and `"17"` are one key.
+            fn from(subject: $integer) -> Self {
+                Self::new(itoa::Buffer::new().format(subject))
+            }
+        }
+
+        impl From<&$integer> for Key {
+            /// As by value.
+            fn from(subject: &$integer) -> Self {
+                Self::from(*subject)
+            }
+        }
+    )+};
+}
+
+from_integer!(i32, i64, u32, u64, u128, usize);
+
+#[cfg(feature = "uuid")]
+impl From<uuid::Uuid> for Key {
+    /// The text with hyphens and in lower case, as `Uuid`'s `Display` writes it.
+    fn from(subject: uuid::Uuid) -> Self {
+        Self::new(subject.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()))
     }
 }
 
-impl From<&u64> for Key {
-    fn from(subject: &u64) -> Self {
+#[cfg(feature = "uuid")]
+impl From<&uuid::Uuid> for Key {
+    /// As by value.
+    fn from(subject: &uuid::Uuid) -> Self {
         Self::from(*subject)
     }
 }
@@ -386,6 +411,25 @@ mod tests {
         let nested = Key::join([Key::from("a"), join(&["b"])]);
         assert_ne!(nested, Key::join([join(&["a", "b"])]));
         assert_ne!(nested, join(&["a", "b"]));
+    }
+
+    #[test]
+    fn integers_of_every_type_are_their_decimal_text() {
+        let seventeen = Key::from("17");
+        let keys = [17_i32.into(), 17_i64.into(), 17_u32.into(), 17_u64.into(), 17_u128.into(), Key::from(17_usize)];
+        assert!(keys.iter().all(|key| *key == seventeen));
+        assert_eq!(Key::from(&17_i64), seventeen);
+        assert_eq!(Key::from(i64::MIN), Key::from("-9223372036854775808"));
+        assert_eq!(Key::from(u128::MAX), Key::from("340282366920938463463374607431768211455"));
+        assert_ne!(Key::from(-17), seventeen);
+    }
+
+    #[cfg(feature = "uuid")]
+    #[test]
+    fn a_uuid_is_its_text() {
+        let uuid = uuid::Uuid::from_u128(0x67e5_5044_10b1_426f_9247_bb68_0e5f_e0c8);
+        assert_eq!(Key::from(uuid), Key::from("67e55044-10b1-426f-9247-bb680e5fe0c8"));
+        assert_eq!(Key::from(&uuid), Key::from(uuid.to_string()));
     }
 
     #[test]

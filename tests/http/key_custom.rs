@@ -125,3 +125,16 @@ async fn an_extractor_is_chosen_at_run_time() {
         assert_eq!(get_passes_with(&app, "/", "x-tenant", "b").await, other_passes, "{name}");
     }
 }
+
+/// Authentication leaves the number or the UUID of an account.
+#[tokio::test]
+async fn integers_and_uuids_of_an_outer_layer_are_keys() {
+    let account = || layer(1, ExtensionKey::<i64>::new());
+    assert!(get_passes(&app(account()).layer(Extension(-5_i64)), "/").await);
+    let uuid = |last| uuid::Uuid::from_u128(last);
+    let limit = layer(1, ExtensionKey::<uuid::Uuid>::new());
+    let [ann, bob] = [1, 2].map(|last| app(limit.clone()).layer(Extension(uuid(last))));
+    assert!(get_passes(&ann, "/").await);
+    assert!(get_passes(&bob, "/").await);
+    assert!(!get_passes(&ann, "/").await);
+}
