@@ -88,13 +88,14 @@ pub enum Source {
 pub struct PolicyDecision {
     /// The policy; the instance's share of it if the source is [`Source::Local`].
     pub policy: Policy,
-    /// What the check owed under it.
+    /// What the check owed under it; 0 for a [peek](crate::Limiter::peek).
     pub cost: u32,
-    /// Whether the check was denied because of this policy.
+    /// Whether the check was denied because of this policy; of a [peek](crate::Limiter::peek), whether a cost of 1 would be.
     pub violated: bool,
     /// The largest cost that would pass now.
     pub available: u32,
-    /// Until the same cost passes if nobody else spends; `None` if it was not refused or can never pass.
+    /// Until the same cost (of a peek, a cost of 1) passes if nobody else spends; `None` if it was not refused or can
+    /// never pass.
     pub retry_after: Option<Duration>,
     /// Until more becomes available; zero if nothing is spent.
     pub next: Duration,
@@ -148,6 +149,21 @@ impl Decision {
         Self { allowed, source, time_us, policies }
     }
 
+    /// Answers, after a check that cost nothing, whether a cost of 1 would pass.
+    pub(crate) fn into_peek(mut self) -> Self {
+        let policies = match &mut self.policies {
+            Policies::None => &mut [],
+            Policies::One(policy) => slice::from_mut(policy),
+            Policies::Several(policies) => Arc::make_mut(policies),
+        };
+        for policy in &mut *policies {
+            policy.violated = policy.available == 0;
+            policy.retry_after = policy.violated.then_some(policy.next);
+        }
+        self.allowed = policies.iter().all(|policy| !policy.violated);
+        self
+    }
+
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
         Self { allowed, source, time_us: 0, policies: Policies::None }
     }
@@ -157,7 +173,7 @@ impl Decision {
         (!self.allowed, self.available().map(Reverse))
     }
 
-    /// Whether the request may go on.
+    /// Whether the request may go on; of a [peek](crate::Limiter::peek), whether a cost of 1 would pass.
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }

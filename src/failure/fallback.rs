@@ -116,11 +116,11 @@ impl Fallback {
         Ok(Decision::new(&mut shares, verdict))
     }
 
-    /// Whether the instance's share has room for `check`.
-    pub(crate) fn has_room(&self, check: &Check) -> bool {
+    /// Whether the instance's share has room for `check`, and for `least` units of each policy.
+    pub(crate) fn has_room(&self, check: &Check, least: u32) -> bool {
         check.charges().iter().all(|Charge { key, policy, cost }| {
             let peek = self.count(&Check::new(key.clone(), &self.share(policy).part, 0));
-            peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= *cost))
+            peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= (*cost).max(least)))
         })
     }
 

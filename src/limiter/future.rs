@@ -68,7 +68,7 @@ impl CheckFuture {
             State::Unsent { limiter, .. } if !limiter.has_fallback() => {
                 Self { state: State::Failed(ConfigError::LocalWithoutFallback.into()), ..self }
             }
-            _ => Self { purpose: Purpose::CheckOrLocal, ..self },
+            _ => Self { purpose: self.purpose.or_local(), ..self },
         }
     }
 }
@@ -134,6 +134,34 @@ pub(crate) enum Purpose {
     CheckOrLocal,
     /// To tell the store what the fallback has admitted.
     Debit,
+    /// To find out whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
+    Peek,
+    /// The same, and the fallback answers where the store does not.
+    PeekOrLocal,
+}
+
+impl Purpose {
+    fn or_local(self) -> Self {
+        match self {
+            Self::Check | Self::CheckOrLocal => Self::CheckOrLocal,
+            Self::Debit => Self::Debit,
+            Self::Peek | Self::PeekOrLocal => Self::PeekOrLocal,
+        }
+    }
+
+    /// Whether the fallback answers where the store does not.
+    pub(super) fn is_local(self) -> bool {
+        matches!(self, Self::CheckOrLocal | Self::PeekOrLocal)
+    }
+
+    pub(super) fn is_peek(self) -> bool {
+        matches!(self, Self::Peek | Self::PeekOrLocal)
+    }
+
+    /// What the caller gets of a decision.
+    pub(super) fn answer(self, decision: Result<Decision, Error>) -> Result<Decision, Error> {
+        if self.is_peek() { decision.map(Decision::into_peek) } else { decision }
+    }
 }
 
 impl From<FailurePolicy> for Purpose {

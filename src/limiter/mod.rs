@@ -240,7 +240,35 @@ impl Limiter {
         CheckFuture::unsent(Purpose::Check, self.clone(), check)
     }
 
-    /// Tells where `key` stands under `policy`. Charges nothing.
+    /// Tells where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.
+    ///
+    /// The decision [is allowed](Decision::is_allowed) if a unit is available. Otherwise the policy is violated and
+    /// [`retry_after`](Decision::retry_after) is the time until the next unit comes back, or until a
+    /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers get
+    /// no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours: to
+    /// charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
+    ///
+    /// A `RedisStore` is asked each time. Where it shows room, denials of the key that this process
+    /// [remembers](crate::Source::DenyCache) end: another process may have reset the key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let login = Policy::per_minute("login", 1)?;
+    /// assert!(limiter.peek("alice", &login).await?.is_allowed());
+    ///
+    /// // The password was wrong.
+    /// limiter.check("alice", &login, 1).await?;
+    /// let decision = limiter.peek("alice", &login).await?;
+    /// assert!(!decision.is_allowed() && decision.retry_after().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -250,7 +278,7 @@ impl Limiter {
     ///
     /// May be dropped at any time.
     pub fn peek(&self, key: impl Into<Key>, policy: &Policy) -> CheckFuture {
-        self.check(key, policy, 0)
+        CheckFuture::unsent(Purpose::Peek, self.clone(), Check::new(key, policy, 0))
     }
 
     /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after).
@@ -375,11 +403,11 @@ impl Limiter {
                 Ok(verdict) => self.answered(fallback, check, verdict),
                 // The store is well, and has the counts: a share beside it would be a second budget.
                 Err(error) if error.kind() == ErrorKind::Overloaded => {}
-                Err(error) if purpose == Purpose::CheckOrLocal => return fallback.judge(check, error),
+                Err(error) if purpose.is_local() => return purpose.answer(fallback.judge(check, error)),
                 Err(_) => {}
             }
         }
-        result.map(|verdict| Decision::new(check, verdict))
+        purpose.answer(result.map(|verdict| Decision::new(check, verdict)))
     }
 
     #[inline]
@@ -394,13 +422,14 @@ impl Limiter {
 
     #[cold]
     fn notice_failure(&self, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
-        let failure = match (purpose, self.fallback()) {
-            // Not a request.
-            (Purpose::Debit, _) => return,
-            (Purpose::CheckOrLocal, Some(fallback)) if fallback.can_judge() => Some(FailurePolicy::Local),
+        if purpose == Purpose::Debit {
+            return;
+        }
+        let failure = match self.fallback() {
+            _ if !purpose.is_local() => failure,
+            Some(fallback) if fallback.can_judge() => Some(FailurePolicy::Local),
             // Without a share to judge by, requests are refused.
-            (Purpose::CheckOrLocal, _) => failure.map(|_| FailurePolicy::Closed),
-            (Purpose::Check, _) => failure,
+            _ => failure.map(|_| FailurePolicy::Closed),
         };
         if let Some(voice) = &self.voice {
             voice.notices.failed(error, failure);
@@ -421,11 +450,11 @@ impl Limiter {
     /// instances have admitted.
     fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
         let (Some(fallback), Some(circuits)) = (self.fallback(), self.circuits()) else { return Ok(()) };
-        if purpose != Purpose::CheckOrLocal {
+        if !purpose.is_local() {
             return Ok(());
         }
         let is_recovering = |charge: &Charge| circuits.is_recovering(self.part_of(Some(&charge.key)));
-        if !check.charges().iter().any(is_recovering) || fallback.has_room(check) {
+        if !check.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
             return Ok(());
         }
         let message = "not asked, for it may not know everything yet";

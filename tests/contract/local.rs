@@ -154,6 +154,24 @@ async fn a_cost_above_the_share_waits_for_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn law_4_a_peek_that_fails_local_tells_whether_the_share_admits_a_cost_of_1() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    let peek = async || limiter.peek("k", &policy).fail_local().await.unwrap();
+    store.becomes(AWAY);
+    for _ in 0..10 {
+        assert!(peek().await.is_allowed());
+        assert!(decide(&limiter, &policy, 1).await.is_allowed());
+    }
+    for _ in 0..3 {
+        let spent = peek().await;
+        assert_eq!((spent.is_allowed(), spent.source(), spent.available()), (false, Source::Local, Some(0)));
+        assert_eq!(spent.retry_after(), Some(WINDOW));
+    }
+    assert!(!decide(&limiter, &policy, 1).await.is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_fallback_admitted_is_charged_once_when_the_store_is_back() {
     let (limiter, store, _clock) = one_of_eight();
     let policy = per_minute(80);

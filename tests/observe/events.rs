@@ -49,6 +49,10 @@ async fn a_peek_and_a_future_that_was_not_polled_decide_nothing() {
     limiter.peek("k", &per_minute("p", 1)).await.unwrap();
     drop(limiter.check("k", &per_minute("p", 1), 1));
     assert_eq!(recorder.outcomes(), []);
+    limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+    recorder.take();
+    assert!(!limiter.peek("k", &per_minute("p", 1)).await.unwrap().is_allowed());
+    assert_eq!(recorder.outcomes(), [], "a peek at a spent key is no denial");
 }
 
 fn app(limiter: Limiter, failure: FailurePolicy) -> Router {

@@ -59,6 +59,22 @@ async fn a_reset_is_seen_at_once_here_and_after_ten_seconds_elsewhere() {
 }
 
 #[tokio::test]
+async fn law_4_a_peek_that_shows_room_ends_the_denials_that_are_remembered() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let (here, elsewhere) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
+    let policies = burst_and_daily();
+    assert!(here.decide(under(&policies, ["k", "k"], 5)).await.unwrap().is_allowed());
+    for source in [Source::Store, Source::DenyCache] {
+        assert_eq!(here.decide(under(&policies, ["k", "k"], 1)).await.unwrap().source(), source);
+    }
+    assert_eq!(here.peek("k", &policies[0]).await.unwrap().available(), Some(0));
+    assert_eq!(here.decide(under(&policies, ["k", "k"], 1)).await.unwrap().source(), Source::DenyCache);
+    elsewhere.reset("k", &policies[0]).await.unwrap();
+    assert_eq!(here.peek("k", &policies[0]).await.unwrap().available(), Some(5));
+    assert!(here.decide(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed(), "a peek and a check agree");
+}
+
+#[tokio::test]
 async fn what_can_change_otherwise_than_by_time_is_asked_for() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);

@@ -46,7 +46,7 @@ pub(crate) async fn the_last_denial_bans_for_the_whole_duration_whatever_is_avai
         let peek = bench.peek(&key, &policy).await;
         assert_eq!(
             (peek.is_allowed(), peek.available(), peek.policies()[0].ban),
-            (true, Some(0), Some(Duration::from_micros(1)))
+            (false, Some(0), Some(Duration::from_micros(1)))
         );
         assert_eq!(peek.policies()[0].next, Duration::from_micros(1));
         // Law 5: at its end and not a microsecond earlier; and nothing of the time in between was charged.

@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Check, ConfigError, Policy};
 
 use crate::{ALGORITHMS, Bench};
 
-pub(crate) async fn cost_0_is_a_peek(bench: Bench) {
+pub(crate) async fn cost_0_passes_and_charges_nothing_whatever_is_spent(bench: Bench) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
         let policy = Policy::per_minute("p", 3).unwrap().algorithm(algorithm).count_rejected(true);
@@ -16,10 +16,51 @@ pub(crate) async fn cost_0_is_a_peek(bench: Bench) {
             assert_eq!((fresh.policies()[0].next, fresh.policies()[0].reset), (Duration::ZERO, Duration::ZERO));
         }
         bench.check(&key, &policy, 3).await;
-        let spent = bench.peek(&key, &policy).await;
+        let spent = bench.check(&key, &policy, 0).await;
         assert_eq!((spent.is_allowed(), spent.available(), spent.retry_after()), (true, Some(0), None));
         assert!(spent.policies()[0].reset > Duration::ZERO);
     }
+}
+
+pub(crate) async fn law_4_a_peek_tells_whether_a_cost_of_1_would_pass_and_when(bench: Bench) {
+    for algorithm in ALGORITHMS {
+        let key = format!("{algorithm:?}");
+        let policy = Policy::per_minute("p", 3).unwrap().algorithm(algorithm).count_rejected(true);
+        bench.clock.advance(Duration::from_secs(7));
+        assert!(bench.peek(&key, &policy).await.is_allowed());
+        bench.check(&key, &policy, 2).await;
+        assert!(bench.peek(&key, &policy).await.is_allowed());
+        bench.check(&key, &policy, 1).await;
+        for _ in 0..5 {
+            // What has been looked at is not counted, and the wait is that of a cost of 1.
+            let peek = bench.peek(&key, &policy).await;
+            assert_eq!((peek.is_allowed(), peek.available(), peek.violated().count()), (false, Some(0), 1));
+            assert_eq!(peek.retry_after(), Some(peek.policies()[0].next));
+        }
+        let wait = bench.peek(&key, &policy).await.retry_after().unwrap();
+        bench.clock.advance(wait - Duration::from_micros(1));
+        assert!(!bench.peek(&key, &policy).await.is_allowed());
+        bench.clock.advance(Duration::from_micros(1));
+        assert!(bench.peek(&key, &policy).await.is_allowed());
+        assert!(bench.check(&key, &policy, 1).await.is_allowed());
+    }
+}
+
+pub(crate) async fn a_peek_at_a_banned_key_tells_the_end_of_the_ban(bench: Bench) {
+    let ban = Duration::from_secs(600);
+    let policy = Policy::per_minute("p", 1).unwrap().ban_after(2, ban).unwrap();
+    bench.check("k", &policy, 1).await;
+    for _ in 0..5 {
+        assert_eq!(bench.peek("k", &policy).await.retry_after(), Some(Duration::from_secs(60)), "a peek is no denial");
+    }
+    for _ in 0..2 {
+        bench.check("k", &policy, 1).await;
+    }
+    bench.clock.advance(Duration::from_secs(120));
+    let peek = bench.peek("k", &policy).await;
+    assert_eq!((peek.is_allowed(), peek.retry_after()), (false, Some(ban - Duration::from_secs(120))));
+    bench.clock.advance(ban);
+    assert!(bench.peek("k", &policy).await.is_allowed());
 }
 
 pub(crate) async fn a_cost_above_the_limit_never_fits_and_has_no_retry_after(bench: Bench) {

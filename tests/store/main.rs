@@ -98,7 +98,9 @@ mod suite {
             another_algorithm_starts_a_fresh_count,
             alternating_windows_do_not_reset_counts,
             law_1_rejections_under_a_lower_limit_forget_nothing_that_a_higher_one_admitted;
-        input: cost_0_is_a_peek,
+        input: cost_0_passes_and_charges_nothing_whatever_is_spent,
+            law_4_a_peek_tells_whether_a_cost_of_1_would_pass_and_when,
+            a_peek_at_a_banned_key_tells_the_end_of_the_ban,
             a_cost_above_the_limit_never_fits_and_has_no_retry_after,
             hostile_keys_are_keys_like_any_other,
             several_charges_for_one_key_and_policy_add_up,

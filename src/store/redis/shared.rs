@@ -27,7 +27,7 @@ use super::{
 #[cfg(feature = "cluster")]
 use super::{parts, slots};
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     clock::{Clock, SystemClock},
     deadline::within,
     error::{Error, ErrorKind},
@@ -79,12 +79,27 @@ pub(super) struct Link {
 const MAX_LINKS: usize = 256;
 
 impl Shared {
-    /// Asks Redis, and remembers a denial.
+    /// Asks Redis, and remembers a denial. A peek that shows room ends the remembered denials of its key.
     pub(super) async fn judge(self: Arc<Self>, check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
+        let peeked = self.peeked(&check);
         let verdict = Arc::clone(&self).send(check, progress).await?;
+        if let (Some(cache), Some(group)) = (&self.deny_cache, peeked)
+            && verdict.outcomes.iter().any(|outcome| outcome.available > 0)
+        {
+            cache.forget_group(group);
+        }
         heartbeat::touch(&self);
         eviction::touch(&self);
         Ok(verdict)
+    }
+
+    /// The group of the key of a check that only looks at one count. If it shows room, what is remembered of the key is
+    /// not true any more: another process has reset it or given something back.
+    fn peeked(&self, check: &Check) -> Option<KeyGroup> {
+        match check.charges() {
+            [Charge { key, cost: 0, .. }] => self.deny_cache.as_ref().map(|cache| cache.group(key)),
+            _ => None,
+        }
     }
 
     async fn send(self: Arc<Self>, mut check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
