@@ -81,6 +81,11 @@ pub enum ConfigError {
         /// The prefix, as given.
         prefix: String,
     },
+    /// Something that is not the prefix of a NAT64 translator.
+    InvalidNat64Prefix {
+        /// The prefix, as given.
+        prefix: String,
+    },
     /// A policy name that is not both a Structured Field String and a Token.
     InvalidPolicyName {
         /// The name, as given.
@@ -246,9 +251,14 @@ impl fmt::Display for ConfigError {
             Self::InvalidIpPrefix { prefix } => {
                 write!(f, "{prefix:?} is no prefix of addresses; write 10.0.0.0/8, fd00::/8 or an address")
             }
+            Self::InvalidNat64Prefix { prefix } => write!(
+                f,
+                "{prefix:?} is not a NAT64 prefix (RFC 6052); write 2001:db8:122::/96 or another one of length 32, 40, 48, \
+                 56, 64 or 96 whose bits 64 to 71 are 0"
+            ),
             Self::InvalidPolicyName { name } => write!(
                 f,
-                "policy name {name:?} is not usable in a header: start with a letter, go on with letters, digits or \
+                "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, digits or \
                  any of !#$%&'*+-.^_`|~:/ up to 64 characters"
             ),
             Self::InvalidPrefix { prefix } => {

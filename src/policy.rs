@@ -370,6 +370,9 @@ mod tests {
             assert_eq!(error, ConfigError::InvalidPolicyName { name: name.into() });
             assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
         }
+        for name in ["*all", "*", "a*b:c/d"] {
+            assert_eq!(Policy::per_second(name, 1).unwrap().name(), name, "a Token (RFC 9651, section 3.3.4)");
+        }
         assert!(matches!(Policy::per_second("p", 0), Err(ConfigError::ZeroLimit { .. })));
         for window in [Duration::ZERO, Duration::from_nanos(999)] {
             let error = Policy::new("p", 1, window).unwrap_err();

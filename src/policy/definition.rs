@@ -85,8 +85,8 @@ pub(super) fn micros_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// A Token (RFC 9651, section 3.3.4) that starts with a letter is also a String without escapes.
+/// A Token (RFC 9651, section 3.3.4) is also a String without escapes.
 pub(super) fn is_token(name: &str) -> bool {
     let tail = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:/".contains(c);
-    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(tail)
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*') && name.chars().all(tail)
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{
-    oracle::{Settings, Shape},
+    oracle::{Settings, Shape, translated},
     random::Random,
 };
 
@@ -170,7 +170,7 @@ fn spelling(random: &mut Random, node: &Node, bare: bool) -> String {
         IpAddr::V4(address) => match random.below(12) {
             0 if bare => format!("::ffff:{address}"),
             1 => format!("[::ffff:{address}]{port}"),
-            2 => format!("[64:ff9b::{address}]{port}"),
+            2 if translated(address) => format!("[64:ff9b::{address}]{port}"),
             _ => format!("{address}{port}"),
         },
         IpAddr::V6(address) if bare && random.one_in(2) => match random.below(3) {

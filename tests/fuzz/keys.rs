@@ -29,13 +29,15 @@ pub(crate) fn stay_apart(seed: u64, count: u64) {
         append(&mut head.headers, &name, &subject);
         append(&mut head.headers, &AUTHORIZATION, &[b"Bearer ".as_slice(), &subject].concat());
         let value = head.headers[&name].clone();
+        // Blanks around a value are not part of it.
+        let value = value.as_bytes().trim_ascii();
         match tenant.extract(&head) {
-            Ok(Some(key)) => check(&key, value.as_bytes()),
+            Ok(Some(key)) => check(&key, value),
             Ok(None) => panic!("exempt, seed {seed}, input {number}"),
             Err(_) => assert!(value.is_empty(), "seed {seed}, input {number}"),
         }
         if let Ok(key) = ApiKey::bearer().extract(&head) {
-            assert_eq!(key.unwrap(), Key::hashed(value.as_bytes().trim_ascii()), "seed {seed}, input {number}");
+            assert_eq!(key.unwrap(), Key::hashed(value), "seed {seed}, input {number}");
         }
     }
 }

@@ -235,12 +235,20 @@ fn node(text: &[u8], bare: bool) -> Result<IpAddr, &'static str> {
 
 fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
+    let v4 = |a: u16, b: u16| Ipv4Addr::from_bits((u32::from(a) << 16) | u32::from(b));
     match v6.segments() {
-        [0, 0, 0, 0, 0, 0xffff, a, b] | [0x64, 0xff9b, 0, 0, 0, 0, a, b] => {
-            Ipv4Addr::from_bits((u32::from(a) << 16) | u32::from(b)).into()
-        }
+        [0, 0, 0, 0, 0, 0xffff, a, b] => v4(a, b).into(),
+        [0x64, 0xff9b, 0, 0, 0, 0, a, b] if translated(v4(a, b)) => v4(a, b).into(),
         _ => address,
     }
+}
+
+/// Whether a NAT64 translator passes on packets of that address.
+pub(crate) fn translated(address: Ipv4Addr) -> bool {
+    !matches!(
+        address.octets(),
+        [0 | 10 | 127 | 224.., ..] | [100, 64..=127, ..] | [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..]
+    )
 }
 
 pub(crate) fn name(error: &KeyError) -> &'static str {

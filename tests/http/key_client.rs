@@ -57,6 +57,50 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
     }
 }
 
+fn from(peer: &str, client: &str) -> Request {
+    let mut request = request(Method::GET, "/", &[("x-forwarded-for", client)]);
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 1)));
+    request
+}
+
+/// RFC 6052, section 3.1: no translator passes on an address that is not global, so it is forged.
+#[tokio::test]
+async fn law_14_a_private_address_within_ipv6_is_not_trusted() {
+    let ip =
+        |limit: ClientIp, peer: &str| limit.resolve(&from(peer, "203.0.113.7").into_parts().0).unwrap().to_string();
+    let local = || ClientIp::x_forwarded_for(["127.0.0.1", "10.0.0.0/8", "198.51.100.0/24"]).unwrap();
+    let own = || local().nat64_prefix("2001:db8:122::/96").unwrap();
+    for (limit, peer) in [
+        (local(), "64:ff9b::127.0.0.1"),
+        (local(), "64:ff9b::10.0.0.5"),
+        (own(), "2001:db8:122::10.0.0.5"),
+        (local(), "2002:a00:5::1"),
+        (local(), "2002:c633:6405::1"),
+    ] {
+        let peer: std::net::IpAddr = peer.parse().unwrap();
+        assert_eq!(ip(limit, &peer.to_string()), peer.to_string());
+    }
+    assert_eq!(ip(local(), "64:ff9b::198.51.100.5"), "203.0.113.7", "a global one is");
+    assert_eq!(ip(own(), "2001:db8:122::198.51.100.5"), "203.0.113.7");
+    assert_eq!(ip(local(), "::ffff:10.0.0.5"), "203.0.113.7", "so is a mapped one");
+
+    let app = app(layer(1, client().exempt(["10.0.0.0/8"]).unwrap().deny(["127.0.0.1"]).unwrap()));
+    assert!(passes(&app, of("64:ff9b::10.0.0.9", "/")).await);
+    assert!(!passes(&app, of("64:ff9b::10.0.0.9", "/")).await, "not exempt");
+    assert!(passes(&app, of("64:ff9b::127.0.0.1", "/")).await, "nor denied as this host");
+}
+
+#[test]
+fn prefixes_of_nat64_can_be_trusted() {
+    let trusted = || ClientIp::x_forwarded_for(["64:ff9b::198.51.100.0/120", "64:ff9b::10.0.0.0/104"]).unwrap();
+    for limit in [trusted().keep_nat64(), trusted()] {
+        for peer in ["64:ff9b::198.51.100.5", "64:ff9b::10.0.0.5"] {
+            let (parts, _) = from(peer, "203.0.113.7").into_parts();
+            assert_eq!(limit.resolve(&parts).unwrap().to_string(), "203.0.113.7", "{peer}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_is_a_part_of_a_key() {
     let app = app(layer(1, (client(), MatchedPathKey)));

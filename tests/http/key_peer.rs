@@ -81,6 +81,38 @@ async fn ipv6_peers_are_grouped_by_prefix() {
     assert!(!passes(&whole, from("2001:db8:0:1::1")).await);
 }
 
+/// All hosts of a link have one /64 in common, and all clients of a translator another one.
+#[tokio::test]
+async fn hosts_of_one_link_have_a_budget_each() {
+    let app = app(layer(1, PeerIp::default()));
+    for first in ["fe80::1", "fe80::2", "64:ff9b::10.0.0.1", "64:ff9b::10.0.0.2"] {
+        assert!(passes(&app, from(first)).await, "{first}");
+        assert!(!passes(&app, from(first)).await, "{first}");
+    }
+}
+
+/// A 6to4 router has a /48, which is 65 536 networks of /64.
+#[tokio::test]
+async fn law_14_the_networks_behind_a_6to4_router_are_one_client() {
+    let app = app(layer(1, PeerIp::default()));
+    assert!(passes(&app, from("2002:cb00:7107:1::1")).await);
+    for again in ["2002:cb00:7107:2::1", "2002:cb00:7107:ffff::1", "203.0.113.7"] {
+        assert!(!passes(&app, from(again)).await, "{again}");
+    }
+    assert!(passes(&app, from("2002:a00:1:1::1")).await);
+    assert!(!passes(&app, from("2002:a00:1:2::1")).await, "an address that is not global has its /48");
+}
+
+#[tokio::test]
+async fn clients_of_a_nat64_translator_have_a_budget_each() {
+    let app = app(layer(1, PeerIp::default().nat64_prefix("2001:db8:122::/96").unwrap()));
+    assert!(passes(&app, from("2001:db8:122::198.51.100.1")).await);
+    assert!(passes(&app, from("2001:db8:122::198.51.100.2")).await);
+    assert!(!passes(&app, from("198.51.100.1")).await, "translated or not, it is one client");
+    let error = PeerIp::default().nat64_prefix("2001:db8:122::/97").unwrap_err().to_string();
+    assert!(error.contains("2001:db8:122::/97") && error.contains("32, 40, 48"), "{error}");
+}
+
 /// For servers other than axum's: whoever accepts the connection inserts the address.
 #[tokio::test]
 async fn an_address_among_the_extensions_is_enough() {

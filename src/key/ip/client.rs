@@ -25,6 +25,11 @@ use crate::{
 /// 4. **One client, one key.** IPv4 addresses within IPv6 (mapped, or NAT64's `64:ff9b::/96`) are IPv4 addresses. IPv6
 ///    addresses are grouped by prefix, /64 by default, because one customer usually has a whole one. Some have a /56 or
 ///    /48: add a wider, looser limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`.
+///    Link-local addresses (`fe80::/10`) are charged one by one, those of 6to4 (`2002::/16`) by the IPv4 address that
+///    they carry.
+/// 5. **Nothing is trusted for what it carries.** An IPv4 address that is not global (private, loopback and the like) is
+///    never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
+///    addresses are forged (RFC 6052, section 3.1), so `64:ff9b::127.0.0.1` is not this host.
 ///
 /// The page [behind a proxy](https://docs.rs/crate/tollgate/latest/source/docs/behind-a-proxy.md) tells which deployment
 /// needs what. The connection's other end is found as in [`PeerIp`](super::PeerIp).
@@ -258,9 +263,20 @@ impl ClientIp {
     }
 
     /// Keeps addresses in `64:ff9b::/96` as the IPv6 addresses that they are. By default they are the IPv4 addresses
-    /// that NAT64 has put there, for otherwise all of them would be one client.
+    /// that NAT64 has put there, because otherwise all of them would be one client. Trusted prefixes are then compared
+    /// as IPv6 prefixes: `64:ff9b::198.51.100.0/120`.
     pub fn keep_nat64(self) -> Self {
         Self { network: self.network.keep_nat64(), ..self }
+    }
+
+    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052), like
+    /// those in `64:ff9b::/96`. See [`PeerIp::nat64_prefix`](super::PeerIp::nat64_prefix).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    pub fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.nat64_prefix(prefix)?, ..self })
     }
 
     /// Exempts the clients in `prefixes`: nothing that belongs to this key limits them.

@@ -9,6 +9,7 @@ mod peer;
 mod places;
 mod prefixes;
 mod resolve;
+mod translated;
 
 pub use self::{
     client::ClientIp,

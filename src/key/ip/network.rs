@@ -7,17 +7,17 @@ use std::{
 
 use smallvec::SmallVec;
 
+use super::translated::{Nat64, WELL_KNOWN, six_to_four};
 use crate::{error::ConfigError, key::Key};
 
 /// Which addresses count as one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network {
     prefix: u8,
-    nat64: bool,
+    well_known: bool,
+    /// A NAT64 prefix of the operator's own.
+    nat64: Option<Nat64>,
 }
-
-/// The first 96 bits of `64:ff9b::/96` (RFC 6052, section 2.1).
-const NAT64: u128 = 0x0064_ff9b << 64;
 
 impl Network {
     pub(super) fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
@@ -28,42 +28,66 @@ impl Network {
     }
 
     pub(super) fn keep_nat64(self) -> Self {
-        Self { nat64: false, ..self }
+        Self { well_known: false, ..self }
     }
 
-    /// The one form of an address: what carries an IPv4 address is that address.
+    pub(super) fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+        Ok(Self { nat64: Some(Nat64::parse(prefix)?), ..self })
+    }
+
+    /// The one form of an address, for trust and for keys: what carries a global IPv4 address is that address.
     pub(super) fn canonical(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
-            IpAddr::V6(address) if self.nat64 && address.to_bits() >> 32 == NAT64 => {
-                // The cut is meant: the last 32 bits are the address.
-                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() as u32))
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let carried = self.translation(address).and_then(|nat64| nat64.global_ipv4(address));
+                carried.map_or(IpAddr::V6(address), IpAddr::V4)
             }
-            address => address,
         }
+    }
+
+    /// The translation that the address belongs to.
+    fn translation(self, address: Ipv6Addr) -> Option<Nat64> {
+        let well_known = self.well_known.then_some(WELL_KNOWN);
+        self.nat64.into_iter().chain(well_known).find(|nat64| nat64.holds(address))
+    }
+
+    /// The key of an address in any form.
+    pub(super) fn key_of(self, address: IpAddr) -> Key {
+        self.key(self.canonical(address))
     }
 
     /// The key of a canonical address.
     pub(super) fn key(self, address: IpAddr) -> Key {
         match address {
             IpAddr::V4(address) => ipv4(address),
-            IpAddr::V6(address) => {
-                let mut text = SmallVec::<[u8; 48]>::new();
-                let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - self.prefix)));
-                // Writing to a vector cannot fail.
-                let _ = match self.prefix {
-                    128 => write!(text, "{network}"),
-                    prefix => write!(text, "{network}/{prefix}"),
-                };
-                Key::new(text)
-            }
+            IpAddr::V6(address) => match six_to_four(address) {
+                Some(Some(carried)) => ipv4(carried),
+                // The network of one router.
+                Some(None) => ipv6(address, 48),
+                // The first bits of these tell nothing about whose they are.
+                None if address.is_unicast_link_local() || self.translation(address).is_some() => ipv6(address, 128),
+                None => ipv6(address, self.prefix),
+            },
         }
     }
 }
 
 impl Default for Network {
     fn default() -> Self {
-        Self { prefix: 64, nat64: true }
+        Self { prefix: 64, well_known: true, nat64: None }
     }
+}
+
+fn ipv6(address: Ipv6Addr, prefix: u8) -> Key {
+    let mut text = SmallVec::<[u8; 48]>::new();
+    let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - prefix)));
+    // Writing to a vector cannot fail.
+    let _ = match prefix {
+        128 => write!(text, "{network}"),
+        prefix => write!(text, "{network}/{prefix}"),
+    };
+    Key::new(text)
 }
 
 /// By hand, for formatting would take longer than all else that is done with the key.
@@ -103,7 +127,7 @@ mod tests {
     use super::*;
 
     fn key(network: Network, address: &str) -> Key {
-        network.key(network.canonical(address.parse().unwrap()))
+        network.key_of(address.parse().unwrap())
     }
 
     #[test]
@@ -125,8 +149,33 @@ mod tests {
         let whole = Network::default().ipv6_prefix(128).unwrap().keep_nat64();
         assert_eq!(key(whole, "2001:db8::1"), Key::from("2001:db8::1"));
         assert_eq!(key(whole, "64:ff9b::203.0.113.7"), Key::from("64:ff9b::cb00:7107"));
+        assert_eq!(key(whole, "2002:a00:1::1"), Key::from("2002:a00:1::/48"));
         for length in [0, 31, 129] {
             assert_eq!(whole.ipv6_prefix(length).unwrap_err(), ConfigError::InvalidPrefixLength { length });
+        }
+    }
+
+    /// All hosts of a link have one /64, and all clients of a translator another.
+    #[test]
+    fn addresses_whose_prefix_says_nothing_are_keyed_by_what_does() {
+        let own = Network::default().nat64_prefix("2001:db8:122:344::/64").unwrap();
+        for (network, address, expected) in [
+            (Network::default(), "fe80::1:2:3:4", "fe80::1:2:3:4"),
+            (Network::default(), "febf:ffff::1", "febf:ffff::1"),
+            (Network::default(), "fec0::1", "fec0::/64"),
+            (Network::default(), "2002:cb00:7107:1::1", "203.0.113.7"),
+            (Network::default(), "2002:cb00:7107:2::9", "203.0.113.7"),
+            (Network::default(), "2002:a00:1:2::1", "2002:a00:1::/48"),
+            (Network::default(), "2002:7f00:1:2::1", "2002:7f00:1::/48"),
+            (Network::default(), "64:ff9b::10.0.0.1", "64:ff9b::a00:1"),
+            (Network::default(), "64:ff9b::127.0.0.1", "64:ff9b::7f00:1"),
+            (Network::default(), "2001:db8:122:344:c0:2:2100::", "2001:db8:122:344::/64"),
+            (own, "2001:db8:122:344:c0:2:2100::", "192.0.2.33"),
+            (own, "2001:db8:122:344:a:0:100::", "2001:db8:122:344:a:0:100:0"),
+            (own, "64:ff9b::192.0.2.33", "192.0.2.33"),
+            (own.keep_nat64(), "64:ff9b::192.0.2.33", "64:ff9b::/64"),
+        ] {
+            assert_eq!(key(network, address), Key::from(expected), "{address}");
         }
     }
 }

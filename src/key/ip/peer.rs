@@ -12,9 +12,10 @@ use crate::{
 
 /// Charges the address of the connection's other end.
 ///
-/// IPv4 addresses are charged one by one, also when they come within IPv6 (`::ffff:a.b.c.d`, and `64:ff9b::a.b.c.d` of
-/// NAT64). IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole one. Behind a
-/// proxy, the other end is the proxy: use [`ClientIp`](super::ClientIp).
+/// IPv4 addresses are charged one by one, also when they come within IPv6: `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` of
+/// NAT64, `2002::/16` of 6to4. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a
+/// whole one. Link-local addresses (`fe80::/10`) are charged one by one, because all hosts of a link share one /64.
+/// Behind a proxy, the other end is the proxy: use [`ClientIp`](super::ClientIp).
 ///
 /// The address is taken from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a
 /// [`SocketAddr`] or [`IpAddr`] in the request's extensions. Without any of them the answer is
@@ -33,12 +34,25 @@ impl PeerIp {
     pub fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         Ok(Self { network: self.network.ipv6_prefix(length)? })
     }
+
+    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052).
+    ///
+    /// Write it with its length: `"2001:db8:122::/96"`. `64:ff9b::/96` is always read so. A second call replaces the
+    /// first one's prefix. Addresses that carry no global IPv4 address (private, loopback and the like) are not decoded,
+    /// and are charged one by one.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    pub fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.nat64_prefix(prefix)? })
+    }
 }
 
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let address = peer(&parts.extensions).ok_or(KeyError::NoPeerAddress)?;
-        Ok(Some(self.network.key(self.network.canonical(address))))
+        Ok(Some(self.network.key_of(address)))
     }
 
     fn origin(&self) -> KeyOrigin {

@@ -4,14 +4,18 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::network::Network;
+use super::{
+    network::Network,
+    translated::{WELL_KNOWN, last_bits},
+};
 use crate::error::ConfigError;
 
 /// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
 ///
-/// Bits behind a prefix's length are ignored. IPv4 prefixes in IPv6 notation (`::ffff:10.0.0.0/104`,
-/// `64:ff9b::10.0.0.0/104`) are the IPv4 prefixes, as the addresses that they are compared with are unmapped, too. The
-/// default is empty. Asking takes a binary search, so that lists may be long.
+/// Bits behind a prefix's length are ignored. IPv4 prefixes in IPv6 notation (`::ffff:10.0.0.0/104`) are the IPv4
+/// prefixes, as the addresses that they are compared with are unmapped, too. Prefixes of NAT64 (`64:ff9b::10.0.0.0/104`)
+/// hold both the IPv4 addresses and the IPv6 addresses that carry them. The default is empty. Asking takes a binary
+/// search, so that lists may be long.
 ///
 /// # Examples
 ///
@@ -69,7 +73,8 @@ impl PrefixList {
         Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
     }
 
-    /// Whether `address` is in the set, unmapped.
+    /// Whether `address` is in the set, unmapped. What `64:ff9b::/96` carries is read as the IPv4 address, unless it
+    /// is not a global one (private, loopback and the like): those are forged (RFC 6052, section 3.1).
     pub fn contains(&self, address: IpAddr) -> bool {
         self.holds(Network::default().canonical(address))
     }
@@ -92,11 +97,15 @@ impl PrefixList {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
             let text = text.to_string();
-            match parse(text.trim()) {
-                None => return Err(ConfigError::InvalidIpPrefix { prefix: text }),
-                Some(net) if net.prefix_len() == 0 => return Err(ConfigError::PrefixOfEverybody { prefix: text }),
-                Some(IpNet::V4(net)) => v4.push(net),
-                Some(IpNet::V6(net)) => v6.push(net),
+            let net = parse(text.trim()).ok_or_else(|| ConfigError::InvalidIpPrefix { prefix: text.clone() })?;
+            let carried = carried(net);
+            if net.prefix_len() == 0 || carried.is_some_and(|net| net.prefix_len() == 0) {
+                return Err(ConfigError::PrefixOfEverybody { prefix: text });
+            }
+            v4.extend(carried);
+            match net {
+                IpNet::V4(net) => v4.push(net),
+                IpNet::V6(net) => v6.push(net),
             }
         }
         Self::of(v4, v6)
@@ -120,12 +129,16 @@ fn parse(text: &str) -> Option<IpNet> {
         Some((address, length)) => IpNet::new(address.parse().ok()?, length.parse().ok()?).ok()?,
         None => IpNet::from(text.parse::<IpAddr>().ok()?),
     };
-    match (Network::default().canonical(net.network()), net.prefix_len().checked_sub(96)) {
-        (IpAddr::V4(address), Some(length)) if matches!(net, IpNet::V6(_)) => {
-            Some(IpNet::V4(Ipv4Net::new(address, length).ok()?))
-        }
-        _ => Some(net.trunc()),
-    }
+    Some(net.trunc())
+}
+
+/// The IPv4 prefix that an IPv6 prefix stands for: that of mapped addresses, and that of NAT64's.
+fn carried(net: IpNet) -> Option<Ipv4Net> {
+    let IpNet::V6(net) = net else { return None };
+    let network = net.network();
+    let length = net.prefix_len().checked_sub(96)?;
+    let address = network.to_ipv4_mapped().or_else(|| WELL_KNOWN.holds(network).then(|| last_bits(network)))?;
+    Ipv4Net::new(address, length).ok()
 }
 
 /// What a [`PrefixList`] can be made of.
@@ -207,7 +220,8 @@ mod tests {
             "198.51.100.9",
             "172.31.255.255",
             "::ffff:10.1.2.3",
-            "64:ff9b::10.1.2.3",
+            "64:ff9b::203.0.113.7",
+            "64:ff9b::172.31.255.255",
             "fd12::1",
             "2001:db8::1",
         ] {
@@ -227,6 +241,9 @@ mod tests {
             "fcff::",
             "2001:db8::2",
             "::10.0.0.1",
+            // Forged: no translator passes on an address that is not global.
+            "64:ff9b::10.1.2.3",
+            "64:ff9b::203.0.113.8",
             "::",
         ] {
             assert!(!contains(&list, outside), "{outside}");

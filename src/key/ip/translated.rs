@@ -1,0 +1,146 @@
+//! IPv4 addresses that IPv6 addresses carry: NAT64 (RFC 6052) and 6to4 (RFC 3056).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::Ipv6Net;
+
+use crate::error::ConfigError;
+
+/// The prefix of a translator, from which it makes IPv6 addresses of IPv4 addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nat64 {
+    prefix: u128,
+    length: u8,
+}
+
+/// `64:ff9b::/96` (RFC 6052, section 2.1).
+pub(super) const WELL_KNOWN: Nat64 = Nat64 { prefix: 0x0064_ff9b << 96, length: 96 };
+
+/// Bits 64 to 71, which are always 0 (RFC 6052, section 2.2).
+const RESERVED: u128 = 0xff << 56;
+
+impl Nat64 {
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let invalid = || ConfigError::InvalidNat64Prefix { prefix: text.to_owned() };
+        let net = text.trim().parse::<Ipv6Net>().map_err(|_| invalid())?.trunc();
+        let prefix = net.network().to_bits();
+        if !matches!(net.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) || prefix & RESERVED != 0 {
+            return Err(invalid());
+        }
+        Ok(Self { prefix, length: net.prefix_len() })
+    }
+
+    pub(super) fn holds(self, address: Ipv6Addr) -> bool {
+        (address.to_bits() ^ self.prefix) >> (128 - self.length) == 0
+    }
+
+    /// The IPv4 address that an address of this prefix carries, if it is a global one.
+    ///
+    /// Others are not decoded: a translator must not pass them on (RFC 6052, section 3.1), so they are forged, and
+    /// would be trusted as this host or its private network.
+    pub(super) fn global_ipv4(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
+        let bits = address.to_bits();
+        let carried = if self.length == 96 {
+            bits
+        } else if bits & RESERVED != 0 {
+            return None;
+        } else {
+            // Closes the gap that the reserved bits are.
+            let behind = bits & ((1 << 56) - 1);
+            let closed = (bits & !((1 << 64) - 1)) | (behind << 8);
+            closed >> (96 - self.length)
+        };
+        Some(last_bits(Ipv6Addr::from_bits(carried))).filter(|&address| is_global(address))
+    }
+}
+
+/// The last 32 bits, as an address.
+pub(super) fn last_bits(address: Ipv6Addr) -> Ipv4Addr {
+    // The cut is meant.
+    Ipv4Addr::from_bits(address.to_bits() as u32)
+}
+
+/// For an address of 6to4, `2002::/16`: the IPv4 address of its router, if that is a global one.
+///
+/// Says who is charged, never who is trusted: anybody can send from such an address.
+pub(super) fn six_to_four(address: Ipv6Addr) -> Option<Option<Ipv4Addr>> {
+    let bits = address.to_bits();
+    let carried = last_bits(Ipv6Addr::from_bits(bits >> 80));
+    (bits >> 112 == 0x2002).then(|| Some(carried).filter(|&address| is_global(address)))
+}
+
+/// Whether an address may belong to a host on the internet. Those of documentation count as if they did.
+fn is_global(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    let this_network = first == 0;
+    let shared = first == 100 && second & 0xc0 == 64;
+    let multicast_or_reserved = first >= 224;
+    let elsewhere = address.is_private() || address.is_loopback() || address.is_link_local();
+    !(this_network || shared || multicast_or_reserved || elsewhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of RFC 6052, section 2.4.
+    #[test]
+    fn addresses_are_decoded_as_the_rfc_says() {
+        for (prefix, address) in [
+            ("2001:db8::/32", "2001:db8:c000:221::"),
+            ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
+            ("2001:db8:122::/48", "2001:db8:122:c000:2:2100::"),
+            ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::"),
+            ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
+            ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
+            ("64:ff9b::/96", "64:ff9b::192.0.2.33"),
+        ] {
+            let (nat64, address) = (Nat64::parse(prefix).unwrap(), address.parse().unwrap());
+            assert!(nat64.holds(address), "{prefix}");
+            assert_eq!(nat64.global_ipv4(address), Some(Ipv4Addr::new(192, 0, 2, 33)), "{prefix}");
+        }
+        let nat64 = Nat64::parse("2001:db8:122::/48").unwrap();
+        assert_eq!(nat64.global_ipv4("2001:db8:122:c000:102:2100::".parse().unwrap()), None, "reserved bits");
+        assert!(!nat64.holds("2001:db8:123:c000:2:2100::".parse().unwrap()));
+    }
+
+    #[test]
+    fn addresses_that_are_not_global_are_not_decoded() {
+        for address in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+        ] {
+            assert_eq!(WELL_KNOWN.global_ipv4(format!("64:ff9b::{address}").parse().unwrap()), None, "{address}");
+        }
+        for address in ["1.1.1.1", "100.63.0.1", "100.128.0.1", "172.32.0.1", "192.0.2.1", "203.0.113.7"] {
+            let carried = WELL_KNOWN.global_ipv4(format!("64:ff9b::{address}").parse().unwrap());
+            assert_eq!(carried, Some(address.parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_prefix_of_a_translator_is_refused() {
+        for prefix in [
+            "",
+            "2001:db8:122::",
+            "2001:db8::/33",
+            "2001:db8::/128",
+            "192.0.2.0/24",
+            "2001:db8:122:344:ff00::/96",
+            "nat64",
+        ] {
+            assert_eq!(Nat64::parse(prefix).unwrap_err(), ConfigError::InvalidNat64Prefix { prefix: prefix.into() });
+        }
+    }
+}
