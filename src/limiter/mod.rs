@@ -49,7 +49,7 @@ use crate::{
 pub struct Limiter {
     store: Arc<dyn Store>,
     observer: Option<Arc<dyn Observer>>,
-    /// `None` if the limiter is quiet, or an observer speaks for it.
+    /// `None` if the limiter is quiet.
     voice: Option<Arc<Voice>>,
     /// `None` where there is neither, so that stores which are never away pay nothing for it.
     outages: Option<Arc<Outages>>,
@@ -88,10 +88,10 @@ impl Limiter {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         let observer = observe::both(self.observer.take(), Arc::new(observer));
-        let speaks = observer.replaces_notices();
+        let traced = observer.traces();
         self.observer = Some(observer);
-        let notices = self.voice.take().map(|voice| Arc::clone(&voice.notices));
-        self.with_voice(notices.filter(|_| !speaks))
+        let notices = self.voice.take().map(|_| Arc::new(Notices::new(traced)));
+        self.with_voice(notices)
     }
 
     /// Switches off what the limiter [says by itself](crate::observe#what-a-limiter-says-by-itself) when it does not limit.

@@ -18,8 +18,8 @@
 //! a limit (fail_open). Check that the store runs, can be reached from here and takes writes.
 //! ```
 //!
-//! [`Limiter::quiet`](crate::Limiter::quiet) switches them off, and so does an observer that
-//! [replaces them](Observer::replaces_notices), as [`Tracing`] does.
+//! [`Limiter::quiet`](crate::Limiter::quiet) switches them off. An observer that writes such events itself
+//! ([`Observer::traces`]), as [`Tracing`] does, takes the place of the events and not that of the lines on stderr.
 //!
 //! No event holds a key. What tells keys apart is a [`Fingerprint`]: a hash under a secret of this process, so
 //! that it can neither be turned back nor joined with another process's.
@@ -147,11 +147,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = warning;
     }
 
-    /// Whether operators read what this observer writes, so that a limiter with it need not
-    /// [say anything by itself](self#what-a-limiter-says-by-itself).
+    /// Whether this observer writes `tracing` events about what a limiter
+    /// [says by itself](self#what-a-limiter-says-by-itself). The limiter then leaves out its own events, and its lines still go
+    /// to stderr where no subscriber listens.
     ///
     /// Defaults to `false`, because a metric that is not looked at must not silence a limiter that does not limit.
-    fn replaces_notices(&self) -> bool {
+    fn traces(&self) -> bool {
         false
     }
 }
@@ -189,7 +190,7 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
         (**self).on_warning(warning);
     }
 
-    fn replaces_notices(&self) -> bool {
-        (**self).replaces_notices()
+    fn traces(&self) -> bool {
+        (**self).traces()
     }
 }

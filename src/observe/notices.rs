@@ -22,6 +22,8 @@ use crate::{
 /// The voice of one limiter and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
+    /// Whether an observer writes the same as `tracing` events.
+    traced: bool,
     outage: Outage,
     /// Why the store gave no verdict when it was last asked. While the breaker is open, it is not asked.
     cause: Mutex<Option<(ErrorKind, String)>>,
@@ -35,6 +37,14 @@ pub(crate) struct Notices {
 const PAUSE_US: u64 = 60_000_000;
 
 impl Notices {
+    pub(crate) fn new(traced: bool) -> Self {
+        Self { traced, ..Self::default() }
+    }
+
+    fn say(&self, topic: Topic, text: impl fmt::Display) {
+        say(topic, text, self.traced);
+    }
+
     /// A check got no verdict.
     #[cold]
     pub(crate) fn failed(&self, error: &Error, failure: Option<FailurePolicy>) {
@@ -44,7 +54,7 @@ impl Notices {
             ErrorKind::Overloaded if !is_due(&self.overload) => {}
             ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}
             ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::Config => {
-                say(Topic::Store, Unenforced::new(error, failure));
+                self.say(Topic::Store, Unenforced::new(error, failure));
             }
             ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
                 self.out(error, failure, now_us);
@@ -62,8 +72,8 @@ impl Notices {
         let (Some(length), Some((kind, cause))) = (length, cause.clone()) else { return };
         let text = Unenforced { cause: &cause, kind, failure };
         match length.us {
-            0 => say(Topic::Store, text),
-            _ => say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
+            0 => self.say(Topic::Store, text),
+            _ => self.say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
         }
     }
 
@@ -77,7 +87,7 @@ impl Notices {
     #[cold]
     pub(crate) fn answered(&self) {
         if let Some(length) = self.outage.answered(SystemClock.now_us()) {
-            say(Topic::Store, format_args!("Limits are enforced again after {length}."));
+            self.say(Topic::Store, format_args!("Limits are enforced again after {length}."));
         }
     }
 }
@@ -85,14 +95,17 @@ impl Notices {
 impl Observer for Notices {
     fn on_refusal(&self, refused: &Refused<'_>) {
         if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
-            say(Topic::Refusal, format_args!("Requests are refused because the service is set up wrongly: {refused}"));
+            self.say(
+                Topic::Refusal,
+                format_args!("Requests are refused because the service is set up wrongly: {refused}"),
+            );
         }
     }
 
     fn on_warning(&self, warning: &Warning) {
         // Keys that can be guessed are limited all the same.
         if !matches!(warning, Warning::GuessableKeys) {
-            say(Topic::Setup, warning);
+            self.say(Topic::Setup, warning);
         }
     }
 }

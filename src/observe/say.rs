@@ -13,33 +13,43 @@ pub(super) enum Topic {
     Store,
 }
 
-/// Writes one line, as a warning.
-pub(super) fn say(topic: Topic, text: impl fmt::Display) {
-    // An error may quote another program, and a line is to stay one.
-    let line = text.to_string().replace(|sign: char| sign.is_control(), " ");
-    if !trace(topic, &line) {
+/// Writes one line, as a warning. Nothing is written if a subscriber listens and an observer has it `traced`.
+pub(super) fn say(topic: Topic, text: impl fmt::Display, traced: bool) {
+    match has_subscriber() {
+        true if traced => {}
+        true => trace(topic, &line(text)),
         // There is nothing to be done about a stderr that is closed.
-        let _ = writeln!(io::stderr(), "tollgate: {line}");
+        false => drop(writeln!(io::stderr(), "tollgate: {}", line(text))),
     }
 }
 
-/// Whether there was a subscriber to hand the line to.
-#[cfg(feature = "tracing")]
-fn trace(topic: Topic, line: &str) -> bool {
-    use tracing::{dispatcher::get_default, subscriber::NoSubscriber, warn};
+/// An error may quote another program, and a line is to stay one.
+fn line(text: impl fmt::Display) -> String {
+    text.to_string().replace(|sign: char| sign.is_control(), " ")
+}
 
-    if get_default(|subscriber| subscriber.is::<NoSubscriber>()) {
-        return false;
-    }
+#[cfg(feature = "tracing")]
+fn has_subscriber() -> bool {
+    use tracing::{dispatcher::get_default, subscriber::NoSubscriber};
+
+    !get_default(|subscriber| subscriber.is::<NoSubscriber>())
+}
+
+#[cfg(feature = "tracing")]
+fn trace(topic: Topic, line: &str) {
+    use tracing::warn;
+
     match topic {
         Topic::Refusal => warn!(target: "tollgate::refusal", "{line}"),
         Topic::Setup => warn!(target: "tollgate::setup", "{line}"),
         Topic::Store => warn!(target: "tollgate::store", "{line}"),
     }
-    true
 }
 
 #[cfg(not(feature = "tracing"))]
-fn trace(_: Topic, _: &str) -> bool {
+fn has_subscriber() -> bool {
     false
 }
+
+#[cfg(not(feature = "tracing"))]
+fn trace(_: Topic, _: &str) {}

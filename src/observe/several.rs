@@ -55,8 +55,8 @@ impl Observer for Both {
         self.1.on_warning(warning);
     }
 
-    fn replaces_notices(&self) -> bool {
-        self.0.replaces_notices() || self.1.replaces_notices()
+    fn traces(&self) -> bool {
+        self.0.traces() || self.1.traces()
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{
     error::ErrorKind,
 };
 
-/// Writes `tracing` events: more than a limiter says [by itself](super#what-a-limiter-says-by-itself), which it then leaves
-/// out.
+/// Writes `tracing` events: more of them than a limiter does [by itself](super#what-a-limiter-says-by-itself), and in their
+/// place.
 ///
 /// | target | level | event |
 /// | --- | --- | --- |
@@ -195,7 +195,7 @@ impl Observer for Tracing {
         );
     }
 
-    fn replaces_notices(&self) -> bool {
+    fn traces(&self) -> bool {
         true
     }
 
