@@ -86,7 +86,8 @@ pub enum Source {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PolicyDecision {
-    /// The policy; the instance's share of it if the source is [`Source::Local`].
+    /// The policy: the whole one if the source is [`Source::Local`] too, because a share would tell clients how many
+    /// instances there are. The other fields are then those of the share.
     pub policy: Policy,
     /// What the check owed under it; 0 for a [peek](crate::Limiter::peek).
     pub cost: u32,

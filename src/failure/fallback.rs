@@ -113,7 +113,8 @@ impl Fallback {
             let charged = check.charges().iter().filter(|charge| charge.cost > 0);
             self.debts.add(charged.map(|charge| self.debt(charge)).collect());
         }
-        Ok(Decision::new(&mut shares, verdict))
+        // Of the whole policies: a share tells clients how many instances there are.
+        Ok(Decision::new(&mut check.clone(), verdict))
     }
 
     /// Whether the instance's share has room for `check`, and for `least` units of each policy.

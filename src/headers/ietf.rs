@@ -41,6 +41,7 @@ pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool) -> Optio
     for quota in report.quotas.iter().filter(|quota| report.allowed || all_on_denial || quota.violated) {
         limits.member(|out| {
             string(out, quota.name);
+            let quota = &within_quota(quota);
             parameter(out, ";r=", quota.remaining);
             if let Some(window) = report.effective_window(quota) {
                 parameter(out, ";t=", window);
@@ -57,6 +58,7 @@ pub(super) fn draft_11_limit(report: &Report<'_>, quota: &Quota<'_>) -> HeaderVa
     line.push(b"\"");
     line.push(quota.name.as_bytes());
     line.push(b"\";r=");
+    let quota = &within_quota(quota);
     line.push_number(quota.remaining);
     if let Some(window) = report.effective_window(quota) {
         line.push(b";t=");
@@ -65,11 +67,20 @@ pub(super) fn draft_11_limit(report: &Report<'_>, quota: &Quota<'_>) -> HeaderVa
     HeaderValue::from_bytes(line.as_slice()).expect("a policy's name is a Token, which headers can hold")
 }
 
+/// The quota with no more left than `q` units.
+///
+/// `q` and `w` of revision 11 tell a rate and have no word for a burst above it. Its forerunners let the two differ
+/// ("Service Limit", revision 06), and leave it to the documentation by how much. A client that paces itself by `q` would
+/// take a larger `r` for an error, and one that spends `r` at once spends what is there in either case.
+fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
+    Quota { remaining: quota.remaining.min(quota.limit), ..*quota }
+}
+
 /// Revision 07: one Dictionary about the policy that is closest to its limit.
 pub(super) fn draft_07(report: &Report<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(report) {
         let mut limit = List::default();
-        limit.member(|out| parameter(out, "limit=", selected.limit));
+        limit.member(|out| parameter(out, "limit=", selected.capacity));
         limit.member(|out| parameter(out, "remaining=", selected.remaining));
         limit.member(|out| parameter(out, "reset=", reset));
         limit.push_to(fields, RATELIMIT);
@@ -80,7 +91,7 @@ pub(super) fn draft_07(report: &Report<'_>, fields: &mut Fields) {
 /// Revision 06: the same in fields of their own.
 pub(super) fn draft_06(report: &Report<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(report) {
-        fields.push(RATELIMIT_LIMIT, number(selected.limit));
+        fields.push(RATELIMIT_LIMIT, number(selected.capacity));
         fields.push(RATELIMIT_REMAINING, number(selected.remaining));
         fields.push(RATELIMIT_RESET, number(reset));
         quota_policies(List::default(), report, selected).push_to(fields, RATELIMIT_POLICY);
@@ -91,7 +102,7 @@ pub(super) fn draft_06(report: &Report<'_>, fields: &mut Fields) {
 pub(super) fn draft_03(report: &Report<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(report) {
         let mut limit = List::default();
-        limit.member(|out| parameter(out, "", selected.limit));
+        limit.member(|out| parameter(out, "", selected.capacity));
         quota_policies(limit, report, selected).push_to(fields, RATELIMIT_LIMIT);
         fields.push(RATELIMIT_REMAINING, number(selected.remaining));
         fields.push(RATELIMIT_RESET, number(reset));
@@ -116,6 +127,10 @@ fn quota_policies(mut policies: List, report: &Report<'_>, selected: &Quota<'_>)
         policies.member(|out| {
             parameter(out, "", quota.limit);
             window(out, quota);
+            if quota.capacity != quota.limit {
+                // The parameter that the examples of these revisions have.
+                parameter(out, ";burst=", quota.capacity);
+            }
         });
     }
     policies

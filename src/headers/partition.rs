@@ -39,10 +39,13 @@ type Label = dyn Fn(&Key) -> Vec<u8> + Send + Sync;
 impl PartitionKeys {
     /// The shortest secret, in bytes: shorter ones can be guessed, and with them whose key it is.
     pub const SHORTEST_SECRET: usize = 16;
+    /// Goes before the key, so that a secret which also hashes keys for Redis makes other hashes there: no encoded key
+    /// holds a 0.
+    const DOMAIN: &[u8] = b"pk\0";
     /// So many bytes of an HMAC are told: enough to tell partitions apart, for nothing is proven by them.
     const LENGTH: usize = 12;
 
-    /// Tells 12 bytes of the HMAC-SHA-256 of the [`Key`] under `secret`.
+    /// Tells 12 bytes of the HMAC-SHA-256 of the [`Key`] under `secret`, after `pk` and a byte of 0.
     ///
     /// A plain hash of an address or an API key could be found by trying them all. All instances of a service need the
     /// same secret; it is not shown by `Debug`.
@@ -55,8 +58,8 @@ impl PartitionKeys {
         if secret.len() < Self::SHORTEST_SECRET {
             return Err(ConfigError::SecretTooShort { length: secret.len(), least: Self::SHORTEST_SECRET });
         }
-        let hmac = Hmac::new_from_slice(secret).expect("an HMAC takes keys of any length");
-        Ok(Self(Arc::new(Source::Hmac(hmac))))
+        let hmac = Hmac::<Sha256>::new_from_slice(secret).expect("an HMAC takes keys of any length");
+        Ok(Self(Arc::new(Source::Hmac(hmac.chain_update(Self::DOMAIN)))))
     }
 
     /// Tells what `label` makes of the key, as it is: everybody who sees a response can read it.

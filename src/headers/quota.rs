@@ -11,6 +11,8 @@ pub struct Quota<'a> {
     pub name: &'a str,
     /// `q`: units per window.
     pub limit: u64,
+    /// The most units that can be there at once: the burst of a token bucket, the limit of all other algorithms.
+    pub capacity: u64,
     /// `w`: the window, if there is one.
     pub window: Option<Duration>,
     /// `qu`: the unit, if it is not requests.
@@ -35,6 +37,7 @@ impl<'a> From<&'a PolicyDecision> for Quota<'a> {
         Self {
             name: policy.name(),
             limit: policy.limit().into(),
+            capacity: policy.capacity().into(),
             window: Some(policy.window()),
             unit: policy.unit_name(),
             partition_key: decision.partition_key(),

@@ -19,7 +19,7 @@ pub(super) const ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envo
 /// Resets in seconds from now.
 pub(super) fn delta(report: &Report<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(report) {
-        let limit = number(selected.limit);
+        let limit = number(selected.capacity);
         triple(fields, selected, limit, wait_us.map(|wait_us| seconds(report, wait_us)));
     }
 }
@@ -30,7 +30,7 @@ pub(super) fn epoch(report: &Report<'_>, fields: &mut Fields) {
         let at = |wait_us| report.now_us.saturating_add(wait_us).div_ceil(1_000_000);
         // On a denial, later than now.
         let least = if report.allowed { 0 } else { report.now_us / 1_000_000 + 1 };
-        triple(fields, selected, number(selected.limit), wait_us.map(|wait_us| at(wait_us).max(least)));
+        triple(fields, selected, number(selected.capacity), wait_us.map(|wait_us| at(wait_us).max(least)));
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn epoch(report: &Report<'_>, fields: &mut Fields) {
 pub(super) fn envoy(report: &Report<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(report) {
         let mut limits = List::default();
-        limits.member(|out| parameter(out, "", selected.limit));
+        limits.member(|out| parameter(out, "", selected.capacity));
         for quota in report.quotas {
             limits.member(|out| {
                 parameter(out, "", quota.limit);
@@ -59,7 +59,7 @@ pub(super) fn envoy(report: &Report<'_>, fields: &mut Fields) {
 /// As tower_governor spells them, without a reset.
 pub(super) fn tower_governor(report: &Report<'_>, fields: &mut Fields) {
     if let Some(selected) = report.selected() {
-        triple(fields, selected, number(selected.limit), None);
+        triple(fields, selected, number(selected.capacity), None);
     }
     if let Some(seconds) = report.retry_after() {
         fields.push(AFTER, number(seconds));

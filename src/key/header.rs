@@ -25,11 +25,16 @@ impl HeaderKey {
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         key_header(name).map(Self)
     }
+
+    /// The key that requests with this value are charged to, to [reset](crate::Limiter::reset) or to peek at it.
+    pub fn key_of(&self, value: impl AsRef<[u8]>) -> Key {
+        Key::new(without_blanks(value.as_ref()))
+    }
 }
 
 impl KeyExtractor for HeaderKey {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        single(&parts.headers, &self.0).map(|value| Some(Key::new(value)))
+        single(&parts.headers, &self.0).map(|value| Some(self.key_of(value)))
     }
 }
 
@@ -67,6 +72,13 @@ impl ApiKey {
     pub fn header(name: &str) -> Result<Self, ConfigError> {
         key_header(name).map(Place::Header).map(Self)
     }
+
+    /// The key that requests with this token are charged to, to [reset](crate::Limiter::reset) or to peek at it.
+    ///
+    /// For [`bearer`](Self::bearer) it is the token alone, without its scheme.
+    pub fn key_of(&self, token: impl AsRef<[u8]>) -> Key {
+        Key::hashed(without_blanks(token.as_ref()))
+    }
 }
 
 impl KeyExtractor for ApiKey {
@@ -75,7 +87,7 @@ impl KeyExtractor for ApiKey {
             Place::Bearer => bearer(single(&parts.headers, &AUTHORIZATION)?)?,
             Place::Header(name) => single(&parts.headers, name)?,
         };
-        Ok(Some(Key::hashed(secret)))
+        Ok(Some(self.key_of(secret)))
     }
 }
 

@@ -229,7 +229,8 @@ impl From<&uuid::Uuid> for Key {
 }
 
 impl From<IpAddr> for Key {
-    /// The whole address; [`PeerIp`] groups IPv6 by prefix.
+    /// The whole address, which is not what [`PeerIp`] and [`ClientIp`] charge: they group IPv6 by prefix. Use
+    /// [`PeerIp::key_of`] or [`ClientIp::key_of`] to reset or to peek at a client of theirs.
     fn from(address: IpAddr) -> Self {
         Self::new(address.to_canonical().to_string())
     }

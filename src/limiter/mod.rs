@@ -283,6 +283,10 @@ impl Limiter {
 
     /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after).
     ///
+    /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens:
+    /// [`PeerIp::key_of`](crate::PeerIp::key_of), [`ClientIp::key_of`](crate::ClientIp::key_of),
+    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of).
+    ///
     /// # Errors
     ///
     /// [`Error`] if the store does not answer within its deadline; whether it forgot is then unknown.

@@ -68,18 +68,20 @@ async fn an_instance_has_its_share_rounded_up() {
     assert_eq!(nobody, ConfigError::ZeroInstances);
 }
 
+/// The share in `q` would tell how many instances there are.
 #[tokio::test(start_paused = true)]
-async fn decisions_and_fields_tell_the_local_figures() {
+async fn decisions_and_fields_tell_the_whole_limit_and_what_the_share_has_left() {
     let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
     let mut service = ServiceBuilder::new().layer(layer(limiter, 16).fail_local().unwrap()).service(Witness::default());
     for (status, left) in [(200, 1), (200, 0), (429, 0)] {
         let response = service.ready().await.unwrap().call(Head::default()).await.unwrap();
         assert_eq!(response.status(), status);
-        assert_eq!(response.headers()["ratelimit-policy"], r#""all";q=2;w=60"#);
+        assert_eq!(response.headers()["ratelimit-policy"], r#""all";q=16;w=60"#);
         assert_eq!(response.headers()["ratelimit"], format!(r#""all";r={left};t=60"#));
         assert_eq!(response.headers().contains_key("retry-after"), status == 429);
         let decision = response.extensions().get::<Decision>().unwrap();
         assert_eq!((decision.source(), decision.available()), (Source::Local, Some(left)));
+        assert_eq!(decision.policies()[0].policy.limit(), 16);
         assert!(decision.time_us().is_some());
     }
 }

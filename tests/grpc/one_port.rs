@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use axum::{Router, body::Body, routing::get};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::{
     body::{Body as _, Incoming},
@@ -16,7 +16,7 @@ use tonic::{Code, service::Routes, transport::Endpoint};
 
 use crate::{
     probe::{Probe, check, per_minute, refused, text},
-    support::http::{Connection, serve},
+    support::http::{Connection, Http2, request, serve},
 };
 
 /// `/watch` and the probe behind one layer, and where they are.
@@ -71,6 +71,23 @@ async fn a_denied_call_ends_with_its_headers() {
         assert_eq!(denied.headers()["grpc-status"], "8");
     }
     assert_eq!(probe.calls(), 1);
+}
+
+/// A content type alone makes no gRPC call: those who send these read HTTP statuses, and 200 would be a success.
+#[tokio::test]
+async fn only_a_post_over_http_2_is_answered_as_grpc() {
+    let address = app(1, &Probe::default()).await;
+    post(address, "application/grpc").await;
+    let headers = [("content-type", "application/grpc")];
+    let mut http1 = Connection::open(address).await;
+    for method in [Method::GET, Method::POST] {
+        let denied = http1.send(request(method.clone(), "/grpc.health.v1.Health/Check", &headers)).await;
+        assert_eq!(denied.status, 429, "{method} over HTTP/1.1");
+        assert_eq!(denied.header("grpc-status"), None);
+    }
+    let denied = Http2::open(address).await.get("/grpc.health.v1.Health/Check", &headers).await;
+    assert_eq!((denied.status.as_u16(), denied.header("grpc-status")), (429, None), "GET over HTTP/2");
+    assert_eq!(post(address, "application/grpc").await.headers()["grpc-status"], "8");
 }
 
 /// Another protocol, which a layer inside ours translates, if any.

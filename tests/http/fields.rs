@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{Router, http::HeaderName};
-use tollgate::{GlobalKey, HeaderStyle, RateLimitLayer, headers::Writer};
+use tollgate::{Algorithm, GlobalKey, HeaderStyle, RateLimitLayer, headers::Writer};
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::{
@@ -198,6 +198,49 @@ async fn x_rate_limit_in_seconds_of_the_epoch_counts_down() {
         ],
     )
     .await;
+}
+
+/// What is left is counted from the burst, so a limit of 10 beside 99 left would be nonsense.
+#[tokio::test]
+async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
+    let policies = "ratelimit-policy: 10;w=60;burst=100";
+    for (style, expected) in [
+        (HeaderStyle::Draft11, &[r#"ratelimit: "p";r=10;t=60"#, r#"ratelimit-policy: "p";q=10;w=60"#][..]),
+        (HeaderStyle::Draft07, &["ratelimit: limit=100, remaining=99, reset=594", policies]),
+        (HeaderStyle::Draft06, &["ratelimit-limit: 100", policies, "ratelimit-remaining: 99", "ratelimit-reset: 594"]),
+        (
+            HeaderStyle::Draft03,
+            &["ratelimit-limit: 100, 10;w=60;burst=100", "ratelimit-remaining: 99", "ratelimit-reset: 594"],
+        ),
+        (
+            HeaderStyle::EnvoyCompat,
+            &[r#"x-ratelimit-limit: 100, 10;w=60;name="p""#, "x-ratelimit-remaining: 99", "x-ratelimit-reset: 6"],
+        ),
+        (HeaderStyle::TowerGovernorCompat, &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99"]),
+        (
+            HeaderStyle::XRateLimitDelta,
+            &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99", "x-ratelimit-reset: 6"],
+        ),
+        (
+            HeaderStyle::XRateLimitEpoch,
+            &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99", "x-ratelimit-reset: 1767225606"],
+        ),
+    ] {
+        let bucket = per_minute(10).algorithm(Algorithm::TokenBucket).burst(100).unwrap();
+        let app = app(RateLimitLayer::new(timed().0, bucket, GlobalKey).with_headers(style));
+        assert_eq!(fields(&get(&app, "/").await), expected, "{style:?}");
+    }
+}
+
+/// Several policies take another way to the fields than one.
+#[tokio::test]
+async fn no_more_than_a_quota_is_told_as_left_of_it() {
+    let bucket = per_minute(10).algorithm(Algorithm::TokenBucket).burst(100).unwrap();
+    let small = tollgate::Policy::per_minute("q", 10).unwrap().algorithm(Algorithm::TokenBucket).burst(4).unwrap();
+    let app = app(RateLimitLayer::new(timed().0, [bucket, small], GlobalKey));
+    let reply = get(&app, "/").await;
+    assert_eq!(reply.header("ratelimit-policy").unwrap(), r#""p";q=10;w=60, "q";q=10;w=60"#);
+    assert_eq!(reply.header("ratelimit").unwrap(), r#""p";r=10;t=60, "q";r=3;t=18"#);
 }
 
 #[tokio::test]

@@ -42,6 +42,7 @@ fn quota(given: &Given, allowed: bool) -> Quota<'_> {
     Quota {
         name: &given.name,
         limit: given.limit,
+        capacity: given.limit,
         window: given.window,
         unit: given.unit.as_deref(),
         partition_key: given.partition_key.as_deref(),
@@ -129,6 +130,7 @@ proptest! {
         let huge = Quota {
             name: "huge",
             limit: number,
+            capacity: number,
             window: None,
             unit: None,
             partition_key: None,

@@ -18,6 +18,7 @@ mod jitter;
 mod key_client;
 mod key_custom;
 mod key_header;
+mod key_of;
 mod key_path;
 mod key_peer;
 mod missing_key;

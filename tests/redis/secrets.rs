@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use http::{Request, request::Parts};
 use tollgate::{
-    ApiKey, Check, ConfigError, HeaderKey, Key, KeyExtractor, Limiter, Policy, RedisStore, RedisStoreBuilder, http,
-    redis,
+    ApiKey, Check, ConfigError, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore,
+    RedisStoreBuilder,
+    headers::{PartitionKeys, Writer},
+    http, redis,
 };
 
 use crate::support::redis_server::RedisServer;
@@ -74,6 +76,24 @@ async fn law_10_no_raw_key_in_redis_not_even_on_the_way() {
         }
         assert_eq!(keys(&server).len(), subjects().len(), "and none is confused with another");
     }
+}
+
+/// Who sees a response must not find the count in Redis, nor the other way round, if one secret serves both.
+#[tokio::test]
+async fn law_10_what_clients_are_told_is_no_part_of_what_redis_is_told() {
+    let server = RedisServer::start();
+    let store = store(&server, RedisStore::builder().key_secret(SECRET).unwrap());
+    let policy = policy().partition_keys(PartitionKeys::hmac(SECRET).unwrap());
+    let decision = Limiter::new(store.clone()).check(USER, &policy, 1).await.unwrap();
+    let mut headers = http::HeaderMap::new();
+    Writer::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
+    let told = headers["ratelimit"].to_str().unwrap();
+    let partition = told.split_once("pk=:").unwrap().1.split_once(':').unwrap().0;
+    // One alphabet for both.
+    let partition = partition.replace('+', "-").replace('/', "_");
+    let key = store.redis_key(USER, &policy);
+    assert_eq!(keys(&server), [key.as_str()]);
+    assert!(partition.len() == 16 && !key.contains(&partition), "{partition} in {key}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use axum::body::{Body, HttpBody};
-use http::{Request, Response, request::Parts};
+use http::{Request, Response, Version, request::Parts};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tollgate::{
@@ -59,7 +59,7 @@ async fn call(decision: &Value, content_type: Option<&str>, details: bool) -> Re
     let layer = RateLimitLayer::new(Limiter::new(store), policies, key).with_rejection(rejection);
     let layer = if decision["mode"] == "fail_open" { layer.fail_open() } else { layer.fail_closed() };
     let handler = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
-    let mut request = Request::post("/acme.v1.Greeter/Hello").header("te", "trailers");
+    let mut request = Request::post("/acme.v1.Greeter/Hello").version(Version::HTTP_2).header("te", "trailers");
     if let Some(content_type) = content_type {
         request = request.header("content-type", content_type);
     }

@@ -69,6 +69,7 @@ fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) 
     Quota {
         name: policy["name"].as_str().unwrap(),
         limit: policy["q"].as_u64().unwrap(),
+        capacity: policy["q"].as_u64().unwrap(),
         window: millis(&policy["window_ms"]),
         unit: policy["unit"].as_str().filter(|unit| *unit != "requests"),
         partition_key,

@@ -1,5 +1,7 @@
 //! The client's address: where it is read, and from whom it is believed.
 
+use std::net::IpAddr;
+
 use http::{HeaderName, request::Parts};
 
 use super::{
@@ -277,6 +279,12 @@ impl ClientIp {
     /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     pub fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         Ok(Self { network: self.network.nat64_prefix(prefix)?, ..self })
+    }
+
+    /// The key that requests of the client at `address` are charged to, to [reset](crate::Limiter::reset) or to peek at
+    /// it. Clients that are exempt or denied are not charged at all.
+    pub fn key_of(&self, address: IpAddr) -> Key {
+        self.network.key_of(address)
     }
 
     /// Exempts the clients in `prefixes`: nothing that belongs to this key limits them.

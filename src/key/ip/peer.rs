@@ -47,6 +47,23 @@ impl PeerIp {
     pub fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         Ok(Self { network: self.network.nat64_prefix(prefix)? })
     }
+
+    /// The key that requests from `address` are charged to, to [reset](crate::Limiter::reset) or to peek at it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy};
+    ///
+    /// # async fn lift(limiter: Limiter, policy: Policy) -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = "2001:db8:17::4711".parse()?;
+    /// limiter.reset(PeerIp::default().key_of(client), &policy).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn key_of(&self, address: IpAddr) -> Key {
+        self.network.key_of(address)
+    }
 }
 
 impl KeyExtractor for PeerIp {

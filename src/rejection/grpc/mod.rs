@@ -5,7 +5,7 @@ mod details;
 use std::{borrow::Cow, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
-use http::{HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Response, Version, header::CONTENT_TYPE, request::Parts};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::details::{Quota, Status};
@@ -31,8 +31,9 @@ use crate::{headers::whole_seconds, key::KeyError};
 /// come along as metadata, and [`details`](Self::details) for clients that read those. Calls that pass have the fields
 /// in their initial metadata, never in their trailers.
 ///
-/// A request is a gRPC call if its content type is `application/grpc`, or that with `+proto` or the like. gRPC-Web is
-/// not: put the layer inside the one that translates it, or its clients get what `R` answers. So one layer, and one
+/// A request is a gRPC call if it is a POST over HTTP/2 or newer whose content type is `application/grpc`, or that with
+/// `+proto` or the like. A GET, or a request over HTTP/1.1, is none whatever it says: who sends it reads HTTP statuses, so
+/// it gets what `R` answers. gRPC-Web is not one either: put the layer inside the one that translates it, or its clients get what `R` answers. So one layer, and one
 /// budget, serves both kinds on one port.
 ///
 /// Works with any body that has an empty default: tonic's, axum's, those of `http-body-util`.
@@ -182,9 +183,13 @@ const ESCAPED: &AsciiSet =
 /// clients accept.
 const MOST_VIOLATIONS: usize = 16;
 
-/// `application/grpc`, ignoring case, and then nothing, a format or a parameter. gRPC-Web goes on with `-`.
+/// A POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") of `application/grpc`, ignoring case, and then nothing, a
+/// format or a parameter. gRPC-Web goes on with `-`.
 fn is_call(parts: &Parts) -> bool {
     const GRPC: &[u8] = b"application/grpc";
+    if parts.method != Method::POST || parts.version < Version::HTTP_2 {
+        return false;
+    }
     let Some((start, rest)) =
         parts.headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().split_at_checked(GRPC.len()))
     else {
