@@ -204,7 +204,7 @@ pub use self::{
     },
     layer::{MissingKey, RateLimitLayer},
     limiter::{CheckFuture, Limiter},
-    policies::{Policies, PolicySource},
+    policies::{IntoPolicies, Policies, PolicySource},
     policy::{Algorithm, Policy},
     rejection::{Denial, EmptyBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
