@@ -30,3 +30,4 @@ mod retry_after;
 mod routes;
 mod stacked;
 mod subjects;
+mod test_util;
