@@ -73,11 +73,15 @@ impl ManualClock {
     }
 }
 
+/// Where the clocks of tests begin: 2026-01-01 00:00:00 UTC.
+#[cfg(feature = "test-util")]
+const TEST_EPOCH_US: u64 = 1_767_225_600_000_000;
+
 #[cfg(feature = "test-util")]
 impl Default for ManualClock {
     /// Stands at 2026-01-01 00:00:00 UTC.
     fn default() -> Self {
-        Self::at_us(1_767_225_600_000_000)
+        Self::at_us(TEST_EPOCH_US)
     }
 }
 
@@ -85,5 +89,58 @@ impl Default for ManualClock {
 impl Clock for ManualClock {
     fn now_us(&self) -> u64 {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// A clock that follows tokio's time, so that a test which pauses or advances that moves the counts with it.
+///
+/// Shows 2026-01-01 00:00:00 UTC when it is created; create it in the runtime of the test. Where time is not paused, it
+/// runs as usual.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, MemoryStore, Policy, TokioClock};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] // in a test: #[tokio::test(start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(MemoryStore::new().with_clock(TokioClock::new()));
+/// let policy = Policy::per_minute("emails", 1)?;
+/// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+///
+/// tokio::time::sleep(Duration::from_secs(59)).await; // passes at once
+/// assert!(!limiter.check("user:17", &policy, 1).await?.is_allowed());
+///
+/// tokio::time::advance(Duration::from_secs(1)).await;
+/// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "test-util")]
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    created: tokio::time::Instant,
+}
+
+#[cfg(feature = "test-util")]
+impl TokioClock {
+    /// Creates a clock that shows 2026-01-01 00:00:00 UTC.
+    pub fn new() -> Self {
+        Self { created: tokio::time::Instant::now() }
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Clock for TokioClock {
+    fn now_us(&self) -> u64 {
+        TEST_EPOCH_US.saturating_add(micros(self.created.elapsed()))
     }
 }

@@ -35,6 +35,11 @@ use crate::{error::ConfigError, policy::Policy};
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a cost",
+    label = "expected a `u32` or a closure `Fn(&Parts) -> u32`",
+    note = "convert other integers with `u32::try_from(..)`; where a request does not say what it costs, charge the most"
+)]
 pub trait IntoCost {
     /// Converts into the one form that routes keep.
     ///

@@ -146,7 +146,8 @@
 //!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
 //! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
 //! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
-//! * `test-util`: [`ManualClock`], for tests that move time instead of sleeping.
+//! * `test-util`: [`ManualClock`] and [`TokioClock`], for tests that move time instead of sleeping, and [`FailingStore`],
+//!   for tests of what happens without a verdict.
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
@@ -156,6 +157,8 @@
 #![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`observe::Tracing`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
+#![cfg_attr(not(feature = "test-util"), doc = "[`TokioClock`]: #feature-flags")]
+#![cfg_attr(not(feature = "test-util"), doc = "[`FailingStore`]: #feature-flags")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
@@ -186,11 +189,13 @@ mod store;
 mod strictest;
 
 #[cfg(feature = "test-util")]
-pub use self::clock::ManualClock;
+pub use self::clock::{ManualClock, TokioClock};
 #[cfg(feature = "axum")]
 pub use self::extract::MissingDecision;
 #[cfg(feature = "grpc")]
 pub use self::rejection::{GrpcStatus, StatusOnly};
+#[cfg(feature = "test-util")]
+pub use self::store::FailingStore;
 #[cfg(feature = "redis")]
 pub use self::store::{RedisStore, RedisStoreBuilder};
 pub use self::{
@@ -208,9 +213,9 @@ pub use self::{
     },
     layer::{MissingKey, RateLimitLayer},
     limiter::{CheckFuture, Limiter},
-    policies::{Policies, PolicySource},
+    policies::{IntoPolicies, Policies, PolicySource},
     policy::{Algorithm, Policy},
-    rejection::{Denial, EmptyBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
+    rejection::{Denial, EmptyBody, MapBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
     service::RateLimit,
     store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict},

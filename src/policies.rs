@@ -8,24 +8,56 @@ use smallvec::{SmallVec, smallvec};
 use crate::{key::Key, policy::Policy};
 
 /// Chooses the policies of a request: a [`Policy`], an array or `Vec` of them, or a closure
-/// `Fn(&Parts, &Key) -> impl Into<Policies>` for plans and tenants.
+/// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.
+///
+/// The choice decides what a request may spend, so make it from what the server knows: the key, or an extension that
+/// authentication has inserted. A header is the client's own word, and a client that names itself a better plan would get
+/// it.
 ///
 /// # Examples
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{ApiKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
+/// use tollgate::{ExtensionKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// /// Inserted by authentication, together with the plan that the account has paid for.
+/// #[derive(Clone)]
+/// struct Account {
+///     id: u64,
+///     is_paid: bool,
+/// }
+///
+/// impl From<&Account> for Key {
+///     fn from(account: &Account) -> Key {
+///         Key::from(account.id)
+///     }
+/// }
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let (free, paid) = (Policy::per_minute("free", 10)?, Policy::per_minute("paid", 1_000)?);
-/// let plan = move |parts: &Parts, _: &Key| match parts.headers.get("x-plan") {
-///     Some(plan) if plan == "paid" => paid.clone(),
+/// let plan = move |parts: &Parts, _: &Key| match parts.extensions.get::<Account>() {
+///     Some(account) if account.is_paid => paid.clone(),
 ///     _ => free.clone(),
 /// };
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), plan, ApiKey::bearer());
+/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), plan, ExtensionKey::<Account>::new());
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A policy whose error is still in it is not accepted; the compiler says what is missing:
+///
+/// ```compile_fail,E0277
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let layer = RateLimitLayer::new(limiter, Policy::per_minute("all", 60), GlobalKey); // add `?` to the policy
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which policies hold",
+    label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>` or a closure `Fn(&Parts, &Key) -> impl IntoPolicies`",
+    note = "if this is a `Result`, add `?`: `Policy::per_minute(\"per-client\", 60)?`",
+    note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
+)]
 pub trait PolicySource: Send + Sync + 'static {
     /// The policies for one request by `key`. None at all is a mistake, answered with 500: to exempt a request, let
     /// its key extractor or its route say so.
@@ -64,37 +96,55 @@ impl fmt::Debug for SharedSource {
     }
 }
 
-/// The policies of one request.
+/// The policies of one request, made by [`IntoPolicies`].
 #[derive(Clone, Debug)]
 pub struct Policies(pub(crate) SmallVec<[Policy; 1]>);
 
-impl From<Policy> for Policies {
-    fn from(policy: Policy) -> Self {
-        Self(smallvec![policy])
+/// What a closure may return to be a [`PolicySource`]: a [`Policy`], an array, a `Vec` or a slice of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a policy or a list of policies",
+    label = "this closure has to return a `Policy`, `[Policy; N]`, `Vec<Policy>` or `&[Policy]`",
+    note = "create policies before the closure, where their errors can be returned, and clone them in it",
+    note = "to exempt a request, let the key extractor return `None`, or use `Route::exempt()`"
+)]
+pub trait IntoPolicies {
+    /// Converts into the form that [`PolicySource::policies`] returns.
+    fn into_policies(self) -> Policies;
+}
+
+impl IntoPolicies for Policies {
+    fn into_policies(self) -> Policies {
+        self
     }
 }
 
-impl<const N: usize> From<[Policy; N]> for Policies {
-    fn from(policies: [Policy; N]) -> Self {
-        Self(policies.into_iter().collect())
+impl IntoPolicies for Policy {
+    fn into_policies(self) -> Policies {
+        Policies(smallvec![self])
     }
 }
 
-impl From<Vec<Policy>> for Policies {
-    fn from(policies: Vec<Policy>) -> Self {
-        Self(policies.into())
+impl<const N: usize> IntoPolicies for [Policy; N] {
+    fn into_policies(self) -> Policies {
+        Policies(self.into_iter().collect())
     }
 }
 
-impl From<&[Policy]> for Policies {
-    fn from(policies: &[Policy]) -> Self {
-        Self(policies.into())
+impl IntoPolicies for Vec<Policy> {
+    fn into_policies(self) -> Policies {
+        Policies(self.into())
+    }
+}
+
+impl IntoPolicies for &[Policy] {
+    fn into_policies(self) -> Policies {
+        Policies(self.into())
     }
 }
 
 impl PolicySource for Policy {
     fn policies(&self, _: &Parts, _: &Key) -> Policies {
-        self.clone().into()
+        self.clone().into_policies()
     }
 
     fn fixed(&self) -> Option<&[Policy]> {
@@ -104,7 +154,7 @@ impl PolicySource for Policy {
 
 impl<const N: usize> PolicySource for [Policy; N] {
     fn policies(&self, _: &Parts, _: &Key) -> Policies {
-        self.as_slice().into()
+        self.as_slice().into_policies()
     }
 
     fn fixed(&self) -> Option<&[Policy]> {
@@ -114,7 +164,7 @@ impl<const N: usize> PolicySource for [Policy; N] {
 
 impl PolicySource for Vec<Policy> {
     fn policies(&self, _: &Parts, _: &Key) -> Policies {
-        self.as_slice().into()
+        self.as_slice().into_policies()
     }
 
     fn fixed(&self) -> Option<&[Policy]> {
@@ -125,9 +175,9 @@ impl PolicySource for Vec<Policy> {
 impl<F, T> PolicySource for F
 where
     F: Fn(&Parts, &Key) -> T + Send + Sync + 'static,
-    T: Into<Policies>,
+    T: IntoPolicies,
 {
     fn policies(&self, parts: &Parts, key: &Key) -> Policies {
-        self(parts, key).into()
+        self(parts, key).into_policies()
     }
 }

@@ -265,6 +265,12 @@ impl From<&Key> for Key {
 ///     None => Err(KeyError::missing("a query")),
 /// });
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not find a key in a request",
+    label = "expected an extractor such as `PeerIp::default()`, a tuple of them, or a closure `Fn(&Parts) -> impl IntoExtraction`",
+    note = "if this is a `Result`, add `?`: `HeaderKey::new(\"x-tenant\")?`",
+    note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
+)]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// Finds the key, or `None` if the request is exempt.
     ///

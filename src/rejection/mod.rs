@@ -4,6 +4,7 @@ mod body;
 mod by_hand;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod map_body;
 mod plain;
 mod problem;
 
@@ -14,6 +15,7 @@ use http::{Response, StatusCode, request::Parts};
 #[cfg(feature = "grpc")]
 pub use self::grpc::{GrpcStatus, StatusOnly};
 pub use self::{
+    map_body::MapBody,
     plain::{EmptyBody, PlainText},
     problem::{ProblemJson, ProblemType},
 };

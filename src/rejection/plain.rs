@@ -8,7 +8,8 @@ use crate::headers::whole_seconds;
 
 /// Answers refused requests with a line of `text/plain`: "rate limit exceeded; retry after 3s".
 ///
-/// Nothing about keys or the store. Works with any body that can be made of [`Bytes`].
+/// Nothing about keys or the store. Works with any body that can be made of [`Bytes`]; with others by
+/// [`map_body`](Self::map_body).
 ///
 /// # Examples
 ///

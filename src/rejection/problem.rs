@@ -10,7 +10,7 @@ use super::{Denial, Reason, Rejection, body::respond};
 ///
 /// A spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 with the names of the violated
 /// policies, in the order of the configuration; everything else is `about:blank`. Keys, addresses and store errors never
-/// appear. Works with any body that can be made of [`Bytes`].
+/// appear. Works with any body that can be made of [`Bytes`]; with others by [`map_body`](Self::map_body).
 ///
 /// # Examples
 ///

@@ -6,6 +6,8 @@
 mod ban;
 #[cfg(feature = "redis")]
 mod deny_cache;
+#[cfg(feature = "test-util")]
+mod failing;
 mod memory;
 mod pending;
 #[cfg(feature = "redis")]
@@ -15,6 +17,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "test-util")]
+pub use self::failing::FailingStore;
 #[cfg(feature = "redis")]
 pub(crate) use self::pending::{GiveUp, no_answer};
 #[cfg(feature = "redis")]

@@ -33,3 +33,4 @@ mod routes;
 mod setup_faults;
 mod stacked;
 mod subjects;
+mod test_util;

@@ -1,12 +1,16 @@
 //! Answers of the user's own.
 
+use std::convert::Infallible;
+
 use axum::{
     Router,
-    body::Body,
+    body::{Body, Bytes},
     http::{Method, StatusCode, request::Parts},
     response::Response,
 };
-use tollgate::{Denial, EmptyBody, GlobalKey, HeaderKey, PlainText, RateLimitLayer, Reason};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use tollgate::{Denial, EmptyBody, GlobalKey, HeaderKey, PlainText, ProblemJson, RateLimitLayer, Reason, Rejection};
+use tower::{Layer, service_fn};
 
 use crate::{
     gate::{app, down, get_passes, layer, per_minute},
@@ -136,4 +140,26 @@ async fn an_empty_answer_has_the_status_and_the_fields() {
     assert_eq!(reply.header("content-type"), None);
     assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
+}
+
+/// As plain hyper has them: a body that is not `From<Bytes>`.
+type Boxed = BoxBody<Bytes, Infallible>;
+
+async fn boxed<R: Rejection<Boxed>>(rejection: R, method: Method) -> Reply {
+    let inner = service_fn(|_| async { Ok::<_, Infallible>(Response::new(Full::from("home").boxed())) });
+    let service = layer(1, GlobalKey).with_rejection(rejection).layer(inner);
+    assert_eq!(send(&service, request(Method::GET, "/", &[])).await.text(), "home");
+    send(&service, request(method, "/", &[])).await
+}
+
+#[tokio::test]
+async fn refusals_are_put_into_any_body() {
+    let into_box = |bytes| Full::new(bytes).boxed();
+    let problem = boxed(ProblemJson::default().map_body(into_box), Method::GET).await;
+    assert_eq!((problem.status.as_u16(), &problem.json()["status"]), (429, &429.into()));
+    assert_eq!(problem.header("retry-after").as_deref(), Some("60"));
+    let plain = boxed(PlainText::default().map_body(into_box), Method::GET).await;
+    assert_eq!((plain.status.as_u16(), plain.text()), (429, "rate limit exceeded; retry after 60s\n"));
+    let head = boxed(PlainText::default().map_body(into_box), Method::HEAD).await;
+    assert_eq!((head.text(), head.header("content-length").as_deref()), ("", Some("37")));
 }

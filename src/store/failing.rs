@@ -1,0 +1,99 @@
+//! A store for tests of what happens without a verdict.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Answer, MemoryStore, Store, Verdict};
+use crate::{
+    check::Check,
+    error::{Error, ErrorKind},
+    key::Key,
+    policy::Policy,
+};
+
+/// A store that gives no verdict until it is told to recover: for tests of failure policies.
+///
+/// It fails from the beginning, as a Redis that is down when the service starts. Recovered, it judges by the counts of a
+/// [`MemoryStore`]. Clones share the counts and the switch, so keep one and give another to the [`Limiter`](crate::Limiter).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{ErrorKind, FailingStore, Limiter, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = FailingStore::new();
+/// let limiter = Limiter::new(store.clone());
+/// let policy = Policy::per_minute("emails", 10)?;
+///
+/// let error = limiter.check("user:17", &policy, 1).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+///
+/// store.recover();
+/// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+///
+/// store.fail(ErrorKind::Deadline);
+/// let error = limiter.check("user:17", &policy, 1).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Deadline);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct FailingStore {
+    memory: MemoryStore,
+    failure: Arc<Mutex<Option<ErrorKind>>>,
+}
+
+impl FailingStore {
+    /// Creates a store that fails with [`ErrorKind::Unavailable`].
+    pub fn new() -> Self {
+        Self::over(MemoryStore::new())
+    }
+
+    /// Creates a store that fails with [`ErrorKind::Unavailable`], and judges by the counts of `memory` when it has
+    /// recovered: for a memory store with a clock of the test's.
+    pub fn over(memory: MemoryStore) -> Self {
+        Self { memory, failure: Arc::new(Mutex::new(Some(ErrorKind::Unavailable))) }
+    }
+
+    /// From now on, every check and every reset fails at once with an error of this kind, and changes no count.
+    pub fn fail(&self, kind: ErrorKind) {
+        self.set(Some(kind));
+    }
+
+    /// From now on, checks are judged, by what had been counted before the failure.
+    pub fn recover(&self) {
+        self.set(None);
+    }
+
+    fn set(&self, failure: Option<ErrorKind>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    fn error(&self) -> Option<Error> {
+        let kind = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        kind.map(|kind| Error::new(kind, "a FailingStore has been told to fail"))
+    }
+}
+
+impl Default for FailingStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for FailingStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        match self.error() {
+            Some(error) => Answer::Ready(Err(error)),
+            None => self.memory.check(check),
+        }
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+        match self.error() {
+            Some(error) => Answer::Ready(Err(error)),
+            None => self.memory.reset(key, policy),
+        }
+    }
+}
