@@ -133,10 +133,12 @@ impl Fallback {
         outcomes.first().map_or(0, |outcome| owed.capacity() - outcome.available)
     }
 
-    pub(crate) fn forget(&self, key: &Key, policy: &Policy) {
-        drop(self.memory.reset(key, policy));
+    /// Tells whether there was anything to forget. What is owed is also part of the count.
+    pub(crate) fn forget(&self, key: &Key, policy: &Policy) -> bool {
+        let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
         drop(self.memory.reset(key, &self.share(policy).owed));
         self.debts.forget(self.store.part_of(key), key, policy);
+        found
     }
 
     fn debt(&self, Charge { key, policy, cost }: &Charge) -> Debt {

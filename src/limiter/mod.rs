@@ -281,7 +281,28 @@ impl Limiter {
         CheckFuture::unsent(Purpose::Peek, self.clone(), Check::new(key, policy, 0))
     }
 
-    /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after).
+    /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after). Returns whether there was
+    /// anything to forget: a count or a ban in the store, or a count of the [local fallback](Self::with_local).
+    ///
+    /// `false` most often means that this is not the key that requests are charged to, or that the policy counts
+    /// elsewhere: counts belong to the policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for
+    /// a little longer than its window, and answers `true` until it is gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let login = Policy::per_minute("login", 5)?;
+    /// limiter.check("alice", &login, 5).await?;
+    /// assert!(limiter.reset("alice", &login).await?);
+    /// assert!(!limiter.reset("Alice", &login).await?, "another key, or nothing spent");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens:
     /// [`PeerIp::key_of`](crate::PeerIp::key_of), [`ClientIp::key_of`](crate::ClientIp::key_of),
@@ -294,20 +315,18 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// Once polled, the key may be reset although the future was dropped.
-    pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<(), Error> {
+    pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
         let key = key.into();
         let observed = self.observer.as_ref().map(|observer| (observer, Instant::now()));
-        if let Some(fallback) = self.fallback() {
-            fallback.forget(&key, policy);
-        }
-        let result = self.forget(&key, policy).await;
+        let found = self.fallback().is_some_and(|fallback| fallback.forget(&key, policy));
+        let result = self.forget(&key, policy).await.map(|in_store| in_store || found);
         if let Some((observer, started)) = observed {
-            observer.on_reset(&Reset::new(&key, policy, result.as_ref().err(), started.elapsed()));
+            observer.on_reset(&Reset::new(&key, policy, &result, started.elapsed()));
         }
         result
     }
 
-    async fn forget(&self, key: &Key, policy: &Policy) -> Result<(), Error> {
+    async fn forget(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
         match self.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {

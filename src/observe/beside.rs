@@ -72,6 +72,8 @@ impl<'a> Abandoned<'a> {
 pub struct Reset<'a> {
     /// Under which policy.
     pub policy: &'a Policy,
+    /// Whether there was anything to forget; `None` if the store failed.
+    pub found: Option<bool>,
     /// Why it was not, if the store failed; what its `Display` says is for operators and holds no key.
     pub error: Option<&'a Error>,
     /// How long it took.
@@ -80,8 +82,8 @@ pub struct Reset<'a> {
 }
 
 impl<'a> Reset<'a> {
-    pub(crate) fn new(key: &'a Key, policy: &'a Policy, error: Option<&'a Error>, elapsed: Duration) -> Self {
-        Self { policy, error, elapsed, key }
+    pub(crate) fn new(key: &'a Key, policy: &'a Policy, result: &'a Result<bool, Error>, elapsed: Duration) -> Self {
+        Self { policy, found: result.as_ref().ok().copied(), error: result.as_ref().err(), elapsed, key }
     }
 
     /// What tells the key apart from others.
@@ -119,9 +121,10 @@ impl fmt::Debug for Abandoned<'_> {
 
 impl fmt::Debug for Reset<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, error, elapsed, key: _ } = self;
+        let Self { policy, found, error, elapsed, key: _ } = self;
         f.debug_struct("Reset")
             .field("policy", &policy.name())
+            .field("found", found)
             .field("error", error)
             .field("elapsed", elapsed)
             .field("fingerprint", &self.fingerprint())

@@ -34,7 +34,7 @@ use crate::{
 /// | `tollgate::decision` | debug | a check was given up before its verdict; one event per policy |
 /// | `tollgate::refusal` | warn | the layer refuses requests because the service is set up wrongly: at most once a second, `left_out` as above |
 /// | `tollgate::refusal` | debug | a request was refused without a check: no usable key, or a cost above the limit |
-/// | `tollgate::reset` | debug | a key was reset, or could not be |
+/// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
 /// | `tollgate::batch` | trace | a call of the store's ended |
 ///
 /// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. Denials are not warnings:
@@ -190,8 +190,8 @@ impl Observer for Tracing {
     fn on_reset(&self, reset: &Reset<'_>) {
         debug!(
             target: "tollgate::reset",
-            policy = reset.policy.name(), key = %reset.fingerprint(), error = reset.error.map(tracing::field::display),
-            elapsed_us = micros(reset.elapsed), "reset"
+            policy = reset.policy.name(), key = %reset.fingerprint(), found = reset.found,
+            error = reset.error.map(tracing::field::display), elapsed_us = micros(reset.elapsed), "reset"
         );
     }
 

@@ -222,15 +222,18 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        let mut found = false;
         for policy in std::iter::once(policy).chain(policy.ban()) {
             let place = self.place(key, policy);
             let mut shard = lock(&self.table.shards[place.shard]);
-            if let Some(index) = shard.find(key, policy, place.hash) {
-                shard.entries.swap_remove_index(index);
+            if let Some(index) = shard.find(key, policy, place.hash)
+                && let Some((slot, state)) = shard.entries.swap_remove_index(index)
+            {
+                found |= state.idle_at(&slot.policy) > self.now_us();
             }
         }
-        Answer::Ready(Ok(()))
+        Answer::Ready(Ok(found))
     }
 }
 

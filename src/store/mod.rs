@@ -42,8 +42,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// again when its fate is unknown.
     fn check(&self, check: &Check) -> Answer<Verdict>;
 
-    /// Forgets what `key` has spent under `policy`, and a ban.
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()>;
+    /// Forgets what `key` has spent under `policy`, and a ban. Answers whether there was a count or a ban to forget.
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
 
     /// How long the limiter waits for a pending answer, not counting time in which the executor did not run.
     ///

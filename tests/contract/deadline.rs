@@ -23,7 +23,7 @@ impl Store for Patient {
         Silent.check(check)
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         Silent.reset(key, policy)
     }
 

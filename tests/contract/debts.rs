@@ -21,7 +21,7 @@ impl Store for Halves {
         self.halves[self.part_of(&check.charges()[0].key)].check(check)
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.halves[self.part_of(key)].reset(key, policy)
     }
 

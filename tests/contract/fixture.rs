@@ -86,7 +86,7 @@ impl Store for Counted {
         }
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.store.reset(key, policy)
     }
 
@@ -107,8 +107,8 @@ impl Store for Lost {
         })
     }
 
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
-        Answer::Ready(Ok(()))
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::Ready(Ok(false))
     }
 }
 

@@ -321,9 +321,10 @@ async fn a_reset_forgets_the_fallbacks_counts_and_debts() {
     let policy = per_minute(80);
     store.becomes(AWAY);
     assert_eq!(admitted(&limiter, &policy).await, 10);
-    limiter.reset("k", &policy).await.unwrap();
+    assert!(limiter.reset("k", &policy).await.unwrap(), "only the fallback has a count");
     assert_eq!(admitted(&limiter, &policy).await, 10);
     limiter.reset("k", &policy).await.unwrap();
+    assert!(!limiter.reset("k", &policy).await.unwrap());
     store.becomes(Health::Answers);
     settle().await;
     spent(&limiter, &policy).await;

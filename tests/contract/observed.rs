@@ -26,7 +26,7 @@ impl Store for Halves {
         self.0[self.part_of(&check.charges()[0].key)].check(check)
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.0[self.part_of(key)].reset(key, policy)
     }
 

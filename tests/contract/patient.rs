@@ -75,7 +75,7 @@ impl Store for Patient {
         })
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.memory.reset(key, policy)
     }
 

@@ -76,7 +76,7 @@ impl Store for Moody {
         })
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.memory.reset(key, policy)
     }
 

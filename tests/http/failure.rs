@@ -28,8 +28,8 @@ impl Store for Fails {
         if self.later { Answer::pending(async { Err(error) }) } else { Answer::Ready(Err(error)) }
     }
 
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
-        Answer::Ready(Ok(()))
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::Ready(Ok(false))
     }
 }
 

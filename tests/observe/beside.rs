@@ -104,13 +104,16 @@ async fn a_future_of_the_middleware_that_is_dropped_unpolled_was_not_sent() {
 }
 
 #[tokio::test]
-async fn resets_are_told_whether_they_worked_or_not() {
+async fn resets_are_told_whether_they_worked_and_found_anything() {
     let (limiter, recorder) = recorded();
-    limiter.reset("k", &per_minute("p", 1)).await.unwrap();
-    assert_eq!(recorder.take().resets, [("p".to_owned(), true)]);
+    limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+    for found in [true, false] {
+        assert_eq!(limiter.reset("k", &per_minute("p", 1)).await.unwrap(), found);
+        assert_eq!(recorder.take().resets, [("p".to_owned(), Some(found))]);
+    }
     let limiter = Limiter::new(Down).observer(recorder.clone());
     limiter.reset("k", &per_minute("p", 1)).await.unwrap_err();
     let seen = recorder.take();
-    assert_eq!(seen.resets, [("p".to_owned(), false)]);
+    assert_eq!(seen.resets, [("p".to_owned(), None)]);
     assert!(seen.failures.is_empty(), "a failure is a check's");
 }

@@ -22,8 +22,8 @@ pub(crate) struct Seen {
     pub(crate) refusals: Vec<&'static str>,
     /// Names and costs.
     pub(crate) abandoned: Vec<Vec<(String, u32)>>,
-    /// Name, and whether it worked.
-    pub(crate) resets: Vec<(String, bool)>,
+    /// Name, and if it worked, whether there was anything to forget.
+    pub(crate) resets: Vec<(String, Option<bool>)>,
     pub(crate) warnings: Vec<Warning>,
     /// All events as `Debug` shows them.
     pub(crate) debug: String,
@@ -102,7 +102,7 @@ impl Observer for Recorder {
     fn on_reset(&self, reset: &Reset<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{reset:?}\n");
-        seen.resets.push((reset.policy.name().to_owned(), reset.error.is_none()));
+        seen.resets.push((reset.policy.name().to_owned(), reset.found));
     }
 
     fn on_warning(&self, warning: &Warning) {

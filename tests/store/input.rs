@@ -115,10 +115,30 @@ pub(crate) async fn reset_forgets_one_key_under_one_policy(bench: Bench) {
         for (key, name) in [("a", "p"), ("a", "q"), ("b", "p")] {
             assert!(bench.check(key, &policy(name), 1).await.is_allowed());
         }
-        bench.limiter.reset("a", &policy("p")).await.unwrap();
+        assert!(bench.limiter.reset("a", &policy("p")).await.unwrap());
         assert!(bench.check("a", &policy("p"), 1).await.is_allowed());
         assert!(!bench.check("a", &policy("q"), 1).await.is_allowed());
         assert!(!bench.check("b", &policy("p"), 1).await.is_allowed());
+    }
+}
+
+pub(crate) async fn reset_tells_whether_there_was_a_count_or_a_ban_to_forget(bench: Bench) {
+    for algorithm in ALGORITHMS {
+        let policy = Policy::per_minute("p", 1).unwrap().algorithm(algorithm);
+        let banning = policy.clone().ban_after(1, Duration::from_secs(600)).unwrap();
+        let key = format!("{algorithm:?}");
+        let reset = async |key: &str, policy: &Policy| bench.limiter.reset(key, policy).await.unwrap();
+        assert!(!reset(&key, &policy).await, "nothing was spent");
+        bench.check(&key, &policy, 1).await;
+        assert!(!reset("another", &policy).await, "by another key");
+        assert!(!reset(&key, &Policy::per_hour("p", 1).unwrap().algorithm(algorithm)).await, "in another window");
+        assert!(reset(&key, &policy).await);
+        assert!(!reset(&key, &policy).await, "the second time");
+        // The count has left its window, the ban stands.
+        bench.check(&key, &banning, 1).await;
+        assert!(bench.check(&key, &banning, 1).await.policies()[0].ban.is_some());
+        bench.clock.advance(Duration::from_secs(120));
+        assert!(reset(&key, &banning).await, "a ban");
     }
 }
 

@@ -105,6 +105,7 @@ mod suite {
             hostile_keys_are_keys_like_any_other,
             several_charges_for_one_key_and_policy_add_up,
             reset_forgets_one_key_under_one_policy,
+            reset_tells_whether_there_was_a_count_or_a_ban_to_forget,
             a_full_window_at_every_limit_is_admitted_to_the_unit,
             rejected_requests_count_if_the_policy_says_so,
             five_thousand_a_second_and_sub_microsecond_rates_hold,

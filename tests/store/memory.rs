@@ -43,6 +43,18 @@ async fn nobody_is_forgotten_as_long_as_the_capacity_is_not_reached() {
 }
 
 #[tokio::test]
+async fn a_count_that_has_left_its_window_is_nothing_to_forget() {
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+    let policy = Policy::per_minute("p", 10).unwrap();
+    for (passed, found) in [(59, true), (60, false)] {
+        limiter.check("k", &policy, 1).await.unwrap();
+        clock.advance(Duration::from_secs(passed));
+        assert_eq!(limiter.reset("k", &policy).await.unwrap(), found);
+    }
+}
+
+#[tokio::test]
 async fn clocks_at_both_ends_of_time_do_no_harm() {
     for now_us in [0, 1, u64::MAX] {
         let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::at_us(now_us)));

@@ -29,7 +29,7 @@ impl Store for Down {
         Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "SECRET-STORE-TEXT")))
     }
 
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
         Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "SECRET-STORE-TEXT")))
     }
 }
@@ -61,7 +61,7 @@ impl Store for Flaky {
         }
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.store.reset(key, policy)
     }
 }
@@ -75,7 +75,7 @@ impl Store for Silent {
         Answer::pending(std::future::pending())
     }
 
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
         Answer::pending(std::future::pending())
     }
 }
@@ -96,7 +96,7 @@ impl<S: Store + Clone> Store for Later<S> {
         })
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.0.reset(key, policy)
     }
 

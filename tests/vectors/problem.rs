@@ -102,7 +102,7 @@ impl Store for Scripted {
         }))
     }
 
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<()> {
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
         Answer::Ready(Ok(()))
     }
 }

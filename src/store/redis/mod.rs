@@ -187,7 +187,7 @@ impl Store for RedisStore {
         Answer::Pending(Pending::new(verdict).or(progress))
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let shared = Arc::clone(&self.shared);
         let groups = shared.groups(std::iter::once(key));
         let slot = shared.slot_of(shared.seal.sealed(key).encoded());
@@ -198,7 +198,7 @@ impl Store for RedisStore {
             let _forget = Forget::new(&shared, groups);
             let mut connection = shared.connect(&*shared.link()?, slot).await?;
             let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
-            result.map_err(|error| shared.failed(&connection, &error))
+            result.map(|keys: u32| keys > 0).map_err(|error| shared.failed(&connection, &error))
         })
     }
 
