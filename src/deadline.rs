@@ -38,6 +38,17 @@ impl Deadline {
         Some(Self { begin: Begin::now(time)?, timer: sleep(time), time })
     }
 
+    /// Ends only after this much more time from now on.
+    pub(crate) fn extend(self: Pin<&mut Self>, more: Duration) {
+        let now = Instant::now();
+        let mut this = self.project();
+        *this.time = this.begin.running(now).saturating_add(more);
+        // A time that is too far away never comes.
+        if let Some(end) = now.checked_add(more) {
+            this.timer.as_mut().reset(end);
+        }
+    }
+
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         loop {

@@ -69,7 +69,12 @@ impl<T: Send + 'static> Guarded<T> {
                 }
                 match &mut self.wait {
                     Some(wait) => {
-                        ready!(wait.as_mut().project().deadline.poll(cx));
+                        let mut deadline = wait.as_mut().project().deadline;
+                        ready!(deadline.as_mut().poll(cx));
+                        while let Some(more) = self.pending.more_time(time) {
+                            deadline.as_mut().extend(more);
+                            ready!(deadline.as_mut().poll(cx));
+                        }
                         Err(self.pending.late(time))
                     }
                     None => {

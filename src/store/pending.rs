@@ -27,6 +27,10 @@ pub(crate) trait GiveUp: Send + Sync {
     /// The error of a check that has no answer after `deadline`.
     fn error(&self, deadline: Duration) -> Error;
 
+    /// How much longer a check may wait that has waited for `deadline` or longer, because the time before is not the
+    /// store's: the first connection is being made, or was made only just now. `None` ends the wait.
+    fn more_time(&self, deadline: Duration) -> Option<Duration>;
+
     /// Takes over the breakers of a check that asks several parts of the store: each part has its own. Tells whether it
     /// has. Called at the first poll.
     fn takes_over(&self, circuits: &Arc<Circuits>) -> bool;
@@ -56,6 +60,11 @@ impl<T> Pending<T> {
     pub(crate) fn takes_over(&self, circuits: Option<&Arc<Circuits>>) -> bool {
         let both = self.give_up.as_ref().zip(circuits);
         both.is_some_and(|(give_up, circuits)| give_up.takes_over(circuits))
+    }
+
+    /// See [`GiveUp::more_time`].
+    pub(crate) fn more_time(&self, deadline: Duration) -> Option<Duration> {
+        self.give_up.as_ref()?.more_time(deadline)
     }
 
     /// The error of a check that has no answer after `deadline`.

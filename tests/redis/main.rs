@@ -31,6 +31,7 @@ mod tls;
 #[cfg(feature = "cluster")]
 mod topology;
 mod urls;
+mod warm_up;
 
 use support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};

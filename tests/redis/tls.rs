@@ -7,7 +7,11 @@ use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, RedisStoreBuilder};
 
 use crate::{
     policy,
-    support::redis_server::{Directory, RedisServer, free_port},
+    support::{
+        link::Link,
+        redis_server::{Directory, RedisServer, free_port},
+    },
+    warm_up::assert_judged,
 };
 
 struct Authority {
@@ -80,6 +84,14 @@ async fn a_server_whose_certificate_is_trusted_is_spoken_to_through_tls() {
     let server = Encrypted::start("no");
     let limiter = server.connect(RedisStore::builder().root_certificates(server.authority.pem()));
     assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
+}
+
+#[tokio::test]
+async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_of_twenty_milliseconds() {
+    let server = Encrypted::start("no");
+    let url = Link::far_from(server.port, Duration::from_millis(20)).url().replace("redis://", "rediss://");
+    let builder = RedisStore::builder().root_certificates(server.authority.pem());
+    assert_judged(builder.connect(&url).unwrap()).await;
 }
 
 #[tokio::test]

@@ -19,6 +19,16 @@ pub struct Link {
 impl Link {
     /// A link to a port of this machine, with this round trip.
     pub fn to(target: u16, round_trip: Duration) -> Self {
+        Self::start(target, round_trip, Duration::ZERO)
+    }
+
+    /// The same with connections that take a round trip to be made, as over a real network.
+    pub fn far_from(target: u16, round_trip: Duration) -> Self {
+        Self::start(target, round_trip, round_trip)
+    }
+
+    /// The first bytes of a connection come later by the time that the `connect` takes: here, connecting takes none.
+    fn start(target: u16, round_trip: Duration, connect: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let delay = round_trip / 2;
@@ -27,8 +37,9 @@ impl Link {
                 let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", target)).unwrap());
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
-                forward(client.try_clone().unwrap(), server.try_clone().unwrap(), delay);
-                forward(server, client, delay);
+                let connected = Instant::now() + connect;
+                forward(client.try_clone().unwrap(), server.try_clone().unwrap(), connected, delay);
+                forward(server, client, connected, delay);
             }
         });
         Self { port }
@@ -39,12 +50,12 @@ impl Link {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+fn forward(mut from: TcpStream, mut to: TcpStream, connected: Instant, delay: Duration) {
     let (sender, sent) = mpsc::channel();
     thread::spawn(move || {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
-            if sender.send((Instant::now() + delay, buffer[..length].to_vec())).is_err() {
+            if sender.send((connected.max(Instant::now()) + delay, buffer[..length].to_vec())).is_err() {
                 return;
             }
         }

@@ -83,6 +83,7 @@ pub(super) async fn submit(
     original: Option<Box<Original>>,
 ) -> Result<Verdict, Error> {
     let link = shared.link()?;
+    shared.first_connection(&link, &[slot], &request.progress).await?;
     let lane = link.batcher.lane_of(&request.check);
     let (sender, verdict) = oneshot::channel();
     let entered = {

@@ -38,6 +38,7 @@ use crate::{
 pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
+    first_dial_deadline: Duration,
     pool_size: u32,
     clock: Option<Arc<dyn Clock>>,
     batching: bool,
@@ -52,6 +53,7 @@ impl Default for RedisStoreBuilder {
         Self {
             prefix: "tollgate:".to_owned(),
             deadline: DEFAULT_DEADLINE,
+            first_dial_deadline: Duration::from_millis(250),
             pool_size: 2,
             clock: None,
             batching: true,
@@ -72,9 +74,22 @@ impl RedisStoreBuilder {
     }
 
     /// Sets how long a check may take in all. Defaults to 50 ms: above the slowest healthy answers, below what a
-    /// person notices.
+    /// person notices. The one exception is the first connection of a process, which has a
+    /// [deadline of its own](Self::first_dial_deadline).
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// Sets how long a check may wait while the first connection is made. Defaults to 250 ms: over a round trip of
+    /// 20 ms, TCP, TLS, the login and the lookup of a sentinel or a cluster take up to 200 ms.
+    ///
+    /// Only the first dial of each server that is known at the start counts, once for each runtime. As soon as it has
+    /// ended, the checks that have waited have their [deadline](Self::deadline) for the call, or their error if it has
+    /// failed. After that time, or after that dial, no check waits longer than the deadline. A zero makes the first
+    /// checks wait no longer than the others, so most of them get no verdict where a connection takes longer. To wait
+    /// before the first request instead, call [`Limiter::ready`](crate::Limiter::ready).
+    pub fn first_dial_deadline(self, deadline: Duration) -> Self {
+        Self { first_dial_deadline: deadline, ..self }
     }
 
     /// Sets the number of connections. Defaults to 2, so that one lost packet does not hold up every check; more
@@ -320,7 +335,7 @@ impl RedisStoreBuilder {
     }
 
     fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, pool_size: _, clock, batching, deny_cache, breaker, seal, security: _ } = self;
+        let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, seal, .. } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
@@ -346,6 +361,7 @@ impl RedisStoreBuilder {
             eviction: Eviction::default(),
             prefix: prefix.into(),
             deadline,
+            first_dial_deadline,
             clock,
             latest_us: AtomicU64::new(0),
             time_forbidden_until_us: AtomicU64::new(0),

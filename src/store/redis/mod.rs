@@ -9,6 +9,7 @@ mod connection;
 mod encryption;
 mod error;
 mod eviction;
+mod first_dial;
 mod health;
 mod heartbeat;
 mod key;

@@ -8,7 +8,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,6 +23,7 @@ use super::{
     cluster::{self, Cluster},
     connection::Connection,
     error,
+    first_dial::FirstDial,
     node::Node,
     pace::Pace,
     pool::{OwnPool, PATIENCE},
@@ -37,6 +41,11 @@ pub(super) struct Nodes {
     /// Connections to each master.
     size: u32,
     deadline: Duration,
+    first_dial_deadline: Duration,
+    /// The first reading of the map.
+    first_reading: FirstDial,
+    /// Whether all masters that it named have been dialled. Those that come later are not waited for.
+    has_dialled_all: AtomicBool,
     state: Mutex<State>,
     /// How many times the map of slots has been asked for.
     readings: watch::Sender<u64>,
@@ -65,13 +74,41 @@ impl State {
 }
 
 impl Nodes {
-    pub(super) fn new(cluster: Cluster, size: u32, deadline: Duration) -> Self {
-        Self { cluster, size, deadline, state: Mutex::default(), readings: watch::Sender::new(0) }
+    pub(super) fn new(cluster: Cluster, size: u32, deadline: Duration, first_dial_deadline: Duration) -> Self {
+        Self {
+            cluster,
+            size,
+            deadline,
+            first_dial_deadline,
+            first_reading: FirstDial::begin(first_dial_deadline),
+            has_dialled_all: AtomicBool::new(false),
+            state: Mutex::default(),
+            readings: watch::Sender::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No invariant spans a panic: nothing under the lock calls out.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first reading of the map, and then the first dial of the master that has a slot, while they are under way.
+    pub(super) fn first_dial(self: &Arc<Self>, slot: u16) -> Option<FirstDial> {
+        if self.has_dialled_all.load(Ordering::Relaxed) {
+            return None;
+        }
+        let owner = self.state().map.owner(slot).cloned();
+        if owner.is_none() && !self.first_reading.is_over() {
+            self.read_map();
+            return Some(self.first_reading.clone());
+        }
+        let dial = owner.and_then(|at| self.pool(&at).ok()?.first_dial().cloned());
+        let state = self.state();
+        let is_dialled = |at: &At| state.pools.get(at).is_some_and(|pool| pool.first_dial().is_none());
+        if self.first_reading.is_over() && state.map.masters().iter().all(is_dialled) {
+            self.has_dialled_all.store(true, Ordering::Relaxed);
+        }
+        dial
     }
 
     /// A connection to the master that has a slot. If it cannot be reached, another one may have taken its place.
@@ -111,7 +148,11 @@ impl Nodes {
             return Ok(Arc::clone(pool));
         }
         let address = Address::Server(Box::new(self.cluster.node(at)?));
-        let pool = Arc::new(OwnPool::open(address, self.size, self.deadline));
+        let first_dial = match self.has_dialled_all.load(Ordering::Relaxed) {
+            true => FirstDial::over(),
+            false => FirstDial::begin(self.first_dial_deadline),
+        };
+        let pool = Arc::new(OwnPool::open(address, self.size, self.deadline, first_dial));
         state.pools.insert(at.clone(), Arc::clone(&pool));
         Ok(pool)
     }
@@ -191,6 +232,7 @@ struct Reading(Arc<Nodes>);
 impl Drop for Reading {
     fn drop(&mut self) {
         self.0.state().is_reading = false;
+        self.0.first_reading.end();
         self.0.readings.send_modify(|readings| *readings += 1);
     }
 }

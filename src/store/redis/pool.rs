@@ -32,6 +32,7 @@ use super::{
     address::Address,
     connection::Connection,
     error,
+    first_dial::FirstDial,
     health::{Health, Network},
     pace::{LONGEST, Pace},
     script,
@@ -82,12 +83,17 @@ impl Source {
         matches!(self, Self::Cluster { .. })
     }
 
-    /// Opens a pool on the current runtime.
-    pub(super) fn open(&self, deadline: Duration) -> Pool {
+    /// Opens a pool on the current runtime. The first dial may take `first_dial_deadline`.
+    pub(super) fn open(&self, deadline: Duration, first_dial_deadline: Duration) -> Pool {
+        let first_dial = FirstDial::begin(first_dial_deadline);
         match self {
-            Self::Dial { address, size } => Pool::Own(Box::new(OwnPool::open(address.clone(), *size, deadline))),
+            Self::Dial { address, size } => {
+                Pool::Own(Box::new(OwnPool::open(address.clone(), *size, deadline, first_dial)))
+            }
             #[cfg(feature = "cluster")]
-            Self::Cluster { cluster, size } => Pool::Nodes(Arc::new(Nodes::new(cluster.clone(), *size, deadline))),
+            Self::Cluster { cluster, size } => {
+                Pool::Nodes(Arc::new(Nodes::new(cluster.clone(), *size, deadline, first_dial_deadline)))
+            }
             Self::Pool(pool) => {
                 Pool::Theirs { pool: pool.clone(), network: Arc::new(Network::new(Duration::MAX)), deadline }
             }
@@ -96,6 +102,18 @@ impl Source {
 }
 
 impl Pool {
+    /// The first dial of the server that has a slot, while it is under way.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(super) fn first_dial(&self, slot: u16) -> Option<FirstDial> {
+        match self {
+            Self::Own(own) => own.first_dial().cloned(),
+            #[cfg(feature = "cluster")]
+            Self::Nodes(nodes) => nodes.first_dial(slot),
+            // Their owner has made them.
+            Self::Theirs { .. } => None,
+        }
+    }
+
     /// A connection that nobody has found broken, to the server that has a slot.
     #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
     pub(super) async fn get(&self, slot: u16) -> Result<Connection, Error> {
@@ -116,12 +134,17 @@ impl Pool {
 }
 
 impl OwnPool {
-    /// Opens a pool on the current runtime.
-    pub(super) fn open(address: Address, size: u32, deadline: Duration) -> Self {
+    /// Opens a pool on the current runtime, which dials at once.
+    pub(super) fn open(address: Address, size: u32, deadline: Duration, first_dial: FirstDial) -> Self {
         let wanted = Arc::new(());
-        let manager = Manager::new(address, deadline, Arc::downgrade(&wanted));
+        let manager = Manager::new(address, deadline, first_dial, Arc::downgrade(&wanted));
         let pool = build(manager.clone(), size);
         Self { manager, pool, _wanted: wanted }
+    }
+
+    /// The first dial, while it is under way.
+    pub(super) fn first_dial(&self) -> Option<&FirstDial> {
+        Some(&self.manager.first_dial).filter(|dial| !dial.is_over())
     }
 
     pub(super) async fn get(&self) -> Result<Connection, Error> {
@@ -211,6 +234,7 @@ struct Manager {
     address: Address,
     config: AsyncConnectionConfig,
     deadline: Duration,
+    first_dial: FirstDial,
     /// Whether the script has been sent.
     has_script: Arc<AtomicBool>,
     /// One connection at a time: more would only add to the load of a server that is coming back.
@@ -224,7 +248,7 @@ struct Manager {
 }
 
 impl Manager {
-    fn new(address: Address, deadline: Duration, wanted: Weak<()>) -> Self {
+    fn new(address: Address, deadline: Duration, first_dial: FirstDial, wanted: Weak<()>) -> Self {
         let config = AsyncConnectionConfig::new()
             // A dial is a few round trips where a call is one.
             .set_connection_timeout(Some(PATIENCE.max(deadline.saturating_mul(4))))
@@ -237,6 +261,7 @@ impl Manager {
             address,
             config,
             deadline,
+            first_dial,
             has_script: Arc::default(),
             turn: Arc::default(),
             pace: Arc::default(),
@@ -284,6 +309,7 @@ impl ManageConnection for Manager {
                     if !self.has_script.swap(true, Ordering::Relaxed) {
                         script::send_ahead(&connection).await;
                     }
+                    self.first_dial.end();
                     return Ok(connection);
                 }
                 Err(error) => {
@@ -294,6 +320,7 @@ impl ManageConnection for Manager {
                         _ => self.pace().failed(),
                     }
                     self.failure.send_replace(Some(failure));
+                    self.first_dial.end();
                     if self.wanted.strong_count() == 0 {
                         return Err(error);
                     }

@@ -2,11 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use tokio::time::Instant;
 
 use super::{protocol::Step, queue::MAX_CHARGES};
 use crate::{
@@ -22,7 +24,9 @@ use crate::{
 /// The time that a check spends in our own queue is no failure of the store.
 #[derive(Debug)]
 pub(super) struct Progress {
-    made_us: u64,
+    /// When the check was made, or when the first connection was there that it waited for.
+    made_us: AtomicU64,
+    first_connection: Mutex<FirstConnection>,
     /// Calls that have been sent and not answered, ..
     unanswered: AtomicU32,
     /// .. since when there are some, ..
@@ -36,6 +40,18 @@ pub(super) struct Progress {
     has_parts: bool,
     /// The breakers of the parts, and when the wait began.
     breakers: OnceLock<(Arc<Circuits>, Begin)>,
+}
+
+/// Whether the check waits for the first connection, beyond its deadline.
+#[derive(Clone, Copy, Debug, Default)]
+enum FirstConnection {
+    /// It was there.
+    #[default]
+    Made,
+    /// It is being made.
+    Awaited { since: Begin, limit: Duration },
+    /// The check has waited for it, until then.
+    Waited { until: Begin },
 }
 
 /// What goes on between one runtime and Redis, or a part of a cluster.
@@ -82,7 +98,8 @@ impl Progress {
     /// Of a check that is made now. With `has_parts` it asks the breaker of each part by itself.
     pub(super) fn new(has_parts: bool) -> Arc<Self> {
         Arc::new(Self {
-            made_us: SystemClock.now_us(),
+            made_us: AtomicU64::new(SystemClock.now_us()),
+            first_connection: Mutex::default(),
             unanswered: AtomicU32::new(0),
             since_us: AtomicU64::new(0),
             with_store_us: AtomicU64::new(0),
@@ -97,6 +114,36 @@ impl Progress {
     #[cfg(feature = "cluster")]
     pub(super) fn breakers(&self) -> Option<&(Arc<Circuits>, Begin)> {
         self.breakers.get()
+    }
+
+    /// Notes that the check waits for the first connection, at most for `limit`.
+    pub(super) fn awaits_connection(&self, limit: Duration) {
+        if let Some(since) = Begin::now(limit) {
+            *self.first_connection() = FirstConnection::Awaited { since, limit };
+        }
+    }
+
+    /// Notes that it is there, or that it could not be made. The deadline counts from here.
+    pub(super) fn has_connection(&self) {
+        if let Some(until) = Begin::now(Duration::ZERO) {
+            *self.first_connection() = FirstConnection::Waited { until };
+            self.made_us.store(SystemClock.now_us(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that it is not there in time. A check that has waited for longer than its deadline then gets its error, any
+    /// other one has the rest of its deadline.
+    pub(super) fn misses_connection(&self, deadline: Duration) -> Result<(), Error> {
+        let error = self.error(deadline);
+        match std::mem::take(&mut *self.first_connection()) {
+            FirstConnection::Awaited { since, .. } if since.running(Instant::now()) >= deadline => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn first_connection(&self) -> MutexGuard<'_, FirstConnection> {
+        // It is put in whole.
+        self.first_connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a step of the check comes into a queue.
@@ -158,7 +205,9 @@ impl Progress {
     fn has_waited_here(&self, deadline: Duration, now_us: u64) -> bool {
         let under_way_us = if self.unanswered.load(Ordering::Relaxed) > 0 { self.under_way_us(now_us) } else { 0 };
         let with_store_us = self.with_store_us.load(Ordering::Relaxed) + under_way_us;
-        let here = Duration::from_micros(now_us.saturating_sub(self.made_us).saturating_sub(with_store_us));
+        let here = Duration::from_micros(
+            now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)).saturating_sub(with_store_us),
+        );
         here >= SHORT.max(deadline / 4)
     }
 }
@@ -166,6 +215,9 @@ impl Progress {
 impl GiveUp for Progress {
     fn error(&self, deadline: Duration) -> Error {
         // Redis answers, so it is not silent: it has too much to do, and this process is why.
+        if let FirstConnection::Awaited { limit, .. } = *self.first_connection() {
+            return Error::new(ErrorKind::Deadline, format!("no first connection within {limit:?}"));
+        }
         let now_us = SystemClock.now_us();
         let is_ours = || self.has_seen_crowd() || self.has_waited_here(deadline, now_us);
         let error = if self.sees_answers(deadline, now_us) && is_ours() {
@@ -174,6 +226,15 @@ impl GiveUp for Progress {
             no_answer(deadline)
         };
         if self.may_have_charged.load(Ordering::Relaxed) { error.charge_unknown() } else { error }
+    }
+
+    fn more_time(&self, deadline: Duration) -> Option<Duration> {
+        let (since, time) = match *self.first_connection() {
+            FirstConnection::Made => return None,
+            FirstConnection::Awaited { since, limit } => (since, limit),
+            FirstConnection::Waited { until } => (until, deadline),
+        };
+        Some(time.saturating_sub(since.running(Instant::now()))).filter(|more| !more.is_zero())
     }
 
     fn takes_over(&self, circuits: &Arc<Circuits>) -> bool {
@@ -196,9 +257,9 @@ mod tests {
             traffic.answered();
         }
         traffic.checks.store(if crowded { 1_000 } else { 100 }, Ordering::Relaxed);
-        progress.made_us -= 50_000;
+        *progress.made_us.get_mut() -= 50_000;
         if here < DEADLINE {
-            progress.sent(Step::Pay, progress.made_us + u64::try_from(here.as_micros()).unwrap());
+            progress.sent(Step::Pay, *progress.made_us.get_mut() + u64::try_from(here.as_micros()).unwrap());
         }
         let error = progress.error(DEADLINE);
         assert_eq!(error.may_have_charged(), here < DEADLINE);
@@ -229,7 +290,7 @@ mod tests {
     #[test]
     fn the_time_of_several_steps_is_added_up() {
         let progress = Progress::new(false);
-        let made_us = progress.made_us;
+        let made_us = progress.made_us.load(Ordering::Relaxed);
         // Two looks at the same time, and a payment later.
         progress.sent(Step::Pay, made_us + 1_000);
         progress.sent(Step::Pay, made_us + 2_000);

@@ -57,6 +57,7 @@ pub(super) struct Shared {
     pub(super) eviction: Eviction,
     pub(super) prefix: Box<str>,
     pub(super) deadline: Duration,
+    pub(super) first_dial_deadline: Duration,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) latest_us: AtomicU64,
     /// Until when scripts are given the time, for the server has not let one ask for it.
@@ -131,7 +132,9 @@ impl Shared {
         }
         // In a box, or every check that is batched would carry it.
         let verdict = Box::pin(async {
-            let connection = self.connect(&*self.link()?, slot).await?;
+            let link = self.link()?;
+            self.first_connection(&link, &[slot], &request.progress).await?;
+            let connection = self.connect(&link, slot).await?;
             self.call(connection, std::iter::once(&request)).await?.swap_remove(0)
         });
         let verdict = verdict.await?;
@@ -153,6 +156,31 @@ impl Shared {
         let cache = self.deny_cache.as_ref().filter(|cache| cache.denials() != original.denials)?;
         let now_us = self.local_now_us();
         cache.get(&original.check, now_us, self.latest_us(now_us))
+    }
+
+    /// Waits for the first connection to the servers that have these slots, if it is just being made.
+    pub(super) async fn first_connection(&self, link: &Link, slots: &[u16], progress: &Progress) -> Result<(), Error> {
+        if slots.iter().all(|&slot| link.pool.first_dial(slot).is_none()) {
+            return Ok(());
+        }
+        // In a box, because it is rare.
+        let dialled = Box::pin(async {
+            for &slot in slots {
+                // On a cluster the master is known only after a dial of its own.
+                while let Some(dial) = link.pool.first_dial(slot) {
+                    if !dial.wait().await {
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+        progress.awaits_connection(self.first_dial_deadline);
+        match within(self.first_dial_deadline, dialled).await {
+            Some(true) => progress.has_connection(),
+            _ => progress.misses_connection(self.deadline)?,
+        }
+        Ok(())
     }
 
     /// A connection to the server that has a slot, or an error as soon as there is none to be had.
@@ -286,7 +314,8 @@ impl Shared {
         if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link { pool: self.source.open(self.deadline), batcher: Batcher::new(self.parts()) });
+        let pool = self.source.open(self.deadline, self.first_dial_deadline);
+        let link = Arc::new(Link { pool, batcher: Batcher::new(self.parts()) });
         links.push_back((runtime, Arc::clone(&link)));
         if links.len() > MAX_LINKS {
             links.pop_front();

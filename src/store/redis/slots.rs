@@ -63,6 +63,7 @@ impl Shared {
         if slots.iter().all(|&other| other == slot) {
             return self.ask(slot, Request { check, step: Step::Pay, progress }, original).await;
         }
+        self.first_connection(&*self.link()?, &slots, &progress).await?;
         // The steps are tasks.
         let started = Begin::now(self.deadline).ok_or_else(shared::no_runtime)?;
         let keys = original.iter().flat_map(|original| original.check.charges()).map(|charge| &charge.key);

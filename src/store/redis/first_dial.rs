@@ -1,0 +1,74 @@
+//! The first connection to a server, for which checks may wait beyond their deadline.
+//!
+//! A connection takes several round trips and perhaps a TLS handshake where a check takes one round trip. Without more
+//! time the first requests of every start would get no verdict.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{deadline::within, presence::Begin};
+
+/// The first dial of one pool. It is over when it has ended, in success or in failure, or when its time has passed.
+#[derive(Clone, Debug)]
+pub(super) struct FirstDial(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    begin: Option<Begin>,
+    limit: Duration,
+    has_ended: AtomicBool,
+    ended: Notify,
+}
+
+impl FirstDial {
+    /// Begins now, on the current runtime.
+    pub(super) fn begin(limit: Duration) -> Self {
+        let (has_ended, ended) = (AtomicBool::new(false), Notify::new());
+        Self(Arc::new(State { begin: Begin::now(limit), limit, has_ended, ended }))
+    }
+
+    /// Of a pool that checks do not wait for.
+    pub(super) fn over() -> Self {
+        let (has_ended, ended) = (AtomicBool::new(true), Notify::new());
+        Self(Arc::new(State { begin: None, limit: Duration::ZERO, has_ended, ended }))
+    }
+
+    /// Notes the end of a dial, be it the first or a later one.
+    pub(super) fn end(&self) {
+        if !self.0.has_ended.swap(true, Ordering::AcqRel) {
+            self.0.ended.notify_waiters();
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended() || self.left().is_zero()
+    }
+
+    /// Waits until it is over. Tells whether it has ended in time.
+    pub(super) async fn wait(&self) -> bool {
+        let mut ended = pin!(self.0.ended.notified());
+        // From here on no end is missed.
+        ended.as_mut().enable();
+        if !self.has_ended() {
+            let _ = within(self.left(), ended).await;
+        }
+        self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::Acquire)
+    }
+
+    fn left(&self) -> Duration {
+        let State { begin, limit, .. } = &*self.0;
+        begin.map_or(Duration::ZERO, |begin| limit.saturating_sub(begin.running(Instant::now())))
+    }
+}
