@@ -40,6 +40,19 @@ pin_project! {
     }
 }
 
+impl Wait {
+    /// The error of an answer that has not come by the deadline.
+    fn poll_late<T>(self: Pin<&mut Self>, pending: &Pending<T>, cx: &mut Context<'_>) -> Poll<Error> {
+        let mut wait = self.project();
+        ready!(wait.deadline.as_mut().poll(cx));
+        while let Some(more) = pending.more_time(*wait.time) {
+            wait.deadline.as_mut().extend(more);
+            ready!(wait.deadline.as_mut().poll(cx));
+        }
+        Poll::Ready(pending.late(*wait.time))
+    }
+}
+
 impl<T: Send + 'static> Guarded<T> {
     pub(super) fn new(pending: Pending<T>, signal: fn(&Result<T, Error>) -> Signal) -> Self {
         Self { pending, signal, wait: None }
@@ -69,13 +82,7 @@ impl<T: Send + 'static> Guarded<T> {
                 }
                 match &mut self.wait {
                     Some(wait) => {
-                        let mut deadline = wait.as_mut().project().deadline;
-                        ready!(deadline.as_mut().poll(cx));
-                        while let Some(more) = self.pending.more_time(time) {
-                            deadline.as_mut().extend(more);
-                            ready!(deadline.as_mut().poll(cx));
-                        }
-                        Err(self.pending.late(time))
+                        Err(ready!(wait.as_mut().poll_late(&self.pending, cx)))
                     }
                     None => {
                         Err(Error::new(ErrorKind::Misconfigured, "a store that is waited for needs a tokio runtime"))
@@ -101,8 +108,7 @@ impl<T: Send + 'static> Drop for Guarded<T> {
                     if let Poll::Ready(result) = Pin::new(&mut pending).poll(cx) {
                         return Poll::Ready(result);
                     }
-                    let wait = wait.as_mut().project();
-                    wait.deadline.poll(cx).map(|()| Err(pending.late(*wait.time)))
+                    wait.as_mut().poll_late(&pending, cx).map(Err)
                 });
                 probe.settle_probe(signal(&answer.await));
             });

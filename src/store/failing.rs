@@ -90,7 +90,7 @@ impl Store for FailingStore {
         }
     }
 
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<()> {
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.reset(key, policy),
