@@ -203,7 +203,7 @@ pub use self::{
     rejection::{Denial, EmptyBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
     service::RateLimit,
-    store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict},
+    store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict, WhenFull},
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;

@@ -103,6 +103,6 @@ impl Store for Scripted {
     }
 
     fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
-        Answer::Ready(Ok(()))
+        Answer::Ready(Ok(false))
     }
 }
