@@ -218,7 +218,7 @@ pub use self::{
     rejection::{Denial, EmptyBody, MapBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
     route::Route,
     service::RateLimit,
-    store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict},
+    store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict, WhenFull},
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;

@@ -104,6 +104,11 @@ impl State {
         each!(self, count => commit(count, count.rolled(policy, now), policy, now, cost, fits, pays))
     }
 
+    /// The largest cost that fits now.
+    pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
+        each!(self, count => count.report(&count.rolled(policy, now), policy, now, None).available)
+    }
+
     pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {
         each!(self, count => count.idle_at(policy))
     }

@@ -92,6 +92,23 @@ impl<'a> Reset<'a> {
     }
 }
 
+/// A [`MemoryStore`](crate::MemoryStore) that is full has dropped a live count. See
+/// [`Observer::on_evicted`](super::Observer::on_evicted).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Evicted<'a> {
+    /// Under which policy it was counted. A count of denials has the policy's name with `(ban)` behind it.
+    pub policy: &'a Policy,
+    /// How many units it had spent, which its key may now spend once more.
+    pub spent: u32,
+}
+
+impl<'a> Evicted<'a> {
+    pub(crate) fn new(policy: &'a Policy, spent: u32) -> Self {
+        Self { policy, spent }
+    }
+}
+
 /// The reason in words. It names headers and policies, and shows no key.
 impl fmt::Display for Refused<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

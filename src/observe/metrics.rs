@@ -6,7 +6,7 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::{Abandoned, Batch, BreakerChange, BreakerState, Decided, Observer, Refused, Reset, StoreFailure, Warning};
+use super::{Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Observer, Refused, Reset, StoreFailure, Warning};
 use crate::{decision::Source, policy::Policy};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
@@ -20,6 +20,7 @@ use crate::{decision::Source, policy::Policy};
 /// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
 /// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |
+/// | `tollgate_evicted_counts_total` | counter | `policy` | live counts that a full `MemoryStore` dropped for new keys: their clients started afresh |
 /// | `tollgate_warnings_total` | counter | `warning`: their [cause](super::Warning::cause), `eviction` say | [warnings](super::Warning), once for each kind and store or layer |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
@@ -65,6 +66,7 @@ const STORE_ERRORS: &str = "tollgate_store_errors_total";
 const ABANDONED: &str = "tollgate_abandoned_checks_total";
 const REFUSED: &str = "tollgate_refused_requests_total";
 const RESETS: &str = "tollgate_resets_total";
+const EVICTED: &str = "tollgate_evicted_counts_total";
 const WARNINGS: &str = "tollgate_warnings_total";
 const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
 const BATCH_CHECKS: &str = "tollgate_batch_checks";
@@ -106,6 +108,7 @@ impl Metrics {
         describe_counter!(ABANDONED, Unit::Count, "Checks that were given up before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
+        describe_counter!(EVICTED, Unit::Count, "Live counts that a full store dropped for new keys.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
         describe_histogram!(CHECK_DURATION, Unit::Seconds, "How long a check took.");
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
@@ -194,6 +197,10 @@ impl Observer for Metrics {
     fn on_reset(&self, reset: &Reset<'_>) {
         let outcome = if reset.error.is_none() { "ok" } else { "error" };
         counter!(RESETS, self.labels([policy(reset.policy), ("outcome", outcome.into())])).increment(1);
+    }
+
+    fn on_evicted(&self, evicted: &Evicted<'_>) {
+        counter!(EVICTED, self.labels([policy(evicted.policy)])).increment(1);
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -80,7 +80,7 @@ pub use self::tracing::Tracing;
 #[cfg(feature = "redis")]
 pub(crate) use self::watch::Call;
 pub use self::{
-    beside::{Abandoned, Refused, Reset},
+    beside::{Abandoned, Evicted, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     fingerprint::Fingerprint,
     setup::Warning,
@@ -142,6 +142,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = reset;
     }
 
+    /// A [`MemoryStore`](crate::MemoryStore) that is full has dropped a live count for a new key: the client of the one
+    /// that was dropped starts afresh. Once for each count, so count and do no more.
+    fn on_evicted(&self, evicted: &Evicted<'_>) {
+        let _ = evicted;
+    }
+
     /// Something looks wrong about the setup, of a store or of a layer. Once for each of them and each kind.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
@@ -184,6 +190,10 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_reset(&self, reset: &Reset<'_>) {
         (**self).on_reset(reset);
+    }
+
+    fn on_evicted(&self, evicted: &Evicted<'_>) {
+        (**self).on_evicted(evicted);
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -47,6 +47,12 @@ pub enum Warning {
         /// How many they were.
         requests: u32,
     },
+    /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key: all its counts are live. What the key gets is
+    /// said by [`MemoryStore::when_full`](crate::MemoryStore::when_full).
+    StoreFull {
+        /// How many keys it was made for.
+        capacity: usize,
+    },
     /// A route of the table was not met in the first 10 000 requests.
     UnmatchedRoute {
         /// The route, as given.
@@ -67,6 +73,7 @@ impl Warning {
             Self::GuessableKeys => "guessable_keys",
             Self::NoPeerAddress => "no_peer_address",
             Self::OneAddress { .. } => "one_address",
+            Self::StoreFull { .. } => "store_full",
             Self::UnmatchedRoute { .. } => "unmatched_route",
         }
     }
@@ -108,6 +115,13 @@ impl fmt::Display for Warning {
                 "all of the first {requests} requests came from one address, probably a proxy's, so that all clients \
                  share one budget: take the address from the header that the proxy sets, with `ClientIp`; if it does so \
                  already, see that the proxy sets the header and all proxies are trusted"
+            ),
+            Self::StoreFull { capacity } => write!(
+                f,
+                "the memory store is full: it has room for {capacity} keys, and the counts of all are live. A new key \
+                 now gets what `MemoryStore::when_full` says: by default the place of a live count, whose client starts \
+                 afresh. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
+                 somebody makes keys up, choose `WhenFull::ShareOneBucket` or `WhenFull::Deny`"
             ),
             Self::UnmatchedRoute { route, requests } => write!(
                 f,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Abandoned, Batch, BreakerChange, Decided, Observer, Refused, Reset, StoreFailure, Warning};
+use super::{Abandoned, Batch, BreakerChange, Decided, Evicted, Observer, Refused, Reset, StoreFailure, Warning};
 
 /// An observer beside those that are there already.
 pub(crate) fn both(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
@@ -48,6 +48,11 @@ impl Observer for Both {
     fn on_reset(&self, reset: &Reset<'_>) {
         self.0.on_reset(reset);
         self.1.on_reset(reset);
+    }
+
+    fn on_evicted(&self, evicted: &Evicted<'_>) {
+        self.0.on_evicted(evicted);
+        self.1.on_evicted(evicted);
     }
 
     fn on_warning(&self, warning: &Warning) {

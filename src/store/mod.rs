@@ -23,7 +23,10 @@ pub use self::failing::FailingStore;
 pub(crate) use self::pending::{GiveUp, no_answer};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
-pub use self::{memory::MemoryStore, pending::Pending};
+pub use self::{
+    memory::{MemoryStore, WhenFull},
+    pending::Pending,
+};
 use crate::{
     check::Check, decision::Source, error::Error, failure::Breaker, key::Key, observe::Observer, policy::Policy,
 };

@@ -3,6 +3,7 @@
 
 mod bans;
 mod changes;
+mod full;
 mod input;
 mod laws;
 mod memory;
