@@ -11,8 +11,8 @@ use crate::{error::ConfigError, policy::Policy};
 /// Numbers are `u32` (an untyped literal works as well); a closure is `Fn(&Parts) -> u32`. A cost of 0 charges
 /// nothing and always passes.
 ///
-/// A closure reads what the client sent. Where a value is missing, return the largest cost and not 0: a client can leave
-/// out any header.
+/// A closure reads what the client sent. Where a value is missing, return the largest cost and not 0: a client can
+/// leave out any header.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ use crate::{error::ConfigError, policy::Policy};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cost",
     label = "expected a `u32` or a closure `Fn(&Parts) -> u32`",
-    note = "convert other integers with `u32::try_from(..)`; where a request does not say what it costs, charge the most"
+    note = "convert other integers with `u32::try_from(..)`; charge the most where a request does not say what it costs"
 )]
 pub trait IntoCost {
     /// Converts into the one form that routes keep.

@@ -115,8 +115,8 @@ impl<K, R> RateLimitLayer<K, R> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::UnknownPolicy`] if all policies are fixed and none has the name, [`ConfigError::CostAboveLimit`] if
-    /// a fixed cost could never pass that policy, [`ConfigError::NegativeCost`].
+    /// [`ConfigError::UnknownPolicy`] if all policies are fixed and none has the name, [`ConfigError::CostAboveLimit`]
+    /// if a fixed cost could never pass that policy, [`ConfigError::NegativeCost`].
     ///
     /// # Examples
     ///

@@ -45,7 +45,8 @@
 //!
 //! Prices per route, and the two ways to set them: [`RateLimitLayer`] and [`RateLimitLayer::route`]. How to write the
 //! layer's type in a signature: [`RateLimitLayer`], "Naming the type". Jobs and outbound clients call a [`Limiter`]
-//! directly.
+//! directly. Programs for common tasks, such as plans, logins, several budgets for one request and tests of your own,
+//! are in [`recipes`].
 //!
 //! # The path of a request
 //!
@@ -146,8 +147,8 @@
 //!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
 //! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
 //! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
-//! * `test-util`: [`ManualClock`] and [`TokioClock`], for tests that move time instead of sleeping, and [`FailingStore`],
-//!   for tests of what happens without a verdict.
+//! * `test-util`: [`ManualClock`] and [`TokioClock`], for tests that move time instead of sleeping, and
+//!   [`FailingStore`], for tests of what happens without a verdict.
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
@@ -182,6 +183,9 @@ pub mod observe;
 mod policies;
 mod policy;
 mod presence;
+// For readers and their tests alone: there is nothing in it. The programs in it need the two features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "test-util"))))]
+pub mod recipes;
 mod rejection;
 mod route;
 mod service;

@@ -11,8 +11,7 @@ use crate::{key::Key, policy::Policy};
 /// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.
 ///
 /// The choice decides what a request may spend, so make it from what the server knows: the key, or an extension that
-/// authentication has inserted. A header is the client's own word, and a client that names itself a better plan would get
-/// it.
+/// authentication has inserted. A header is the client's own word: a client that asked for a better plan would get it.
 ///
 /// # Examples
 ///

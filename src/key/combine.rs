@@ -7,7 +7,7 @@ use super::{Key, KeyError, KeyExtractor, KeyOrigin};
 /// What a closure may return to be a [`KeyExtractor`]: a key, an option (`None` is exempt), or a result of either.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
-    label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result` of these with a `KeyError`",
+    label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result<_, KeyError>` of these",
     note = "`Key::from(..)` takes text, bytes, addresses and integers; other errors become a `KeyError` by \
             `.map_err(|_| KeyError::missing(\"..\"))`"
 )]

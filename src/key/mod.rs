@@ -24,8 +24,8 @@ pub use self::{
 
 /// Who is charged: the partition key of a limit.
 ///
-/// Built from text, bytes, addresses, integers or UUIDs (feature `uuid`), injectively: two different inputs never share a
-/// key, and no input can choose its place in the store. Integers and UUIDs are their text, whatever their type, so
+/// Built from text, bytes, addresses, integers or UUIDs (feature `uuid`), injectively: two different inputs never share
+/// a key, and no input can choose its place in the store. Integers and UUIDs are their text, whatever their type, so
 /// `17_u64`, `17_i32` and `"17"` are one key. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
 /// identifies somebody; a `RedisStore` gets it as a hash under a secret (`RedisStoreBuilder::key_secret`).
 ///
@@ -247,27 +247,43 @@ impl From<&Key> for Key {
 /// Implemented by the extractors of this crate, by closures, by tuples (one compound key of all parts) and by
 /// `Box<dyn KeyExtractor>`.
 ///
+/// Each key is a budget of its own. A key made of something that the client writes as it likes, such as the path, the
+/// query or a header that is not checked, gives the client a fresh budget for each spelling. Take the key from what the
+/// server knows: the address, an extension that authentication has inserted, the route that was matched
+/// ([`MatchedPathKey`]).
+///
 /// # Examples
 ///
 /// ```
-/// use http::request::Parts;
+/// use http::{Method, request::Parts};
 /// use tollgate::{Key, KeyError, KeyExtractor};
+///
+/// /// Inserted by authentication.
+/// #[derive(Clone)]
+/// struct Account {
+///     id: u64,
+///     is_staff: bool,
+/// }
 ///
 /// fn assert_extractor(_: impl KeyExtractor) {}
 ///
-/// // Always a key.
-/// assert_extractor(|parts: &Parts| Key::from(parts.uri.path()));
-/// // `None`: this request is exempt.
-/// assert_extractor(|parts: &Parts| (parts.uri.path() != "/internal").then(|| Key::from("all")));
+/// // Always a key: all reads share one budget, all writes another.
+/// assert_extractor(|parts: &Parts| Key::from(if parts.method == Method::GET { "reads" } else { "writes" }));
 /// // No key is an error, answered as the layer says.
-/// assert_extractor(|parts: &Parts| match parts.uri.query() {
-///     Some(query) => Ok(Key::from(query)),
-///     None => Err(KeyError::missing("a query")),
+/// assert_extractor(|parts: &Parts| match parts.extensions.get::<Account>() {
+///     Some(account) => Ok(Key::from(account.id)),
+///     None => Err(KeyError::missing("an account")),
+/// });
+/// // `None`: the request is exempt. Requests without an account are not.
+/// assert_extractor(|parts: &Parts| match parts.extensions.get::<Account>() {
+///     Some(account) if account.is_staff => None,
+///     Some(account) => Some(Key::from(account.id)),
+///     None => Some(Key::from("anonymous")),
 /// });
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find a key in a request",
-    label = "expected an extractor such as `PeerIp::default()`, a tuple of them, or a closure `Fn(&Parts) -> impl IntoExtraction`",
+    label = "expected `PeerIp::default()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl IntoExtraction`",
     note = "if this is a `Result`, add `?`: `HeaderKey::new(\"x-tenant\")?`",
     note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
 )]

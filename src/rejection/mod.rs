@@ -66,8 +66,8 @@ where
 
 /// Why a request was refused. Also in the extensions of the response.
 ///
-/// Handlers that check by hand get one from [`Decision::into_result`] or from an [`Error`](crate::Error), and answer with it: with
-/// feature `axum` it is a response, without it see [`Denial::respond`].
+/// Handlers that check by hand get one from [`Decision::into_result`] or from an [`Error`](crate::Error), and answer
+/// with it: with feature `axum` it is a response, without it see [`Denial::respond`].
 #[derive(Clone, Debug)]
 pub struct Denial {
     reason: Box<Reason>,

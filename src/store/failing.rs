@@ -12,8 +12,9 @@ use crate::{
 
 /// A store that gives no verdict until it is told to recover: for tests of failure policies.
 ///
-/// It fails from the beginning, as a Redis that is down when the service starts. Recovered, it judges by the counts of a
-/// [`MemoryStore`]. Clones share the counts and the switch, so keep one and give another to the [`Limiter`](crate::Limiter).
+/// It fails from the beginning, as a Redis that is down when the service starts. When it has recovered, it judges by the
+/// counts of a [`MemoryStore`]. Clones share the counts and the switch, so keep one and give another to the
+/// [`Limiter`](crate::Limiter).
 ///
 /// # Examples
 ///
