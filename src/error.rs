@@ -346,6 +346,9 @@ pub(crate) enum Told {
     /// It has answered, and can serve other checks.
     #[cfg(feature = "redis")]
     Answered,
+    /// What its kind does. It was still being dialled.
+    #[cfg(feature = "redis")]
+    Late,
     /// It was not asked.
     Unasked,
     /// It was not asked although it is well.
@@ -403,6 +406,12 @@ impl Error {
     /// What kind of failure this is.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Whether an answer may still have come after this.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_late(&self) -> bool {
+        self.store == Told::Late || self.kind == ErrorKind::Deadline
     }
 
     #[cfg(feature = "redis")]

@@ -30,6 +30,8 @@ impl Signal {
         match error.store() {
             Told::Kind => {}
             #[cfg(feature = "redis")]
+            Told::Late => {}
+            #[cfg(feature = "redis")]
             Told::Answered => return Self::Answered,
             Told::Caution | Told::Unasked => return Self::Nothing,
         }

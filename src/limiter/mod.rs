@@ -212,6 +212,52 @@ impl Limiter {
         self.circuits().is_some_and(|circuits| circuits.is_open())
     }
 
+    /// Waits until checks would be judged, and tells why if they would not. For start-up and health checks.
+    ///
+    /// On a `RedisStore` it connects, calls the script on each master, and tries whether it may write. It charges
+    /// nothing, does not ask the [`Breaker`](crate::Breaker), and leaves the connections open for the first checks. It
+    /// waits up to 5 s for dials and answers that are slow. A server that refuses a connection, a login or a command is
+    /// an error at once. A [`MemoryStore`] is ready at once.
+    ///
+    /// # Errors
+    ///
+    /// The [`Error`] that checks would get, with the store's own words.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time. What has been dialled stays.
+    ///
+    /// # Examples
+    ///
+    /// At the start, and in the handler of a health check:
+    ///
+    /// ```
+    /// use axum::{Router, http::StatusCode, routing::get};
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store);
+    /// if let Err(error) = limiter.ready().await {
+    ///     eprintln!("limits are not enforced: {error}");
+    /// }
+    /// let health = move || async move {
+    ///     match limiter.ready().await {
+    ///         Ok(()) => StatusCode::OK,
+    ///         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    ///     }
+    /// };
+    /// let app: Router = Router::new().route("/readyz", get(health));
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<(), Error> {
+        match self.store.ready() {
+            Answer::Ready(result) => result,
+            Answer::Pending(result) => result.await,
+        }
+    }
+
     /// Charges `cost` units to `key` under `policy`, if they fit.
     ///
     /// # Errors

@@ -48,7 +48,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what `key` has spent under `policy`, and a ban. Answers whether there was a count or a ban to forget.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
 
-    /// How long the limiter waits for a pending answer, not counting time in which the executor did not run.
+    /// Tells whether checks would be judged now, for [`Limiter::ready`](crate::Limiter::ready).
+    ///
+    /// Neither the [deadline](Self::deadline) nor the [breaker](Self::breaker) applies to the answer, so it should come
+    /// within some seconds by itself. It must not charge anything. Defaults to `Ok`, right for stores that are always
+    /// ready.
+    fn ready(&self) -> Answer<()> {
+        Answer::Ready(Ok(()))
+    }
+
+    /// How long the limiter waits for a pending answer, not counting time in which the executor did not run. A
+    /// `RedisStore` may take longer for the first connection of a process (`RedisStoreBuilder::first_dial_deadline`).
     ///
     /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
     fn deadline(&self) -> Duration {

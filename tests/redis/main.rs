@@ -12,6 +12,7 @@ mod heal;
 #[cfg(feature = "cluster")]
 mod moved;
 mod outage;
+mod ready;
 mod script;
 mod search;
 mod secrets;

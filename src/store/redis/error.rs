@@ -146,7 +146,8 @@ pub(super) fn is_about_several_keys(error: &Error) -> bool {
 pub(super) fn convert_dial(error: &RedisError) -> Error {
     let Class { kind, .. } = class_of(error);
     let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
-    finish(class(kind, Replace, No), convert(error).message().to_owned())
+    let failure = finish(class(kind, Replace, No), text_of(error));
+    if error.is_timeout() { failure.telling(Told::Late) } else { failure }
 }
 
 /// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.

@@ -1,6 +1,6 @@
 //! Where a count lives: `{prefix}{{subject}}:{policy}:{form}`.
 
-use super::RedisStore;
+use super::{RedisStore, shared::Shared};
 use crate::{
     key::Key,
     policy::{Algorithm, Policy},
@@ -33,6 +33,15 @@ pub(super) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Po
     }
 }
 
+impl Shared {
+    /// Where Redis has the count of a key that is as Redis gets it.
+    pub(super) fn redis_key(&self, key: &Key, policy: &Policy) -> String {
+        let mut encoded = Vec::new();
+        encode(&mut encoded, &self.prefix, key, policy);
+        String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
+    }
+}
+
 impl RedisStore {
     /// Where Redis has what `key` spends under `policy`: for looking at it by hand. How it is kept is nobody's business
     /// and may change; to forget it, call [`Limiter::reset`](crate::Limiter::reset).
@@ -53,10 +62,7 @@ impl RedisStore {
     /// # }
     /// ```
     pub fn redis_key(&self, key: impl Into<Key>, policy: &Policy) -> String {
-        let key = self.shared.seal.sealed(&key.into());
-        let mut encoded = Vec::new();
-        encode(&mut encoded, &self.shared.prefix, &key, policy);
-        String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
+        self.shared.redis_key(&self.shared.seal.sealed(&key.into()), policy)
     }
 }
 

@@ -24,6 +24,7 @@ mod pool;
 mod progress;
 mod protocol;
 mod queue;
+mod ready;
 mod resp;
 mod script;
 mod seal;
@@ -60,7 +61,8 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does; time in which the process
-/// itself did not run (a handler that holds its threads, a pause) does not count. A check that is late because
+/// itself did not run (a handler that holds its threads, a pause) does not count. The first checks of a process may wait
+/// longer for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A check that is late because
 /// this process sends more than Redis answers in time is [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is
 /// unknown (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
 /// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
@@ -146,6 +148,7 @@ impl RedisStore {
     /// [address](Self#addresses).
     ///
     /// Lazy: nothing is dialled before the first check, and no runtime is needed yet.
+    /// [`Limiter::ready`](crate::Limiter::ready) dials and tells what is wrong.
     ///
     /// # Errors
     ///
@@ -201,6 +204,12 @@ impl Store for RedisStore {
             let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
             result.map(|keys: u32| keys > 0).map_err(|error| shared.failed(&connection, &error))
         })
+    }
+
+    /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late answers; a server
+    /// that refuses is an error at once.
+    fn ready(&self) -> Answer<()> {
+        Answer::pending(ready::ready(Arc::clone(&self.shared)))
     }
 
     fn deadline(&self) -> Duration {

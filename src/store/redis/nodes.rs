@@ -73,6 +73,9 @@ impl State {
     }
 }
 
+/// Subjects that are tried for their slots. A master with a single slot among 16 384 is hardly missed.
+const MOST_SUBJECTS: u64 = 1 << 17;
+
 impl Nodes {
     pub(super) fn new(cluster: Cluster, size: u32, deadline: Duration, first_dial_deadline: Duration) -> Self {
         Self {
@@ -133,6 +136,24 @@ impl Nodes {
             let _ = readings.changed().await;
             has_read = true;
         }
+    }
+
+    /// For each master a subject that it counts, found by its slot.
+    pub(super) async fn subjects(self: &Arc<Self>, slot_of: impl Fn(u64) -> u16) -> Result<Vec<u64>, Error> {
+        // This reads the map.
+        self.get(slot_of(0)).await?;
+        let state = self.state();
+        let mut masters: Vec<_> = state.map.masters().iter().collect();
+        let count = masters.len();
+        let counts_for_another = |subject: &u64| {
+            let owner = state.map.owner(slot_of(*subject));
+            let place = masters.iter().position(|master| Some(*master) == owner);
+            place.is_some_and(|place| {
+                masters.swap_remove(place);
+                true
+            })
+        };
+        Ok((0..MOST_SUBJECTS).filter(counts_for_another).take(count).collect())
     }
 
     /// A connection to one node.

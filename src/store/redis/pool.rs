@@ -114,6 +114,16 @@ impl Pool {
         }
     }
 
+    /// For each master a subject that it counts, found by its slot.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(super) async fn subjects(&self, slot_of: impl Fn(u64) -> u16) -> Result<Vec<u64>, Error> {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Nodes(nodes) => nodes.subjects(slot_of).await,
+            _ => Ok(vec![0]),
+        }
+    }
+
     /// A connection that nobody has found broken, to the server that has a slot.
     #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
     pub(super) async fn get(&self, slot: u16) -> Result<Connection, Error> {
@@ -221,7 +231,7 @@ async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Diall
 }
 
 fn takes_long() -> RedisError {
-    RedisError::from(io::Error::from(io::ErrorKind::TimedOut))
+    RedisError::from(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {LONGEST:?}")))
 }
 
 fn timed_out() -> Error {

@@ -30,7 +30,7 @@ use crate::{
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     deadline::within,
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, Told},
     failure::Breaker,
     key::Key,
     observe::{Call, Once, Slot, Warning},
@@ -185,7 +185,7 @@ impl Shared {
 
     /// A connection to the server that has a slot, or an error as soon as there is none to be had.
     pub(super) async fn connect(&self, link: &Link, slot: u16) -> Result<Connection, Error> {
-        let late = || Err(Error::new(ErrorKind::Unavailable, "no connection in time"));
+        let late = || Err(Error::new(ErrorKind::Unavailable, "no connection in time").telling(Told::Late));
         let result = within(self.deadline, link.pool.get(slot)).await.unwrap_or_else(late);
         result.inspect_err(|_| self.forget_denials())
     }

@@ -1,0 +1,74 @@
+//! Whether checks would be judged: a real round trip to each master, with nothing charged.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{task::JoinSet, time::Instant};
+
+use super::{
+    progress::Progress,
+    protocol::{Request, Step},
+    shared::{self, Link, Shared},
+};
+use crate::{
+    check::Check,
+    deadline::within,
+    error::{Error, ErrorKind},
+    key::Key,
+    policy::Policy,
+    presence::Begin,
+};
+
+/// How long slow dials and late answers are waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Tries until each master has answered, or one has said no, or [`PATIENCE`] has passed.
+pub(super) async fn ready(shared: Arc<Shared>) -> Result<(), Error> {
+    let link = shared.link()?;
+    let begin = Begin::now(PATIENCE).ok_or_else(shared::no_runtime)?;
+    let mut late = Error::new(ErrorKind::Unavailable, format!("no connection within {PATIENCE:?}"));
+    loop {
+        let left = PATIENCE.saturating_sub(begin.running(Instant::now()));
+        match within(left, attempt(&shared, &link)).await {
+            Some(Err(error)) if error.is_late() && !left.is_zero() => late = error,
+            Some(result) => return result,
+            None => return Err(late),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn attempt(shared: &Arc<Shared>, link: &Arc<Link>) -> Result<(), Error> {
+    let subjects = link.pool.subjects(|subject| shared.slot_of(key(subject).encoded())).await?;
+    let mut attempts = JoinSet::new();
+    for subject in subjects {
+        attempts.spawn(ask(Arc::clone(shared), Arc::clone(link), key(subject)));
+    }
+    while let Some(result) = attempts.join_next().await {
+        // A task ends early only with its runtime.
+        result.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the runtime has ended")))?;
+    }
+    Ok(())
+}
+
+/// The keys are numbers; on a cluster they lead to different masters.
+fn key(subject: u64) -> Key {
+    Key::from(subject)
+}
+
+/// Asks one master what a check does: for a connection, for the script, and for leave to write. Leaves nothing behind.
+async fn ask(shared: Arc<Shared>, link: Arc<Link>, key: Key) -> Result<(), Error> {
+    let slot = shared.slot_of(key.encoded());
+    let mut connection = link.pool.get(slot).await?;
+    let policy = Policy::per_second("ready", 1)?;
+    let check = Check::new(key.clone(), &policy, 0);
+    let request = Request { check, step: Step::Pay, progress: Progress::new(false) };
+    shared.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
+    // Writing nothing to a key that does not exist changes nothing. A replica and a full server refuse it as they would
+    // refuse a charge.
+    let mut write = redis::cmd("SETRANGE");
+    write.arg(shared.redis_key(&key, &policy)).arg(0).arg("");
+    let written = connection.query::<redis::Value>(&write).await;
+    written.map(drop).map_err(|error| shared.failed(&connection, &error))
+}
