@@ -143,7 +143,6 @@ impl Once {
     }
 
     /// Lets the warning be given once more.
-    #[cfg(feature = "redis")]
     pub(crate) fn rearm(&self) {
         self.0.store(false, Ordering::Relaxed);
     }

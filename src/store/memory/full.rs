@@ -98,8 +98,10 @@ impl Fullness {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        self.observer.set(Arc::clone(observer));
+    pub(super) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.observer.set(observer.cloned());
+        // Another observer has not heard what was said before.
+        self.warned.rearm();
     }
 
     /// Whether a shared bucket may be live. A key that charged one sees it: the lock of its shard is in between.

@@ -206,7 +206,7 @@ impl Store for MemoryStore {
     }
 
     /// Reports the live counts that are dropped, and warns when the store is full for the first time.
-    fn set_observer(&self, observer: &Arc<dyn Observer>) {
+    fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         self.table.fullness.set_observer(observer);
     }
 }
