@@ -120,9 +120,7 @@ impl Denial {
             Source::Closed | Source::Open | Source::Overloaded => {
                 return Self { source: Some(source), ..Self::new(Reason::StoreUnavailable) };
             }
-            // A share of the limit may be too small for a cost that passes again after the outage.
-            Source::Local => None,
-            Source::DenyCache | Source::Store => {
+            Source::DenyCache | Source::Local | Source::Store => {
                 let hopeless = decision.violated().find(|policy| policy.never_fits());
                 hopeless.map(|PolicyDecision { policy, cost, .. }| Reason::CostAboveLimit {
                     policy: policy.name().to_owned(),

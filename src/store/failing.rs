@@ -97,4 +97,8 @@ impl Store for FailingStore {
             None => self.memory.reset(key, policy),
         }
     }
+
+    fn ready(&self) -> Answer<()> {
+        Answer::Ready(self.error().map_or(Ok(()), Err))
+    }
 }
