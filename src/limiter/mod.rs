@@ -78,6 +78,9 @@ impl Limiter {
     pub fn observer(mut self, observer: impl Observer) -> Self {
         let observer = observe::both(self.observer.take(), Arc::new(observer));
         self.store.set_observer(&observer);
+        if let Some(fallback) = self.fallback() {
+            fallback.set_observer(&observer);
+        }
         if let Some(circuits) = self.circuits() {
             circuits.set_observer(&observer);
         }
@@ -162,6 +165,9 @@ impl Limiter {
     }
 
     fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
+        if let Some(observer) = &self.observer {
+            memory.set_observer(observer);
+        }
         let fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&self.store))));
         let outages = Some(Arc::new(Outages { circuits: self.circuits().cloned(), fallback }));
         Self { outages, ..self }
