@@ -26,8 +26,8 @@
 --
 -- Calls: evaluate 1 (GETRANGE), and when the oldest live record has left 1 or a few more (GETRANGE); commit 1 (SETRANGE)
 -- when charged, 1 more when records have settled, every fourth time 1 for a block and 2 while the ring grows, and 1
--- (PEXPIRE) once a window. Besides, a denial of a larger cost searches the log for its Retry-After, and a charge beyond
--- the limit (counted rejections, or a limit that was lowered) for what comes back next.
+-- (PEXPIRE) once in a quarter of a window. Besides, a denial of a larger cost searches the log for its Retry-After, and
+-- a charge beyond the limit (counted rejections, or a limit that was lowered) for what comes back next.
 
 -- The first record from `low` to `high` that is later than `at` and has reached `target` (of which one is always given);
 -- `high`, the newest one, is known to be. The search begins at `guess`. Returns its number, stamp and cumulative cost,
@@ -99,8 +99,12 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
 
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     local stamp = resolution == 1 and at or math.max(newest, math.ceil(at / resolution) * resolution)
-    -- The TTL is two windows, so it suffices to set it again in each.
-    local refresh = head == count or newest < stamp - stamp % window
+    -- A key outlives its newest record by less than a quarter of a window, so its TTL is set again in each quarter. No
+    -- record is newer than the one that did that by a quarter or more: it has left when the key dies. Time that is set
+    -- back only makes the key live longer, for the key's own time goes on; where clients give the time, a minute is
+    -- added for those that are behind.
+    local quarter = math.max(1, math.floor(window / 4))
+    local refresh = head == count or newest < stamp - stamp % quarter
     spent = spent + cost
     -- A rejection that is counted may itself be what stands in the way now.
     fits = fits and (allowed or spent + cost <= limit)
@@ -150,7 +154,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
         end
       end
     end
-    if refresh then call('PEXPIRE', key, ttl(2 * window + resolution)) end
+    if refresh then call('PEXPIRE', key, ttl(window + quarter + resolution)) end
     if not fits then
       -- What is searched has to be what has been written.
       packed = call('GETRANGE', key, '0', '99')

@@ -14,6 +14,7 @@ use crate::{
     decision::{Decision, Source},
     error::{Error, ErrorKind},
     key::Key,
+    observe::Observer,
     policy::{Algorithm, Policy},
     store::{Answer, MemoryStore, Outcome, Store, Verdict},
 };
@@ -68,6 +69,11 @@ const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 impl Fallback {
     pub(crate) fn new(memory: MemoryStore, instances: Instances, store: Arc<dyn Store>) -> Self {
         Self { memory, instances, store, shares: RwLock::default(), debts: Debts::default() }
+    }
+
+    /// Hands on the observer, for what only the memory knows: that it is full.
+    pub(crate) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.memory.set_observer(observer);
     }
 
     /// Counts what the store has admitted, so that an outage gives nobody a fresh budget.

@@ -116,8 +116,11 @@ impl Limiter {
             let listener = observe::both(self.observer.clone(), Arc::clone(&notices) as Arc<dyn Observer>);
             Arc::new(Voice { notices, listener })
         });
-        let listener = self.voice.as_ref().map(|voice| &voice.listener).or(self.observer.as_ref());
+        let listener = self.listener_arc();
         self.store.set_observer(listener);
+        if let Some(fallback) = self.fallback() {
+            fallback.set_observer(listener);
+        }
         if let Some(circuits) = self.circuits() {
             circuits.set_observer(listener);
         }
@@ -201,6 +204,7 @@ impl Limiter {
     }
 
     fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
+        memory.set_observer(self.listener_arc());
         let fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&self.store))));
         let outages = Some(Arc::new(Outages { circuits: self.circuits().cloned(), fallback }));
         Self { outages, ..self }
@@ -407,10 +411,12 @@ impl Limiter {
     /// Receives warnings and refusals: the observer and the limiter's own voice.
     #[inline]
     pub(crate) fn listener(&self) -> Option<&dyn Observer> {
-        match &self.voice {
-            Some(voice) => Some(&*voice.listener),
-            None => self.observer.as_deref(),
-        }
+        self.listener_arc().map(|listener| &**listener)
+    }
+
+    #[inline]
+    fn listener_arc(&self) -> Option<&Arc<dyn Observer>> {
+        self.voice.as_ref().map(|voice| &voice.listener).or(self.observer.as_ref())
     }
 
     /// Whether both are clones of one limiter.

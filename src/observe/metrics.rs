@@ -6,7 +6,9 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::{Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Observer, Refused, Reset, StoreFailure, Warning};
+use super::{
+    Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Observer, Refused, Reset, StoreFailure, Warning,
+};
 use crate::{decision::Source, policy::Policy};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.

@@ -9,3 +9,4 @@ mod protocol;
 mod side_by_side;
 #[path = "../support/mod.rs"]
 mod support;
+mod time_to_live;

@@ -18,11 +18,30 @@ use tracing::Level;
 use crate::{
     log::Log,
     per_minute, recorded,
+    recorder::Recorder,
     support::{
+        Down,
         http::{get as fetch, get_with, request, send},
         redis_server::RedisServer,
     },
 };
+
+#[tokio::test]
+async fn law_13_a_full_memory_of_the_local_fallback_warns_too() {
+    for observer_first in [true, false] {
+        let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(10).unwrap());
+        let limiter = Limiter::new(Down);
+        let limiter = if observer_first {
+            limiter.observer(recorder.clone()).with_local(memory, 1).unwrap()
+        } else {
+            limiter.with_local(memory, 1).unwrap().observer(recorder.clone())
+        };
+        for key in 0..20_u64 {
+            limiter.check(key, &per_minute("p", 10), 1).fail_local().await.unwrap();
+        }
+        assert_eq!(recorder.take().warnings, [Warning::StoreFull { capacity: 10 }]);
+    }
+}
 
 fn wide() -> Policy {
     per_minute("p", 1_000_000)

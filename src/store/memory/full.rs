@@ -18,11 +18,11 @@ use crate::{
 /// Keys that have a place are judged as ever, whatever is chosen. A store that is large enough for the clients of one
 /// window never comes to this.
 ///
-/// | a flood of made-up keys can | `EvictLeastSpent` | `ShareOneBucket` | `Deny` |
+/// | can a flood of made-up keys | `EvictLeastSpent` | `ShareOneBucket` | `Deny` |
 /// | --- | --- | --- | --- |
-/// | give a client that has spent its limit a fresh one | hardly: if its own keys have spent as much | no | no |
-/// | take more than the limit with new keys | yes, once each | no, once in all | no |
-/// | keep new clients out | no | as far as it spends the shared bucket | yes |
+/// | make a client's count begin anew? | only by spending as large a share of the limit with each key | no | no |
+/// | spend a limit with each of its keys? | yes | no, one limit with all new keys together | no |
+/// | keep new clients out? | no | yes, once it has spent the shared bucket | yes |
 ///
 /// Choose `EvictLeastSpent` where keys are hard to make up (accounts, API keys that were verified) or where to let
 /// through is better than to refuse. Choose `ShareOneBucket` for keys that anybody can make up (addresses, names in a

@@ -164,11 +164,10 @@ impl MemoryStore {
             let bucket = shared.find(key, policy, policy.name_hash());
             match &mut counted.room {
                 Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries[index].clone())),
-                Room::Nowhere { .. }
-                    if bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok() =>
-                {
+                Room::Nowhere { .. } if bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok() => {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.count.policy == policy;
-                    let ahead = before.iter().filter(same).fold(0_u32, |sum, other| sum.saturating_add(other.count.cost));
+                    let ahead =
+                        before.iter().filter(same).fold(0_u32, |sum, other| sum.saturating_add(other.count.cost));
                     counted.room = Room::Shared { ahead };
                     counted.place = Place { shard: SHARED, hash: policy.name_hash() };
                     counted.key = key;

@@ -42,7 +42,10 @@ use crate::{
 /// [event](crate::observe::Observer::on_evicted) for each live count that is dropped; [`evicted`](Self::evicted) counts
 /// them.
 ///
-/// Give the store room for the clients of one window. A key takes BYTES_TEXT
+/// Give the store room for the clients of one window. A key under one policy takes about 150 bytes; under the sliding
+/// window log 220 with one request in the window, 290 with five and 1 200 with sixty. That is resident memory on 64-bit
+/// Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition, and the denials
+/// that may lead to a ban are one more log.
 ///
 /// # Examples
 ///
@@ -74,7 +77,7 @@ struct Table {
 const SHARDS: usize = 64;
 
 impl MemoryStore {
-    /// The default capacity, 100 000 keys: about 20 MB when clients send a few requests each.
+    /// The default capacity, 100 000 keys: about 30 MB when clients send five requests each.
     pub const DEFAULT_CAPACITY: usize = 100_000;
 
     /// Creates a store with room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys.
