@@ -127,6 +127,8 @@ pub enum ConfigError {
     },
     /// A check without a single policy, which would limit nothing.
     NoPolicy,
+    /// A header that is believed from no proxy at all.
+    NoTrustedProxy,
     /// A prefix that holds every address, by which anybody would be trusted.
     PrefixOfEverybody {
         /// The prefix, as given.
@@ -250,6 +252,11 @@ impl fmt::Display for ConfigError {
             ),
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
+            Self::NoTrustedProxy => f.write_str(
+                "the list of trusted proxies is empty, so the header would never be believed and each proxy would be \
+                 charged for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` if there is \
+                 none, `ClientIp::behind_unix_socket()` if the proxy calls through a unix socket",
+            ),
             Self::PrefixOfEverybody { prefix } => write!(
                 f,
                 "{prefix:?} holds every address, so anybody would be believed; list your proxies, or call \

@@ -10,7 +10,7 @@ use crate::{
     error::ConfigError,
     failure::FailurePolicy,
     headers::{HeaderStyle, Writer, whole_seconds},
-    key::KeyExtractor,
+    key::{KeyExtractor, MissingKey},
     limiter::Limiter,
     policies::PolicySource,
     rejection::ProblemJson,
@@ -60,24 +60,6 @@ pub struct RateLimitLayer<K, R = ProblemJson> {
     config: Arc<Config<K, R>>,
 }
 
-/// What a request without a key gets.
-///
-/// Only a [missing](crate::KeyError::is_missing) key is meant; one that is there but cannot be used is always refused.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum MissingKey {
-    /// The request is not limited by what the key belongs to.
-    ///
-    /// This holds for *every* reason: a router that is served without connection information exempts everybody from a
-    /// limit by [`PeerIp`](crate::PeerIp).
-    Exempt,
-    /// The request is refused with 400.
-    #[default]
-    Reject,
-    /// All requests without a key share one budget: one of them can use it up for all others.
-    ShareOneBucket,
-}
-
 impl<K> RateLimitLayer<K> {
     /// Creates a layer that charges each request one unit under `policies`, to the key that `key` finds.
     ///
@@ -112,7 +94,31 @@ impl<K, R> RateLimitLayer<K, R> {
 
     /// Adds a second subject: every request is also charged to the key that `key` finds, under `policies`.
     ///
-    /// All subjects are paid together or not at all.
+    /// All subjects are paid together or not at all. A request that is exempt from one of them still pays the others.
+    ///
+    /// # Examples
+    ///
+    /// Anonymous requests are limited by address alone:
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     ExtensionKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
+    /// };
+    /// # #[derive(Clone)]
+    /// # struct User(u64);
+    /// # impl From<&User> for Key {
+    /// #     fn from(user: &User) -> Key { Key::from(user.0) }
+    /// # }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_address = Policy::per_minute("per-address", 600)?;
+    /// let per_user = Policy::per_minute("per-user", 60)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::default())
+    ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -207,8 +213,9 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
     }
 
-    /// Sets what a request without a key gets. Defaults to [`MissingKey::Reject`], because a silent exemption would be
-    /// a way around the limit.
+    /// Sets what a request without a key gets, for all subjects whose extractor does not say it itself
+    /// ([`KeyExtractor::on_missing_key`]). Defaults to [`MissingKey::Reject`], because a silent exemption would be a way
+    /// around the limit.
     pub fn on_missing_key(self, missing: MissingKey) -> Self {
         self.change(|config| config.missing = missing)
     }

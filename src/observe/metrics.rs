@@ -6,7 +6,9 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::{Abandoned, Batch, BreakerChange, BreakerState, Decided, Observer, Refused, Reset, StoreFailure, Warning};
+use super::{
+    Abandoned, Batch, BreakerChange, BreakerState, Decided, Exempt, Observer, Refused, Reset, StoreFailure, Warning,
+};
 use crate::{decision::Source, policy::Policy};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
@@ -19,6 +21,7 @@ use crate::{decision::Source, policy::Policy};
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `overloaded`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
 /// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
+/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key` | requests that nothing limited |
 /// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |
 /// | `tollgate_warnings_total` | counter | `warning`: their [cause](super::Warning::cause), `eviction` say | [warnings](super::Warning), once for each kind and store or layer |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
@@ -64,6 +67,7 @@ const FALLBACK_ADMITS: &str = "tollgate_fallback_admits_total";
 const STORE_ERRORS: &str = "tollgate_store_errors_total";
 const ABANDONED: &str = "tollgate_abandoned_checks_total";
 const REFUSED: &str = "tollgate_refused_requests_total";
+const EXEMPT: &str = "tollgate_exempt_requests_total";
 const RESETS: &str = "tollgate_resets_total";
 const WARNINGS: &str = "tollgate_warnings_total";
 const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
@@ -105,6 +109,7 @@ impl Metrics {
         describe_counter!(STORE_ERRORS, Unit::Count, "Checks without a verdict.");
         describe_counter!(ABANDONED, Unit::Count, "Checks that were given up before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
+        describe_counter!(EXEMPT, Unit::Count, "Requests that nothing limited.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
         describe_histogram!(CHECK_DURATION, Unit::Seconds, "How long a check took.");
@@ -183,6 +188,10 @@ impl Observer for Metrics {
 
     fn on_refusal(&self, refused: &Refused<'_>) {
         counter!(REFUSED, self.labels([("cause", refused.cause().into())])).increment(1);
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        counter!(EXEMPT, self.labels([("cause", exempt.cause.as_str().into())])).increment(1);
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {

@@ -42,6 +42,7 @@
 
 mod beside;
 mod event;
+mod exempt;
 mod fingerprint;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -64,6 +65,7 @@ pub(crate) use self::watch::Call;
 pub use self::{
     beside::{Abandoned, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
+    exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,
     setup::Warning,
 };
@@ -109,6 +111,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = refused;
     }
 
+    /// The middleware let a request pass that nothing limits: its route is exempt, or it has no key to be charged to.
+    /// One that another subject of the layer limits is a decision.
+    fn on_exempt(&self, exempt: &Exempt) {
+        let _ = exempt;
+    }
+
     /// A check was dropped before its verdict: in the middleware, because the client hung up or something outside has
     /// timed out. No decision follows, and it may have been charged.
     ///
@@ -148,6 +156,10 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_refusal(&self, refused: &Refused<'_>) {
         (**self).on_refusal(refused);
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        (**self).on_exempt(exempt);
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {

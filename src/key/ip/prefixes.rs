@@ -93,6 +93,10 @@ impl PrefixList {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
     fn parse(texts: impl IntoIterator<Item = impl ToString>) -> Result<Self, ConfigError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
