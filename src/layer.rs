@@ -139,8 +139,8 @@ impl<K, R> RateLimitLayer<K, R> {
     /// The most specific entry wins, segment by segment as in the router: a text before a parameter, a parameter before
     /// what covers the rest. If it has nothing for the request's method, the next one is asked.
     ///
-    /// Settings for `GET` hold for `HEAD` too, and for `CONNECT` with a path, which is how a WebSocket begins over HTTP/2
-    /// (RFC 8441), unless the method has its own.
+    /// Settings for `GET` hold for `HEAD` too, and for `CONNECT` with a path, which is how a WebSocket begins over
+    /// HTTP/2 (RFC 8441), unless the method has its own.
     ///
     /// # What is compared
     ///
@@ -150,14 +150,17 @@ impl<K, R> RateLimitLayer<K, R> {
     /// the path alone.
     ///
     /// Slashes at the end do not count, neither in the entry nor in the request. All else is compared as it was sent.
-    /// What cleans paths (`tower_http`'s `NormalizePath`) has to stand outside this layer and outside the router, or the
-    /// layer judges another path than the one that is served:
+    /// What cleans paths (`tower_http`'s `NormalizePath`) has to stand outside this layer and outside the router, or
+    /// the layer judges another path than the one that is served:
     ///
     /// | path | the entry `"/search"` |
     /// | --- | --- |
     /// | `/search/` | covers it, with or without `NormalizePath` |
-    /// | `//search` | does not: it is another path, which axum answers with 404. `NormalizePath` outside makes it `/search` |
-    /// | `/%73earch` | does not: axum answers it with 404 too. A service that decodes paths itself needs a layer outside that decodes them, or an entry that covers all it serves, `"/files/{*rest}"` |
+    /// | `//search` | does not: axum answers this path with 404. `NormalizePath` outside makes it `/search` |
+    /// | `/%73earch` | does not: axum answers this path with 404, `NormalizePath` or not |
+    ///
+    /// A service that decodes paths itself, behind `nest_service` or plain hyper, serves the last one. Give it an entry
+    /// that covers all it serves, `"/files/{*rest}"`, or decode the path in a layer outside this one.
     ///
     /// # Errors
     ///
@@ -214,8 +217,8 @@ impl<K, R> RateLimitLayer<K, R> {
     }
 
     /// Sets what a request without a key gets, for all subjects whose extractor does not say it itself
-    /// ([`KeyExtractor::on_missing_key`]). Defaults to [`MissingKey::Reject`], because a silent exemption would be a way
-    /// around the limit.
+    /// ([`KeyExtractor::on_missing_key`]). Defaults to [`MissingKey::Reject`], because a silent exemption would be a
+    /// way around the limit.
     pub fn on_missing_key(self, missing: MissingKey) -> Self {
         self.change(|config| config.missing = missing)
     }

@@ -225,9 +225,8 @@ impl From<&Key> for Key {
 /// `Box<dyn KeyExtractor>`.
 ///
 /// **`None` exempts the request**: nothing that belongs to this key limits it. Return it for requests that are to pass
-/// without a limit, never for those whose key you did not find: `parts.headers.get("x-user").map(..)` would let everyone
-/// past the limit who leaves the header out. A key that should be there and is not is
-/// [`KeyError::missing`].
+/// without a limit, never for those whose key you did not find: `parts.headers.get("x-user").map(..)` would let
+/// everyone past the limit who leaves the header out. A key that should be there and is not is [`KeyError::missing`].
 ///
 /// # Examples
 ///

@@ -89,7 +89,7 @@ async fn law_14_a_denied_address_is_refused_wherever_nothing_limits_it() {
     }
 }
 
-/// Whoever forgets the list would charge the proxy for all its clients.
+/// An empty list would charge the proxy for all its clients.
 #[test]
 fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
     let nobody: [&str; 0] = [];

@@ -29,8 +29,8 @@ use crate::{
 ///    /48: add a wider, looser limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`.
 ///    Link-local addresses (`fe80::/10`) are charged one by one, those of 6to4 (`2002::/16`) by the IPv4 address that
 ///    they carry.
-/// 5. **Nothing is trusted for what it carries.** An IPv4 address that is not global (private, loopback and the like) is
-///    never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
+/// 5. **Nothing is trusted for what it carries.** An IPv4 address that is not global (private, loopback and the like)
+///    is never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
 ///    addresses are forged (RFC 6052, section 3.1), so `64:ff9b::127.0.0.1` is not this host.
 ///
 /// The page [behind a proxy](https://docs.rs/crate/tollgate/latest/source/docs/behind-a-proxy.md) tells which deployment
@@ -237,7 +237,7 @@ impl ClientIp {
     /// are [`KeyError::NoPeerAddress`].
     ///
     /// A server that is not told its peers' addresses at all looks the same. Set it only where the socket is one that
-    /// nobody but the proxy may open. If the unix socket is the only way in, use
+    /// only the proxy may open. If the unix socket is the only way in, use
     /// [`behind_unix_socket`](Self::behind_unix_socket).
     pub fn trust_unix_peer(self) -> Self {
         Self { trust_unix_peer: true, ..self }
@@ -271,8 +271,8 @@ impl ClientIp {
         Self { network: self.network.keep_nat64(), ..self }
     }
 
-    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052), like
-    /// those in `64:ff9b::/96`. See [`PeerIp::nat64_prefix`](super::PeerIp::nat64_prefix).
+    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052),
+    /// like those in `64:ff9b::/96`. See [`PeerIp::nat64_prefix`](super::PeerIp::nat64_prefix).
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ impl ClientIp {
     /// Behind a proxy on the same host that calls through a unix socket and appends to `X-Forwarded-For`: the rightmost
     /// address.
     ///
-    /// Assumes that nobody but the proxy may open the socket. A connection with an address, by TCP, is charged as that
+    /// Assumes that only the proxy may open the socket. A connection with an address, by TCP, is charged as that
     /// address, whatever header it sends. A server that does not know its peers' addresses looks the same as one on a
     /// unix socket, so use it with no other.
     pub fn behind_unix_socket() -> Self {
