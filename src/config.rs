@@ -10,10 +10,10 @@ use crate::{
     error::ConfigError,
     failure::FailurePolicy,
     headers::Writer,
-    key::{Key, KeyError, KeyExtractor},
-    layer::MissingKey,
+    key::{Key, KeyError, KeyExtractor, MissingKey},
     limiter::Limiter,
     lookout::{KeyLookout, StackLookout},
+    observe::{Exempt, ExemptCause},
     policies::PolicySource,
     policy::Policy,
     rejection::{Denial, ProblemJson, Reason, Rejection},
@@ -188,22 +188,33 @@ impl<K: KeyExtractor, R> Config<K, R> {
             self.routes.look(route, observer);
         }
         if route.is_some_and(|route| route.exempt) {
-            return Ok(Step::Pass);
+            refuse_denied(&*self.subject.extractor, parts)?;
+            self.others.iter().try_for_each(|subject| refuse_denied(&*subject.extractor, parts))?;
+            return Ok(self.exempt(ExemptCause::Route));
         }
         let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost);
         let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &self.named_costs);
         let policies = route.and_then(|route| route.policies.as_deref());
-        self.charge(&self.subject, policies, parts, check, &cost)?;
+        let mut exempt = self.charge(&self.subject, policies, parts, check, &cost)?;
         for subject in &self.others {
-            self.charge(subject, None, parts, check, &cost)?;
+            // A missing key is reported rather than other causes: it may be an oversight.
+            let other = self.charge(subject, None, parts, check, &cost)?;
+            exempt = if exempt == Some(ExemptCause::MissingKey) { exempt } else { other.or(exempt) };
         }
-        if check.charges().is_empty() {
-            return Ok(Step::Pass);
+        if let Some(cause) = exempt.filter(|_| check.charges().is_empty()) {
+            return Ok(self.exempt(cause));
         }
         Ok(Step::Check(route.and_then(|route| route.failure).unwrap_or(self.failure)))
     }
 
-    /// Charges one subject, under the route's policies if it has some.
+    fn exempt(&self, cause: ExemptCause) -> Step {
+        if let Some(observer) = self.limiter.listener() {
+            observer.on_exempt(&Exempt::new(cause));
+        }
+        Step::Pass
+    }
+
+    /// Charges one subject, under the route's policies if it has some, unless the request is exempt from it.
     fn charge<E: KeyExtractor + ?Sized>(
         &self,
         subject: &Subject<E>,
@@ -211,12 +222,25 @@ impl<K: KeyExtractor, R> Config<K, R> {
         parts: &Parts,
         check: &mut Check,
         cost: &RequestCost<'_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<ExemptCause>, Reason> {
         let extracted = subject.extractor.extract(parts);
+        let missing = match &extracted {
+            Err(error) if error.is_missing() => subject.extractor.missing_key(parts).unwrap_or(self.missing),
+            _ => self.missing,
+        };
         if let Some(observer) = self.limiter.listener() {
-            subject.lookout.look(|| subject.extractor.origin(), self.missing, parts, &extracted, observer);
+            subject.lookout.look(|| subject.extractor.origin(), missing, parts, &extracted, observer);
         }
-        let Some(key) = self.key(extracted)? else { return Ok(()) };
+        if !matches!(extracted, Ok(Some(_))) {
+            refuse_denied(&*subject.extractor, parts)?;
+        }
+        let key = match (extracted, missing) {
+            (Ok(Some(key)), _) => key,
+            (Ok(None), _) => return Ok(Some(ExemptCause::Key)),
+            (Err(error), MissingKey::Exempt) if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
+            (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Key::reserved(Key::MISSING),
+            (Err(error), _) => return Err(Reason::Key(error)),
+        };
         let source = policies.unwrap_or(&*subject.policies);
         match source.fixed() {
             Some(policies) => owe(check, key, policies, cost),
@@ -225,15 +249,15 @@ impl<K: KeyExtractor, R> Config<K, R> {
                 owe(check, key, &policies.0, cost)
             }
         }
+        .map(|()| None)
     }
+}
 
-    fn key(&self, extracted: Result<Option<Key>, KeyError>) -> Result<Option<Key>, Reason> {
-        match (extracted, self.missing) {
-            (Ok(key), _) => Ok(key),
-            (Err(error), MissingKey::Exempt) if error.is_missing() => Ok(None),
-            (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Ok(Some(Key::reserved(Key::MISSING))),
-            (Err(error), _) => Err(Reason::Key(error)),
-        }
+/// Refuses a request whose key was not looked for, or not found, if it must not pass in any case.
+fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), Reason> {
+    match extractor.check_denied(parts) {
+        Err(error @ KeyError::AddressDenied) => Err(Reason::Key(error)),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -138,6 +138,8 @@ pub enum ConfigError {
     },
     /// A check without a single policy, which would limit nothing.
     NoPolicy,
+    /// A header that is believed from no proxy at all.
+    NoTrustedProxy,
     /// Sentinels are spoken to through TLS, and the master that they name would not be.
     PlaintextMaster {
         /// The master's name.
@@ -253,13 +255,13 @@ impl fmt::Display for ConfigError {
             }
             Self::InvalidNat64Prefix { prefix } => write!(
                 f,
-                "{prefix:?} is not a NAT64 prefix (RFC 6052); write 2001:db8:122::/96 or another one of length 32, 40, 48, \
-                 56, 64 or 96 whose bits 64 to 71 are 0"
+                "{prefix:?} is not a NAT64 prefix (RFC 6052); write 2001:db8:122::/96 or another one of length 32, 40, \
+                 48, 56, 64 or 96 whose bits 64 to 71 are 0"
             ),
             Self::InvalidPolicyName { name } => write!(
                 f,
-                "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, digits or \
-                 any of !#$%&'*+-.^_`|~:/ up to 64 characters"
+                "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, digits \
+                 or any of !#$%&'*+-.^_`|~:/ up to 64 characters"
             ),
             Self::InvalidPrefix { prefix } => {
                 write!(f, "key prefix {prefix:?} has braces, which mark the hash tag; leave them out")
@@ -286,6 +288,11 @@ impl fmt::Display for ConfigError {
             ),
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
+            Self::NoTrustedProxy => f.write_str(
+                "the list of trusted proxies is empty, so the header would never be believed and each proxy would be \
+                 charged for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` if there \
+                 is none, `ClientIp::behind_unix_socket()` if the proxy calls through a unix socket",
+            ),
             Self::PlaintextMaster { master } => write!(
                 f,
                 "the sentinels are spoken to through TLS and their master {master:?} is not, so a password would go over \

@@ -10,7 +10,7 @@ use crate::{
     error::ConfigError,
     failure::FailurePolicy,
     headers::{HeaderStyle, Writer, whole_seconds},
-    key::KeyExtractor,
+    key::{KeyExtractor, MissingKey},
     limiter::Limiter,
     policies::PolicySource,
     rejection::ProblemJson,
@@ -58,24 +58,6 @@ use crate::{
 #[must_use]
 pub struct RateLimitLayer<K, R = ProblemJson> {
     config: Arc<Config<K, R>>,
-}
-
-/// What a request without a key gets.
-///
-/// Only a [missing](crate::KeyError::is_missing) key is meant; one that is there but cannot be used is always refused.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum MissingKey {
-    /// The request is not limited by what the key belongs to.
-    ///
-    /// This holds for *every* reason: a router that is served without connection information exempts everybody from a
-    /// limit by [`PeerIp`](crate::PeerIp).
-    Exempt,
-    /// The request is refused with 400.
-    #[default]
-    Reject,
-    /// All requests without a key share one budget: one of them can use it up for all others.
-    ShareOneBucket,
 }
 
 impl<K> RateLimitLayer<K> {
@@ -154,7 +136,31 @@ impl<K, R> RateLimitLayer<K, R> {
 
     /// Adds a second subject: every request is also charged to the key that `key` finds, under `policies`.
     ///
-    /// All subjects are paid together or not at all.
+    /// All subjects are paid together or not at all. A request that is exempt from one of them still pays the others.
+    ///
+    /// # Examples
+    ///
+    /// Anonymous requests are limited by address alone:
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     ExtensionKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
+    /// };
+    /// # #[derive(Clone)]
+    /// # struct User(u64);
+    /// # impl From<&User> for Key {
+    /// #     fn from(user: &User) -> Key { Key::from(user.0) }
+    /// # }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_address = Policy::per_minute("per-address", 600)?;
+    /// let per_user = Policy::per_minute("per-user", 60)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::default())
+    ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -175,8 +181,8 @@ impl<K, R> RateLimitLayer<K, R> {
     /// The most specific entry wins, segment by segment as in the router: a text before a parameter, a parameter before
     /// what covers the rest. If it has nothing for the request's method, the next one is asked.
     ///
-    /// Settings for `GET` hold for `HEAD` too, and for `CONNECT` with a path, which is how a WebSocket begins over HTTP/2
-    /// (RFC 8441), unless the method has its own.
+    /// Settings for `GET` hold for `HEAD` too, and for `CONNECT` with a path, which is how a WebSocket begins over
+    /// HTTP/2 (RFC 8441), unless the method has its own.
     ///
     /// # What is compared
     ///
@@ -186,14 +192,17 @@ impl<K, R> RateLimitLayer<K, R> {
     /// the path alone.
     ///
     /// Slashes at the end do not count, neither in the entry nor in the request. All else is compared as it was sent.
-    /// What cleans paths (`tower_http`'s `NormalizePath`) has to stand outside this layer and outside the router, or the
-    /// layer judges another path than the one that is served:
+    /// What cleans paths (`tower_http`'s `NormalizePath`) has to stand outside this layer and outside the router, or
+    /// the layer judges another path than the one that is served:
     ///
     /// | path | the entry `"/search"` |
     /// | --- | --- |
     /// | `/search/` | covers it, with or without `NormalizePath` |
-    /// | `//search` | does not: it is another path, which axum answers with 404. `NormalizePath` outside makes it `/search` |
-    /// | `/%73earch` | does not: axum answers it with 404 too. A service that decodes paths itself needs a layer outside that decodes them, or an entry that covers all it serves, `"/files/{*rest}"` |
+    /// | `//search` | does not: axum answers this path with 404. `NormalizePath` outside makes it `/search` |
+    /// | `/%73earch` | does not: axum answers this path with 404, `NormalizePath` or not |
+    ///
+    /// A service that decodes paths itself, behind `nest_service` or plain hyper, serves the last one. Give it an entry
+    /// that covers all it serves, `"/files/{*rest}"`, or decode the path in a layer outside this one.
     ///
     /// # Errors
     ///
@@ -254,8 +263,9 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
     }
 
-    /// Sets what a request without a key gets. Defaults to [`MissingKey::Reject`], because a silent exemption would be
-    /// a way around the limit.
+    /// Sets what a request without a key gets, for all subjects whose extractor does not say it itself
+    /// ([`KeyExtractor::on_missing_key`]). Defaults to [`MissingKey::Reject`], because a silent exemption would be a
+    /// way around the limit.
     pub fn on_missing_key(self, missing: MissingKey) -> Self {
         self.change(|config| config.missing = missing)
     }

@@ -213,9 +213,9 @@ pub use self::{
     headers::HeaderStyle,
     key::{
         ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, IntoPrefixes, Key, KeyError,
-        KeyExtractor, KeyOrigin, MatchedPathKey, PeerIp, PrefixList,
+        KeyExtractor, KeyOrigin, MatchedPathKey, MissingKey, OnMissingKey, PeerIp, PrefixList,
     },
-    layer::{MissingKey, RateLimitLayer},
+    layer::RateLimitLayer,
     limiter::{CheckFuture, Limiter},
     policies::{IntoPolicies, Policies, PolicySource},
     policy::{Algorithm, Policy},

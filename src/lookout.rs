@@ -15,8 +15,7 @@ use http::{HeaderMap, request::Parts};
 
 use crate::{
     check::{Charge, Check},
-    key::{Key, KeyError, KeyOrigin},
-    layer::MissingKey,
+    key::{Key, KeyError, KeyOrigin, MissingKey},
     limiter::Limiter,
     observe::{Observer, Once, Warning},
 };

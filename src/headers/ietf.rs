@@ -70,8 +70,8 @@ pub(super) fn draft_11_limit(report: &Report<'_>, quota: &Quota<'_>) -> HeaderVa
 /// The quota with no more left than `q` units.
 ///
 /// `q` and `w` of revision 11 tell a rate and have no word for a burst above it. Its forerunners let the two differ
-/// ("Service Limit", revision 06), and leave it to the documentation by how much. A client that paces itself by `q` would
-/// take a larger `r` for an error, and one that spends `r` at once spends what is there in either case.
+/// ("Service Limit", revision 06), and leave it to the documentation by how much. A client that paces itself by `q`
+/// would take a larger `r` for an error, and one that spends `r` at once spends what is there in either case.
 fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
     Quota { remaining: quota.remaining.min(quota.limit), ..*quota }
 }

@@ -8,9 +8,9 @@ use super::{ietf, x_rate_limit};
 ///
 /// `Retry-After` and `Cache-Control: no-store` on a denial are published standards and sent in every style.
 ///
-/// The limit of a token bucket with a burst is the burst in all styles that tell one limit, because that is what the units
-/// left are counted from. Revisions 03, 06 and 07 tell the rate beside it, `10;w=60;burst=100`. [`Draft11`](Self::Draft11)
-/// tells the rate as `q` and `w`, and as `r` what is left of the burst, at most `q`.
+/// The limit of a token bucket with a burst is the burst in all styles that tell one limit, because that is what the
+/// units left are counted from. Revisions 03, 06 and 07 tell the rate beside it, `10;w=60;burst=100`.
+/// [`Draft11`](Self::Draft11) tells the rate as `q` and `w`, and as `r` what is left of the burst, at most `q`.
 ///
 /// Layers around one another should have one style, for styles share names and mean different things by them.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

@@ -2,9 +2,13 @@
 
 use http::request::Parts;
 
-use super::{Key, KeyError, KeyExtractor, KeyOrigin};
+use super::{Key, KeyError, KeyExtractor, KeyOrigin, MissingKey};
 
-/// What a closure may return to be a [`KeyExtractor`]: a key, an option (`None` is exempt), or a result of either.
+/// What a closure may return to be a [`KeyExtractor`]: a key, an option, or a result of either.
+///
+/// **`None` exempts the request from the limit.** For a key that should be there and is not, return
+/// [`KeyError::missing`]: `header.ok_or_else(|| KeyError::missing("x-user"))`. Observers count exempt requests
+/// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result<_, KeyError>` of these",
@@ -62,6 +66,19 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
     fn origin(&self) -> KeyOrigin {
         (**self).origin()
     }
+
+    fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
+        (**self).missing_key(parts)
+    }
+
+    fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
+        (**self).check_denied(parts)
+    }
+}
+
+/// Another error is none: the request needs no key.
+fn only_denied(error: KeyError) -> Result<(), KeyError> {
+    if error == KeyError::AddressDenied { Err(error) } else { Ok(()) }
 }
 
 macro_rules! tuple {
@@ -79,6 +96,20 @@ macro_rules! tuple {
                 let ($($key,)+) = self;
                 let origins = [$($key.origin()),+];
                 origins.into_iter().find(|&origin| origin != KeyOrigin::Other).unwrap_or_default()
+            }
+
+            /// What the first part says whose key is missing.
+            fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
+                let ($($key,)+) = self;
+                $(if $key.extract(parts).is_err() { return $key.missing_key(parts) })+
+                None
+            }
+
+            /// Of all parts.
+            fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
+                let ($($key,)+) = self;
+                $($key.check_denied(parts).or_else(only_denied)?;)+
+                Ok(())
             }
         }
     };

@@ -40,8 +40,8 @@ impl KeyExtractor for HeaderKey {
 
 /// Charges the caller's API key, of which only a hash is kept.
 ///
-/// Put the layer **behind** authentication: before it, every made-up key is a fresh budget. A limit by address, in front,
-/// holds for clients that try keys.
+/// Put the layer **behind** authentication: before it, every made-up key is a fresh budget. A limit by address, in
+/// front, holds for clients that try keys.
 ///
 /// Tokens that are refreshed are the wrong key, because each refresh is a new budget: access tokens of OAuth, session
 /// tokens, JWTs. Charge the account that authentication has found, by an [`ExtensionKey`](crate::ExtensionKey). The

@@ -5,6 +5,7 @@ mod encoded;
 mod extension;
 mod header;
 mod ip;
+mod missing;
 mod path;
 
 use std::{borrow::Cow, fmt, net::IpAddr};
@@ -19,6 +20,7 @@ pub use self::{
     extension::ExtensionKey,
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, IntoPrefixes, PeerIp, PrefixList},
+    missing::{MissingKey, OnMissingKey},
     path::{GlobalKey, MatchedPathKey},
 };
 
@@ -252,6 +254,10 @@ impl From<&Key> for Key {
 /// server knows: the address, an extension that authentication has inserted, the route that was matched
 /// ([`MatchedPathKey`]).
 ///
+/// **`None` exempts the request**: nothing that belongs to this key limits it. Return it for requests that are to pass
+/// without a limit, never for those whose key you did not find: `parts.headers.get("x-user").map(..)` would let
+/// everyone past the limit who leaves the header out. A key that should be there and is not is [`KeyError::missing`].
+///
 /// # Examples
 ///
 /// ```
@@ -288,7 +294,7 @@ impl From<&Key> for Key {
     note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// Finds the key, or `None` if the request is exempt.
+    /// Finds the key, or `None` if the request is **exempt**: nothing that belongs to this key limits it.
     ///
     /// # Errors
     ///
@@ -299,6 +305,51 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// apart. Asked in the first requests only. Defaults to [`KeyOrigin::Other`], of which nothing is expected.
     fn origin(&self) -> KeyOrigin {
         KeyOrigin::Other
+    }
+
+    /// What this request gets, whose key is [missing](KeyError::is_missing). Defaults to `None`, which leaves it to the
+    /// layer ([`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)).
+    ///
+    /// Asked only after [`extract`](Self::extract) has returned such an error. To set it, wrap the extractor by
+    /// [`on_missing_key`](Self::on_missing_key).
+    fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
+        let _ = parts;
+        None
+    }
+
+    /// Refuses a request that nothing limits, because its route or its key is exempt.
+    ///
+    /// Defaults to letting it pass. [`ClientIp`] refuses the addresses of [`ClientIp::deny`].
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::AddressDenied`] refuses the request; any other error lets it pass, because it needs no key.
+    fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
+        let _ = parts;
+        Ok(())
+    }
+
+    /// Sets what a request without this key gets, in place of the layer's
+    /// [own setting](crate::RateLimitLayer::on_missing_key).
+    ///
+    /// In a tuple, the first part whose key is missing decides for the whole key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{HeaderKey, KeyExtractor, MissingKey};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let by_tenant = HeaderKey::new("x-tenant")?.on_missing_key(MissingKey::ShareOneBucket);
+    /// # let _ = by_tenant;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn on_missing_key(self, missing: MissingKey) -> OnMissingKey<Self>
+    where
+        Self: Sized,
+    {
+        OnMissingKey::new(self, missing)
     }
 }
 

@@ -81,9 +81,7 @@ impl<T: Send + 'static> Guarded<T> {
                     self.wait = Deadline::after(time).map(wait);
                 }
                 match &mut self.wait {
-                    Some(wait) => {
-                        Err(ready!(wait.as_mut().poll_late(&self.pending, cx)))
-                    }
+                    Some(wait) => Err(ready!(wait.as_mut().poll_late(&self.pending, cx))),
                     None => {
                         Err(Error::new(ErrorKind::Misconfigured, "a store that is waited for needs a tokio runtime"))
                     }

@@ -7,7 +7,8 @@ use metrics::{
 };
 
 use super::{
-    Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Observer, Refused, Reset, StoreFailure, Warning,
+    Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Exempt, Observer, Refused, Reset, StoreFailure,
+    Warning,
 };
 use crate::{decision::Source, policy::Policy};
 
@@ -21,6 +22,7 @@ use crate::{decision::Source, policy::Policy};
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `overloaded`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
 /// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
+/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key` | requests that nothing limited |
 /// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |
 /// | `tollgate_evicted_counts_total` | counter | `policy` | live counts that a full `MemoryStore` dropped for new keys: their clients started afresh |
 /// | `tollgate_warnings_total` | counter | `warning`: their [cause](super::Warning::cause), `eviction` say | [warnings](super::Warning), once for each kind and store or layer |
@@ -67,6 +69,7 @@ const FALLBACK_ADMITS: &str = "tollgate_fallback_admits_total";
 const STORE_ERRORS: &str = "tollgate_store_errors_total";
 const ABANDONED: &str = "tollgate_abandoned_checks_total";
 const REFUSED: &str = "tollgate_refused_requests_total";
+const EXEMPT: &str = "tollgate_exempt_requests_total";
 const RESETS: &str = "tollgate_resets_total";
 const EVICTED: &str = "tollgate_evicted_counts_total";
 const WARNINGS: &str = "tollgate_warnings_total";
@@ -109,6 +112,7 @@ impl Metrics {
         describe_counter!(STORE_ERRORS, Unit::Count, "Checks without a verdict.");
         describe_counter!(ABANDONED, Unit::Count, "Checks that were given up before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
+        describe_counter!(EXEMPT, Unit::Count, "Requests that nothing limited.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
         describe_counter!(EVICTED, Unit::Count, "Live counts that a full store dropped for new keys.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
@@ -188,6 +192,10 @@ impl Observer for Metrics {
 
     fn on_refusal(&self, refused: &Refused<'_>) {
         counter!(REFUSED, self.labels([("cause", refused.cause().into())])).increment(1);
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        counter!(EXEMPT, self.labels([("cause", exempt.cause.as_str().into())])).increment(1);
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {

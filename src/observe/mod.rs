@@ -57,6 +57,7 @@
 
 mod beside;
 mod event;
+mod exempt;
 mod fingerprint;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -82,6 +83,7 @@ pub(crate) use self::watch::Call;
 pub use self::{
     beside::{Abandoned, Evicted, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
+    exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,
     setup::Warning,
 };
@@ -126,6 +128,12 @@ pub trait Observer: Send + Sync + 'static {
     /// or met a layer that cannot work. No decision follows.
     fn on_refusal(&self, refused: &Refused<'_>) {
         let _ = refused;
+    }
+
+    /// The middleware let a request pass that nothing limits: its route is exempt, or it has no key to be charged to.
+    /// One that another subject of the layer limits is a decision.
+    fn on_exempt(&self, exempt: &Exempt) {
+        let _ = exempt;
     }
 
     /// A check was dropped before its verdict: in the middleware, because the client hung up or something outside has
@@ -182,6 +190,10 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_refusal(&self, refused: &Refused<'_>) {
         (**self).on_refusal(refused);
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        (**self).on_exempt(exempt);
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {

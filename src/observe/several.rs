@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Abandoned, Batch, BreakerChange, Decided, Evicted, Observer, Refused, Reset, StoreFailure, Warning};
+use super::{
+    Abandoned, Batch, BreakerChange, Decided, Evicted, Exempt, Observer, Refused, Reset, StoreFailure, Warning,
+};
 
 /// An observer beside those that are there already.
 pub(crate) fn both(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
@@ -38,6 +40,11 @@ impl Observer for Both {
     fn on_refusal(&self, refused: &Refused<'_>) {
         self.0.on_refusal(refused);
         self.1.on_refusal(refused);
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        self.0.on_exempt(exempt);
+        self.1.on_exempt(exempt);
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {

@@ -11,8 +11,8 @@ use std::{
 use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
-    Abandoned, Batch, BreakerChange, BreakerState, Decided, ObservedCharge, Observer, Refused, Reset, StoreFailure,
-    Warning, throttle::Cause, unenforced::Unenforced,
+    Abandoned, Batch, BreakerChange, BreakerState, Decided, Exempt, ExemptCause, ObservedCharge, Observer, Refused,
+    Reset, StoreFailure, Warning, throttle::Cause, unenforced::Unenforced,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -34,6 +34,8 @@ use crate::{
 /// | `tollgate::decision` | debug | a check was given up before its verdict; one event per policy |
 /// | `tollgate::refusal` | warn | the layer refuses requests because the service is set up wrongly: at most once a second, `left_out` as above |
 /// | `tollgate::refusal` | debug | a request was refused without a check: no usable key, or a cost above the limit |
+/// | `tollgate::exempt` | debug | a request passed without a limit, because it has no key |
+/// | `tollgate::exempt` | trace | a request passed without a limit, because its route or its key is exempt |
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
 /// | `tollgate::batch` | trace | a call of the store's ended |
 ///
@@ -171,6 +173,13 @@ impl Observer for Tracing {
             debug!(target: "tollgate::refusal", cause, "refused without a check: {refused}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
             warn!(target: "tollgate::refusal", cause, left_out, "requests are refused: {refused}");
+        }
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        match exempt.cause {
+            cause @ ExemptCause::MissingKey => debug!(target: "tollgate::exempt", %cause, "not limited"),
+            cause => trace!(target: "tollgate::exempt", %cause, "not limited"),
         }
     }
 

@@ -78,7 +78,8 @@ impl Route {
         Self::INHERIT.with_policies(policies)
     }
 
-    /// Requests to this route are not limited.
+    /// Requests to this route are not limited. Addresses that [`ClientIp::deny`](crate::ClientIp::deny) names are refused
+    /// even so.
     pub fn exempt() -> Self {
         Self { exempt: true, ..Self::INHERIT }
     }

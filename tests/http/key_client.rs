@@ -7,7 +7,10 @@ use axum::{
     extract::{Request, connect_info::ConnectInfo},
     http::Method,
 };
-use tollgate::{ClientIp, ConfigError, Denial, HeaderKey, KeyError, MatchedPathKey, MissingKey, PrefixList, Reason};
+use tollgate::{
+    ClientIp, ConfigError, Denial, GlobalKey, HeaderKey, KeyError, KeyExtractor, MatchedPathKey, MissingKey, Policy,
+    PrefixList, RateLimitLayer, Reason, Route,
+};
 
 use crate::{
     gate::{app, layer, passes},
@@ -55,6 +58,58 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
         }
         assert!(passes(&app, of("203.0.113.1", "/")).await);
     }
+}
+
+/// Exempt from the limit is not welcome.
+#[tokio::test]
+async fn law_14_a_denied_address_is_refused_wherever_nothing_limits_it() {
+    let denied = || client().deny(["198.51.100.0/24"]).unwrap();
+    let none = |_: &axum::http::request::Parts| None::<tollgate::Key>;
+    let boxed: Box<dyn KeyExtractor> = Box::new(denied().on_missing_key(MissingKey::Exempt));
+    let limit = layer(1, GlobalKey);
+    let as_other = limit.and(Policy::per_minute("other", 9).unwrap(), denied()).unwrap();
+    let exempt = |limit: RateLimitLayer<_>| app(limit.route("/", Route::exempt()).unwrap());
+    for (name, app) in [
+        ("exempt route", app(layer(1, denied()).route("/", Route::exempt()).unwrap())),
+        ("another subject", exempt(as_other)),
+        ("box", app(layer(1, boxed).route("/", Route::exempt()).unwrap())),
+        ("tuple", app(layer(1, (GlobalKey, denied())).route("/", Route::exempt()).unwrap())),
+        ("tuple with an exempt part", app(layer(1, (none, denied())))),
+        (
+            "tuple with a missing part",
+            app(layer(1, (HeaderKey::new("x-none").unwrap(), denied())).on_missing_key(MissingKey::Exempt)),
+        ),
+    ] {
+        assert_eq!(send(&app, of("198.51.100.1", "/")).await.status, 403, "{name}");
+        for _ in 0..2 {
+            assert_eq!(send(&app, of("203.0.113.1", "/")).await.status, 200, "{name}");
+        }
+        // What cannot be told needs no key here.
+        assert_eq!(get(&app, "/").await.status, 200, "{name}");
+    }
+}
+
+/// An empty list would charge the proxy for all its clients.
+#[test]
+fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
+    let nobody: [&str; 0] = [];
+    for error in [
+        ClientIp::x_forwarded_for(nobody).unwrap_err(),
+        ClientIp::x_forwarded_for("").unwrap_err(),
+        ClientIp::x_forwarded_for(" , ").unwrap_err(),
+        ClientIp::x_forwarded_for(PrefixList::default()).unwrap_err(),
+        ClientIp::forwarded("").unwrap_err(),
+        ClientIp::x_real_ip("").unwrap_err(),
+        ClientIp::cf_connecting_ip("").unwrap_err(),
+        ClientIp::true_client_ip("").unwrap_err(),
+        ClientIp::fly_client_ip("").unwrap_err(),
+        ClientIp::header("x-client", "").unwrap_err(),
+        ClientIp::behind_load_balancer("").unwrap_err(),
+        ClientIp::x_forwarded_for_hops(1).unwrap().only_from("").unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("`ClientIp::peer()`"), "{error}");
+    }
+    assert!(client().exempt("").is_ok() && client().deny("").is_ok());
 }
 
 fn from(peer: &str, client: &str) -> Request {

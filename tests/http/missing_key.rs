@@ -1,7 +1,7 @@
 //! What a request without a key gets, and one whose key cannot be used.
 
 use axum::{Router, http::request::Parts};
-use tollgate::{GlobalKey, HeaderKey, Key, KeyError, MissingKey, PeerIp, Policy};
+use tollgate::{GlobalKey, HeaderKey, Key, KeyError, KeyExtractor, MissingKey, PeerIp, Policy};
 
 use crate::{
     gate::{app, get_passes, get_passes_with, layer},
@@ -47,6 +47,54 @@ async fn exempt_does_not_exempt_from_other_subjects() {
     assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""all";r=1;t=60"#));
     assert!(get_passes(&app, "/").await);
     assert!(!get_passes(&app, "/").await);
+}
+
+/// Anonymous requests are not limited by user, and as others are by address.
+#[tokio::test]
+async fn law_14_exempting_anonymous_users_leaves_the_limit_by_address() {
+    let per_user = || Policy::per_minute("per-user", 1).unwrap();
+    let user = || HeaderKey::new("x-user").unwrap().on_missing_key(MissingKey::Exempt);
+    let by_address = || layer(3, HeaderKey::new("x-address").unwrap());
+    let app = app(by_address().and(per_user(), user()).unwrap());
+    let anonymous = [("x-address", "a")];
+    assert_eq!(get_with(&app, "/", &anonymous).await.header("ratelimit").as_deref(), Some(r#""p";r=2;t=60"#));
+    let known = [("x-address", "a"), ("x-user", "u")];
+    assert_eq!(get_with(&app, "/", &known).await.status, 200);
+    assert_eq!(get_with(&app, "/", &known).await.status, 429, "the user's limit");
+    assert_eq!(get_with(&app, "/", &anonymous).await.status, 200);
+    assert_eq!(get_with(&app, "/", &anonymous).await.status, 429, "the address's limit");
+    // The layer's own setting is not loosened by that of the subject: no address is refused.
+    assert_eq!(get_with(&app, "/", &[("x-user", "v")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_subject_that_says_nothing_has_the_setting_of_the_layer() {
+    let strict = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Reject);
+    let all = || Policy::per_minute("all", 9).unwrap();
+    let limit = layer(9, GlobalKey).on_missing_key(MissingKey::Exempt);
+    let lenient = app(limit.clone().and(all(), HeaderKey::new("x-user").unwrap()).unwrap());
+    assert_eq!(get(&lenient, "/").await.status, 200);
+    let app = app(limit.and(all(), strict).unwrap());
+    assert_eq!(get(&app, "/").await.status, 400);
+}
+
+/// Boxed, in a tuple, or a closure.
+#[tokio::test]
+async fn every_extractor_can_say_what_a_missing_key_gets() {
+    let header = |name: &str| HeaderKey::new(name).unwrap();
+    let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant").on_missing_key(MissingKey::ShareOneBucket));
+    let boxed = app(layer(1, boxed));
+    assert!(get_passes(&boxed, "/").await);
+    assert!(!get_passes(&boxed, "/").await);
+
+    let tuple = app(layer(1, (header("x-a").on_missing_key(MissingKey::Exempt), header("x-b"))));
+    assert_eq!(get_with(&tuple, "/", &[("x-b", "1")]).await.header("ratelimit"), None, "exempt");
+    assert_eq!(get_with(&tuple, "/", &[("x-a", "1")]).await.status, 400, "the other part has the layer's setting");
+
+    let closure = |parts: &Parts| parts.uri.query().map(Key::from).ok_or_else(|| KeyError::missing("a query"));
+    let closure = app(layer(1, closure.on_missing_key(MissingKey::Exempt)));
+    assert!(get_passes(&closure, "/").await && get_passes(&closure, "/").await && get_passes(&closure, "/?a").await);
+    assert!(!get_passes(&closure, "/?a").await);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod beside;
 mod events;
 mod eviction;
+mod exempt;
 mod log;
 mod metrics;
 mod notices;

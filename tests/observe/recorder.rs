@@ -7,7 +7,9 @@ use std::{
 
 use tollgate::{
     ErrorKind, Source,
-    observe::{Abandoned, Batch, BreakerChange, Decided, Fingerprint, Observer, Refused, Reset, StoreFailure, Warning},
+    observe::{
+        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, Observer, Refused, Reset, StoreFailure, Warning,
+    },
 };
 
 #[derive(Clone, Default)]
@@ -20,6 +22,7 @@ pub(crate) struct Seen {
     pub(crate) batches: Vec<Batch>,
     pub(crate) changes: Vec<BreakerChange>,
     pub(crate) refusals: Vec<&'static str>,
+    pub(crate) exempt: Vec<&'static str>,
     /// Names and costs.
     pub(crate) abandoned: Vec<Vec<(String, u32)>>,
     /// Name, and if it worked, whether there was anything to forget.
@@ -90,6 +93,12 @@ impl Observer for Recorder {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{refused:?} {refused}\n");
         seen.refusals.push(refused.cause());
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{exempt:?}\n");
+        seen.exempt.push(exempt.cause.as_str());
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {

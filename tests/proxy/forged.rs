@@ -122,7 +122,7 @@ async fn forged_headers_change_nothing_behind_two_proxies() {
 
 #[tokio::test]
 async fn forged_headers_change_nothing_behind_a_unix_socket() {
-    let client = ClientIp::x_forwarded_for("").unwrap().trust_unix_peer();
+    let client = ClientIp::behind_unix_socket();
     nothing_forged_changes_the_client(Way::UnixSocket, client).await;
 }
 

@@ -29,8 +29,8 @@ use crate::{
 ///    /48: add a wider, looser limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`.
 ///    Link-local addresses (`fe80::/10`) are charged one by one, those of 6to4 (`2002::/16`) by the IPv4 address that
 ///    they carry.
-/// 5. **Nothing is trusted for what it carries.** An IPv4 address that is not global (private, loopback and the like) is
-///    never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
+/// 5. **Nothing is trusted for what it carries.** An IPv4 address that is not global (private, loopback and the like)
+///    is never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
 ///    addresses are forged (RFC 6052, section 3.1), so `64:ff9b::127.0.0.1` is not this host.
 ///
 /// The page [behind a proxy](https://docs.rs/crate/tollgate/latest/source/docs/behind-a-proxy.md) tells which deployment
@@ -127,14 +127,13 @@ impl ClientIp {
 
     /// Reads `X-Forwarded-For`, to which every proxy appends the address that it was called from.
     ///
-    /// `trusted` are the addresses of all your proxies, as this server and the proxies see them. An empty list trusts
-    /// nobody.
+    /// `trusted` are the addresses of all your proxies, as this server and the proxies see them.
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`PrefixList::new`], and [`ConfigError::NoTrustedProxy`] if the list is empty.
     pub fn x_forwarded_for(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self::of(Source::ForwardedFor, trusted.into_prefixes()?))
+        Ok(Self::of(Source::ForwardedFor, proxies(trusted)?))
     }
 
     /// Reads `X-Forwarded-For` and takes the address that is `hops` from the right: 1 behind one proxy.
@@ -156,9 +155,9 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn forwarded(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self::of(Source::Forwarded, trusted.into_prefixes()?))
+        Ok(Self::of(Source::Forwarded, proxies(trusted)?))
     }
 
     /// Reads `Forwarded` and takes the element that is `hops` from the right, with the caution of
@@ -176,7 +175,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn x_real_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::header("x-real-ip", trusted)
     }
@@ -185,7 +184,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn cf_connecting_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::header("cf-connecting-ip", trusted)
     }
@@ -195,7 +194,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn true_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::header("true-client-ip", trusted)
     }
@@ -204,7 +203,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn fly_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::header("fly-client-ip", trusted)
     }
@@ -213,9 +212,9 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`], and those of [`PrefixList::new`].
+    /// [`ConfigError::InvalidHeaderName`], and those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn header(name: &str, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self::of(Source::Single(header_name(name)?), trusted.into_prefixes()?))
+        Ok(Self::of(Source::Single(header_name(name)?), proxies(trusted)?))
     }
 
     pub(super) fn hops(source: Source, hops: usize) -> Result<Self, ConfigError> {
@@ -229,16 +228,17 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn only_from(self, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self { trusted: trusted.into_prefixes()?, ..self })
+        Ok(Self { trusted: proxies(trusted)?, ..self })
     }
 
     /// Believes the header on connections without an address, those of a unix socket. Defaults to no: such requests
     /// are [`KeyError::NoPeerAddress`].
     ///
     /// A server that is not told its peers' addresses at all looks the same. Set it only where the socket is one that
-    /// nobody but the proxy may open.
+    /// only the proxy may open. If the unix socket is the only way in, use
+    /// [`behind_unix_socket`](Self::behind_unix_socket).
     pub fn trust_unix_peer(self) -> Self {
         Self { trust_unix_peer: true, ..self }
     }
@@ -271,8 +271,8 @@ impl ClientIp {
         Self { network: self.network.keep_nat64(), ..self }
     }
 
-    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052), like
-    /// those in `64:ff9b::/96`. See [`PeerIp::nat64_prefix`](super::PeerIp::nat64_prefix).
+    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052),
+    /// like those in `64:ff9b::/96`. See [`PeerIp::nat64_prefix`](super::PeerIp::nat64_prefix).
     ///
     /// # Errors
     ///
@@ -296,7 +296,8 @@ impl ClientIp {
         Ok(Self { exempt: prefixes.into_prefixes()?, ..self })
     }
 
-    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]; also those that are exempt.
+    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]; also those that are exempt, on routes
+    /// that are exempt ([`Route::exempt`](crate::Route::exempt)) too.
     ///
     /// # Errors
     ///
@@ -306,6 +307,12 @@ impl ClientIp {
     }
 }
 
+/// The proxies that are believed, of which there has to be one.
+fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
+    let trusted = trusted.into_prefixes()?;
+    if trusted.is_empty() { Err(ConfigError::NoTrustedProxy) } else { Ok(trusted) }
+}
+
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let address = self.resolve(parts)?;
@@ -313,6 +320,13 @@ impl KeyExtractor for ClientIp {
             return Err(KeyError::AddressDenied);
         }
         Ok((!self.exempt.contains(address)).then(|| self.network.key(address)))
+    }
+
+    fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
+        if !self.denied.is_empty() && self.denied.contains(self.resolve(parts)?) {
+            return Err(KeyError::AddressDenied);
+        }
+        Ok(())
     }
 
     fn origin(&self) -> KeyOrigin {

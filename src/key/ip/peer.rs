@@ -38,8 +38,8 @@ impl PeerIp {
     /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052).
     ///
     /// Write it with its length: `"2001:db8:122::/96"`. `64:ff9b::/96` is always read so. A second call replaces the
-    /// first one's prefix. Addresses that carry no global IPv4 address (private, loopback and the like) are not decoded,
-    /// and are charged one by one.
+    /// first one's prefix. Addresses that carry no global IPv4 address (private, loopback and the like) are not
+    /// decoded, and are charged one by one.
     ///
     /// # Errors
     ///

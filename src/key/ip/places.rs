@@ -23,9 +23,19 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn behind_load_balancer(balancer: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::hops(Source::ForwardedFor, 1)?.only_from(balancer)
+    }
+
+    /// Behind a proxy on the same host that calls through a unix socket and appends to `X-Forwarded-For`: the rightmost
+    /// address.
+    ///
+    /// Assumes that only the proxy may open the socket. A connection with an address, by TCP, is charged as that
+    /// address, whatever header it sends. A server that does not know its peers' addresses looks the same as one on a
+    /// unix socket, so use it with no other.
+    pub fn behind_unix_socket() -> Self {
+        Self::of(Source::ForwardedFor, PrefixList::default()).trust_unix_peer()
     }
 
     /// Behind Cloudflare: `CF-Connecting-IP`, from connections of [`PrefixList::cloudflare`].

@@ -13,9 +13,9 @@ use crate::error::ConfigError;
 /// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
 ///
 /// Bits behind a prefix's length are ignored. IPv4 prefixes in IPv6 notation (`::ffff:10.0.0.0/104`) are the IPv4
-/// prefixes, as the addresses that they are compared with are unmapped, too. Prefixes of NAT64 (`64:ff9b::10.0.0.0/104`)
-/// hold both the IPv4 addresses and the IPv6 addresses that carry them. The default is empty. Asking takes a binary
-/// search, so that lists may be long.
+/// prefixes, as the addresses that they are compared with are unmapped, too. Prefixes of NAT64
+/// (`64:ff9b::10.0.0.0/104`) hold both the IPv4 addresses and the IPv6 addresses that carry them. The default is empty.
+/// Asking takes a binary search, so that lists may be long.
 ///
 /// # Examples
 ///
@@ -91,6 +91,10 @@ impl PrefixList {
                 self.v6[..next].last().is_some_and(|net| net.contains(&address))
             }
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
     }
 
     fn parse(texts: impl IntoIterator<Item = impl ToString>) -> Result<Self, ConfigError> {

@@ -32,9 +32,9 @@ use crate::{headers::whole_seconds, key::KeyError};
 /// in their initial metadata, never in their trailers.
 ///
 /// A request is a gRPC call if it is a POST over HTTP/2 or newer whose content type is `application/grpc`, or that with
-/// `+proto` or the like. A GET, or a request over HTTP/1.1, is none whatever it says: who sends it reads HTTP statuses, so
-/// it gets what `R` answers. gRPC-Web is not one either: put the layer inside the one that translates it, or its clients get what `R` answers. So one layer, and one
-/// budget, serves both kinds on one port.
+/// `+proto` or the like. A GET, or a request over HTTP/1.1, is none whatever it says: who sends it reads HTTP statuses,
+/// so it gets what `R` answers. gRPC-Web is not one either: put the layer inside the one that translates it, or its
+/// clients get what `R` answers. So one layer, and one budget, serves both kinds on one port.
 ///
 /// Works with any body that has an empty default: tonic's, axum's, those of `http-body-util`.
 ///
