@@ -25,6 +25,8 @@ pub(super) struct Guarded<T> {
     wait: Option<Pin<Box<Wait>>>,
 }
 
+const NO_TIMERS: &str = "a store that is waited for needs a tokio runtime with timers; build it with `enable_all()`, or with `enable_time()`";
+
 pin_project! {
     struct Wait {
         permit: Option<Permit>,
@@ -70,9 +72,7 @@ impl<T> Guarded<T> {
                         }
                         Err(self.pending.late(time))
                     }
-                    None => {
-                        Err(Error::new(ErrorKind::Misconfigured, "a store that is waited for needs a tokio runtime"))
-                    }
+                    None => Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS)),
                 }
             }
         };
