@@ -4,6 +4,7 @@
 mod beside;
 mod events;
 mod eviction;
+mod instances;
 mod log;
 mod metrics;
 mod privacy;

@@ -113,7 +113,8 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` nobody is warned of eviction, and a process with an observer leaves an entry in ACL LOG when it starts. Add
-/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
+/// `+zadd +zremrangebyscore +zcard` for [`with_local_learnt`](crate::Limiter::with_local_learnt), whose first refused count
+/// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///
