@@ -33,7 +33,7 @@ pin_project! {
 const CATCH_UP: Duration = Duration::from_millis(3);
 
 impl Deadline {
-    /// Starts now. `None` without a tokio runtime.
+    /// Starts now. `None` without a tokio runtime, or if it has no timers.
     pub(crate) fn after(time: Duration) -> Option<Self> {
         Some(Self { begin: Begin::now(time)?, timer: sleep(time), time })
     }
@@ -66,7 +66,7 @@ impl Deadline {
 }
 
 /// The output of `future`, or `None` if it is not ready within `time` of this process running, or at once without a
-/// tokio runtime.
+/// tokio runtime with timers.
 #[cfg(feature = "redis")]
 pub(crate) fn within<F: Future>(time: Duration, future: F) -> Within<F> {
     Within { future, time, deadline: None }

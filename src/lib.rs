@@ -84,7 +84,8 @@
 //!
 //! # When the store cannot answer
 //!
-//! A check has a deadline, 50 ms by default, around everything: dialling, waiting, the script. When it passes, or Redis
+//! A check has a deadline, 50 ms by default, around everything: dialling, waiting, the script. Only the first connection of
+//! a process has a longer one, 250 ms ([`Limiter::ready`] makes it before the first request). When it passes, or Redis
 //! refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route or
 //! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
 //! with Retry-After, **local** judges by the instance's share of the limit, counted in the process
@@ -169,6 +170,7 @@ mod config;
 mod cost;
 mod deadline;
 mod decision;
+mod drivers;
 mod error;
 #[cfg(feature = "axum")]
 mod extract;

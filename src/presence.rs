@@ -20,12 +20,16 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use crate::drivers::Driver;
+
 /// What is known about one runtime.
 #[derive(Debug)]
 pub(crate) struct Presence {
     /// Times below count from here. Real time, because a test that advances tokio's clock
     /// does not hold up the executor.
     start: std::time::Instant,
+    /// Without them nothing can be waited for.
+    has_timers: bool,
     is_measured: AtomicBool,
     /// Whether a wait has begun since the last step did.
     is_used: AtomicBool,
@@ -60,9 +64,12 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
-    /// Begins to wait on the current runtime, at most for `time`. `None` without a runtime.
+    /// Begins to wait on the current runtime, at most for `time`. `None` without a runtime, or if it has no timers.
     pub(crate) fn now(time: Duration) -> Option<Self> {
         with_current(|runtime, presence| {
+            if !presence.has_timers {
+                return None;
+            }
             let time_us = micros(time).min(LONGEST_US);
             if presence.longest_us.load(Ordering::Relaxed) < time_us {
                 presence.longest_us.fetch_max(time_us, Ordering::SeqCst);
@@ -76,8 +83,8 @@ impl Begin {
                     tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
                 }
             }
-            Self { runtime, at: Instant::now(), away: presence.away() }
-        })
+            Some(Self { runtime, at: Instant::now(), away: presence.away() })
+        })?
     }
 
     /// For how long the runtime has been away since. Nothing is known of another runtime.
@@ -137,6 +144,7 @@ impl Presence {
         all.retain(|_, presence| presence.strong_count() > 0);
         let presence = Arc::new(Self {
             start: std::time::Instant::now(),
+            has_timers: Driver::Timers.is_there(),
             is_measured: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             longest_us: AtomicU64::new(0),

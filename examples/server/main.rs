@@ -41,6 +41,10 @@ async fn run() -> Result<(), Failure> {
         None => Limiter::new(MemoryStore::new()),
     };
     let (limiter, figures) = seeing::observe(limiter)?;
+    // The service starts all the same: each route's failure policy decides until Redis answers.
+    if let Err(error) = limiter.ready().await {
+        eprintln!("limits are not enforced yet: {error}");
+    }
     let per_client = Policy::new("per-client", options.limit, options.window)?.algorithm(options.algorithm);
     let login = Policy::per_minute("login", 5)?.count_rejected(true);
 

@@ -31,6 +31,8 @@ pub(super) struct Guarded<T: Send + 'static> {
     wait: Option<Pin<Box<Wait>>>,
 }
 
+const NO_TIMERS: &str = "a store that is waited for needs a tokio runtime with timers; build it with `enable_all()`, or with `enable_time()`";
+
 pin_project! {
     struct Wait {
         permit: Option<Permit>,
@@ -82,9 +84,7 @@ impl<T: Send + 'static> Guarded<T> {
                 }
                 match &mut self.wait {
                     Some(wait) => Err(ready!(wait.as_mut().poll_late(&self.pending, cx))),
-                    None => {
-                        Err(Error::new(ErrorKind::Misconfigured, "a store that is waited for needs a tokio runtime"))
-                    }
+                    None => Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS)),
                 }
             }
         };

@@ -39,6 +39,14 @@ pub enum Warning {
     },
     /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
     GuessableKeys,
+    /// Redis refuses to count the instances of the service, which
+    /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt) asks for.
+    InstancesUnknown {
+        /// The key of the count.
+        key: String,
+        /// What Redis said.
+        reason: String,
+    },
     /// A request has no peer address, which nearly always holds for all of them, and is exempt or shares one bucket
     /// ([`MissingKey`](crate::MissingKey)). Where it is rejected, that is a [refusal](super::Observer::on_refusal).
     NoPeerAddress,
@@ -71,6 +79,7 @@ impl Warning {
             Self::ForwardedHeader { .. } => "forwarded_header",
             Self::ForwardedHeaderMissing { .. } => "forwarded_header_missing",
             Self::GuessableKeys => "guessable_keys",
+            Self::InstancesUnknown { .. } => "instances_unknown",
             Self::NoPeerAddress => "no_peer_address",
             Self::OneAddress { .. } => "one_address",
             Self::StoreFull { .. } => "store_full",
@@ -108,6 +117,12 @@ impl fmt::Display for Warning {
                 "keys go to Redis as hashes without a secret, so whoever reads Redis can find short ones by trial: \
                  addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
                  instances (or say `plain_keys` if all but credentials may be read)",
+            ),
+            Self::InstancesUnknown { key, reason } => write!(
+                f,
+                "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local are \
+                 refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, or give \
+                 the number of instances with `Limiter::with_local`"
             ),
             Self::NoPeerAddress => KeyError::NoPeerAddress.fmt(f),
             Self::OneAddress { requests } => write!(

@@ -120,6 +120,21 @@ fn law_8_the_deadline_also_ends_on_another_runtime() {
     assert!(start.elapsed() < 10 * DEFAULT, "{:?}", start.elapsed());
 }
 
+#[test]
+fn a_runtime_without_timers_is_an_error_that_says_what_to_write_and_no_panic() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let limiter = Limiter::new(Silent);
+    let policy = Policy::per_minute("all", 1).unwrap();
+    for _ in 0..3 {
+        let error = runtime.block_on(limiter.check("key", &policy, 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert!(error.to_string().contains("`enable_all()`"), "{error}");
+        assert_eq!(runtime.block_on(limiter.reset("key", &policy)).unwrap_err().kind(), ErrorKind::Misconfigured);
+    }
+    let whole = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(whole.block_on(limiter.check("key", &policy, 1)).unwrap_err().kind(), ErrorKind::Deadline);
+}
+
 /// Polls once, and tells whether it is pending.
 async fn is_pending(mut future: std::pin::Pin<&mut tollgate::CheckFuture>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(Future::poll(future.as_mut(), cx).is_pending())).await

@@ -5,6 +5,7 @@ mod beside;
 mod events;
 mod eviction;
 mod exempt;
+mod instances;
 mod log;
 mod metrics;
 mod notices;

@@ -1,8 +1,8 @@
 //! What a URL can say: sockets, logins, databases.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore};
+use tollgate::{Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore};
 
 use crate::{
     policy,
@@ -71,6 +71,25 @@ async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
         redis::cmd("ACL").arg("LOG").query::<redis::Value>(&mut gate).is_err(),
         "a user for limits has no business there"
     );
+}
+
+/// As in the documentation of `RedisStore`, for counting instances.
+const FOR_INSTANCES: &str = "+zadd +zremrangebyscore +zcard";
+
+#[tokio::test]
+async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
+    let documented = include_str!("../../src/store/redis/mod.rs");
+    assert!(documented.contains(&format!("`{FOR_INSTANCES}`")), "the documentation has another one");
+    let server = RedisServer::start();
+    server.command(&format!("ACL SETUSER gate on >secret {LEAST} {FOR_INSTANCES}"));
+    let limiter = at(&server.url().replace("//", "//gate:secret@")).with_local_learnt(MemoryStore::new());
+    let start = Instant::now();
+    while !server.command("ZCARD tollgate:instances").starts_with(":1") {
+        assert!(start.elapsed() < Duration::from_secs(5), "the instance is not counted");
+        limiter.check("k", &policy(), 1).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(server.command("ACL LOG").starts_with("*0"), "nothing was refused");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod heal;
 mod moved;
 mod outage;
 mod ready;
+mod runtimes;
 mod script;
 mod search;
 mod secrets;

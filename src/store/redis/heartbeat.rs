@@ -9,10 +9,15 @@ use std::{
     time::Duration,
 };
 
+use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use super::shared::Shared;
-use crate::clock::{Clock, SystemClock};
+use super::{connection::Connection, error, shared::Shared};
+use crate::{
+    clock::{Clock, SystemClock},
+    error::{Error, ErrorKind},
+    observe::{Once, Warning},
+};
 
 /// Beats only once somebody has asked, and only after a check that Redis has answered: a Redis that is away gets none.
 #[derive(Debug)]
@@ -24,6 +29,7 @@ pub(super) struct Heartbeat {
     estimate: Mutex<Estimate>,
     beats: AtomicU32,
     due_us: AtomicU64,
+    warned: Once,
 }
 
 /// The first beats are sooner, doubling from here: instances that start together should soon know of each other.
@@ -86,6 +92,7 @@ impl Default for Heartbeat {
             estimate: Mutex::default(),
             beats: AtomicU32::new(0),
             due_us: AtomicU64::new(0),
+            warned: Once::default(),
         }
     }
 }
@@ -129,23 +136,42 @@ pub(super) fn touch(shared: &Arc<Shared>) {
     }
 }
 
-/// `None` leaves everything as it is: the next beat may do better.
-async fn beat(shared: Arc<Shared>) -> Option<()> {
-    let heartbeat = &shared.heartbeat;
-    let link = shared.link().ok()?;
+/// A beat that fails leaves everything as it is: the next one may do better.
+async fn beat(shared: Arc<Shared>) {
+    let Ok(link) = shared.link() else { return };
     let key = format!("{}instances", shared.prefix);
-    let mut connection = shared.connect(&link, shared.slot_of(key.as_bytes())).await.ok()?;
+    let Ok(mut connection) = shared.connect(&link, shared.slot_of(key.as_bytes())).await else { return };
+    match count(&mut connection, &key, shared.heartbeat.id).await {
+        Ok(count) => shared.heartbeat.counted(count),
+        Err(error) => refused(&shared, key, &error::convert(&error)),
+    }
+}
+
+/// Says that this instance is there, and counts all that are.
+async fn count(connection: &mut Connection, key: &str, id: u64) -> RedisResult<u32> {
     // The server's clock, for the instances' own may disagree.
-    let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await.ok()?;
+    let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await?;
     let now_ms = seconds * 1_000 + micros / 1_000;
     // One after the other, because the slot may be on the move. Nothing depends on all of them.
-    connection.query::<()>(redis::cmd("ZADD").arg(&key).arg(now_ms).arg(heartbeat.id)).await.ok()?;
+    connection.query::<()>(redis::cmd("ZADD").arg(key).arg(now_ms).arg(id)).await?;
     let gone_ms = now_ms.saturating_sub(LIFETIME_MS);
-    connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(&key).arg("-inf").arg(gone_ms)).await.ok()?;
-    connection.query::<()>(redis::cmd("PEXPIRE").arg(&key).arg(LIFETIME_MS)).await.ok()?;
-    let count = connection.query(redis::cmd("ZCARD").arg(&key)).await.ok()?;
-    heartbeat.counted(count);
-    Some(())
+    connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg("-inf").arg(gone_ms)).await?;
+    connection.query::<()>(redis::cmd("PEXPIRE").arg(key).arg(LIFETIME_MS)).await?;
+    connection.query(redis::cmd("ZCARD").arg(key)).await
+}
+
+/// Warns once of a server that refuses: without a number, checks that fail local are refused in an outage.
+fn refused(shared: &Shared, key: String, error: &Error) {
+    if !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Misconfigured) {
+        return;
+    }
+    // Each of them is a line in the server's log, so the next ones are rarer.
+    shared.heartbeat.beats.fetch_add(1, Ordering::Relaxed);
+    if let Some(observer) = shared.observer.get()
+        && shared.heartbeat.warned.claim()
+    {
+        observer.on_warning(&Warning::InstancesUnknown { key, reason: error.message().to_owned() });
+    }
 }
 
 #[cfg(test)]

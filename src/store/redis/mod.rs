@@ -55,8 +55,8 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
 /// own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks that
 /// wait at the same time share a call. Connections are made when the first check comes and made again when they break, so
-/// a service starts and runs on while Redis does not. Checks need a tokio runtime with its timer; making the store does
-/// not. Each runtime that a store is used from has connections of its own.
+/// a service starts and runs on while Redis does not. Checks need a tokio runtime with timers and I/O (`enable_all()`);
+/// making the store does not. Each runtime that a store is used from has connections of its own.
 ///
 /// # Failures
 ///
@@ -113,7 +113,9 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
-/// `+select` for a database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
+/// `+zadd +zremrangebyscore +zcard` for [`with_local_learnt`](crate::Limiter::with_local_learnt), whose first refused count
+/// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind
+/// sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///

@@ -30,6 +30,7 @@ use crate::{
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     deadline::within,
+    drivers::Driver,
     error::{Error, ErrorKind, Told},
     failure::Breaker,
     key::Key,
@@ -314,6 +315,9 @@ impl Shared {
         if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
             return Ok(Arc::clone(link));
         }
+        if !(Driver::Timers.is_there() && Driver::Io.is_there()) {
+            return Err(no_runtime());
+        }
         let pool = self.source.open(self.deadline, self.first_dial_deadline);
         let link = Arc::new(Link { pool, batcher: Batcher::new(self.parts()) });
         links.push_back((runtime, Arc::clone(&link)));
@@ -338,7 +342,10 @@ impl Shared {
 }
 
 pub(super) fn no_runtime() -> Error {
-    Error::new(ErrorKind::Misconfigured, "a check on Redis needs a tokio runtime")
+    Error::new(
+        ErrorKind::Misconfigured,
+        "a check on Redis needs a tokio runtime with timers and I/O; build it with `enable_all()`",
+    )
 }
 
 /// Then it is asked again, for its time is better than ours: all instances share it.

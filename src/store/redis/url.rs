@@ -35,6 +35,7 @@ pub(super) fn invalid(reason: impl Into<String>) -> ConfigError {
 }
 
 /// Whether the server at this address is spoken to through TLS.
+#[cfg(any(feature = "sentinel", feature = "tls"))]
 pub(super) fn is_encrypted(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
