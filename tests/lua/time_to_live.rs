@@ -1,8 +1,8 @@
 //! The keys of the exact log live no longer than they have to, and never shorter than their records.
 //!
 //! Redis' own clock cannot be moved from a test. The script that is run here takes the server's time from a key, and
-//! writes down how long a key is to live, to the microsecond and without the slack for rounding. The test plays the part
-//! of Redis: it deletes the key when the server's time has come.
+//! writes down how long a key is to live, to the microsecond and without the slack for rounding. The test plays the
+//! part of Redis: it deletes the key when the server's time has come.
 
 use std::time::Duration;
 

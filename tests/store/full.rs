@@ -256,7 +256,8 @@ async fn law_13_a_full_store_that_drops_nothing_warns_too() {
     }
 }
 
-/// What the documentation of `MemoryStore` says: `cargo test --all-features --test store bytes -- --ignored --nocapture`.
+/// What the documentation of `MemoryStore` says: `cargo test --all-features --test store bytes -- --ignored
+/// --nocapture`.
 #[tokio::test]
 #[ignore = "measures this process, so it runs alone"]
 async fn bytes_per_key() {
