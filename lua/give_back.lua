@@ -78,8 +78,9 @@ if ARGV[4] then
       call('SETRANGE', key, string.format('%d', from), table.concat(records, '', number, last))
       number = last + 1
     end
-    -- The highest limit, behind these, stays: what it admitted is still in the log. So does the TTL: the records that are
-    -- left are no newer than the one that set it, and a charge after these sets it again if the quarter is another one.
+    -- The highest limit, behind these, stays: what it admitted is still in the log. So does the TTL: the records that
+    -- are left are no newer than the one that set it, and a charge after these sets it again if the quarter is another
+    -- one.
     local waiting = table.concat(records, '', pending, left - 2)
     call('SETRANGE', key, '0', pack('<c0c0ddI5dddI5I4I5d', waiting, string.rep('\0', 33 - #waiting), stamps[left - 1],
       total - cost, left, settled, live_at, live, head, size, grown, offset))

@@ -91,7 +91,8 @@ pub struct PolicyDecision {
     pub policy: Policy,
     /// What the check owed under it; 0 for a [peek](crate::Limiter::peek).
     pub cost: u32,
-    /// Whether the check was denied because of this policy; of a [peek](crate::Limiter::peek), whether a cost of 1 would be.
+    /// Whether the check was denied because of this policy; of a [peek](crate::Limiter::peek), whether a cost of 1
+    /// would be.
     pub violated: bool,
     /// The largest cost that would pass now.
     pub available: u32,

@@ -294,9 +294,9 @@ impl Limiter {
     ///
     /// The decision [is allowed](Decision::is_allowed) if a unit is available. Otherwise the policy is violated and
     /// [`retry_after`](Decision::retry_after) is the time until the next unit comes back, or until a
-    /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers get
-    /// no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours: to
-    /// charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
+    /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers
+    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours:
+    /// to charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
     /// A `RedisStore` is asked each time. Where it shows room, denials of the key that this process
     /// [remembers](crate::Source::DenyCache) end: another process may have reset the key.
@@ -335,8 +335,8 @@ impl Limiter {
     /// anything to forget: a count or a ban in the store, or a count of the [local fallback](Self::with_local).
     ///
     /// `false` most often means that this is not the key that requests are charged to, or that the policy counts
-    /// elsewhere: counts belong to the policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for
-    /// a little longer than its window, and answers `true` until it is gone.
+    /// elsewhere: counts belong to the policy's name, algorithm, window and resolution. A `RedisStore` keeps a count
+    /// for a little longer than its window, and answers `true` until it is gone.
     ///
     /// # Examples
     ///

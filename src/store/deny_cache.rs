@@ -18,15 +18,15 @@ use crate::{
 /// Remembers denials for as long as they are sure to hold.
 ///
 /// A policy that is spent to the last unit admits nothing, whatever it costs and whoever asks, until time frees a unit.
-/// Until that instant its count is frozen: the store would deny the same check again with the same wait, and need not be
-/// asked. One frozen policy makes the denial of the whole check certain, also where the other policies have room.
+/// Until that instant its count is frozen: the store would deny the same check again with the same wait, and need not
+/// be asked. One frozen policy makes the denial of the whole check certain, also where the other policies have room.
 ///
 /// # What else the verdict says
 ///
-/// The longest wait of all violated policies is the Retry-After. Other checks may spend what the policies with room have
-/// left, and then the remembered wait comes too early. Where all charges have one key, the same checks pay all of its
-/// policies in practice, and these are denied: the denial is kept for the longest age. Where keys differ (a tenant that
-/// many users share), or where a violated policy has units left, but too few, it is kept for [`LOOSE_AGE_US`].
+/// The longest wait of all violated policies is the Retry-After. Other checks may spend what the policies with room
+/// have left, and then the remembered wait comes too early. Where all charges have one key, the same checks pay all of
+/// its policies in practice, and these are denied: the denial is kept for the longest age. Where keys differ (a tenant
+/// that many users share), or where a violated policy has units left, but too few, it is kept for [`LOOSE_AGE_US`].
 /// What a policy with room has available is told as it was when the store answered.
 ///
 /// Checks whose refusals are counted, also those that may lead to a ban, are never remembered: the store has to see

@@ -32,10 +32,11 @@ use crate::{
 pub enum WhenFull {
     /// Denies checks of new keys while the store is full. No live count is ever dropped.
     ///
-    /// Retry-After is the time until the first count that is known of becomes idle and leaves its place: some neighbours
-    /// are looked at with every new key, so another place may become free earlier. At that time a new key gets the
-    /// place, unless another one was faster or the count was charged again. It is never longer than the longest
-    /// window in the store (of a sliding window counter two, of a bucket the time in which it fills). Cost 0 passes.
+    /// Retry-After is the time until the first count that is known of becomes idle and leaves its place: some
+    /// neighbours are looked at with every new key, so another place may become free earlier. At that time a new key
+    /// gets the place, unless another one was faster or the count was charged again. It is never longer than the
+    /// longest window in the store (of a sliding window counter two, of a bucket the time in which it fills). Cost 0
+    /// passes.
     Deny,
     /// Drops a live count, of a few that are looked at the one with the smallest share of its limit spent, and among
     /// equals the one that becomes idle soonest. Its client starts afresh.
@@ -43,8 +44,8 @@ pub enum WhenFull {
     /// The default, because a store that is too small should not refuse anybody.
     #[default]
     EvictLeastSpent,
-    /// Counts new keys in one bucket that they share, one for each policy, under the policy's own limit, while the store
-    /// is full. No live count is ever dropped.
+    /// Counts new keys in one bucket that they share, one for each policy, under the policy's own limit, while the
+    /// store is full. No live count is ever dropped.
     ///
     /// Once there is room, new keys get places of their own again. Their counts begin with what the shared bucket has
     /// spent, as long as that is live: no key spends its limit there and once more here. A

@@ -105,7 +105,9 @@ impl MemoryStore {
                     let banned = after.first().is_some_and(|next| next.count.policy.is_ban() && !next.fits);
                     let pays = if banned { Pays::Nothing } else { Pays::of(allowed) };
                     outcomes.push(shard.commit(counted, now, pays));
-                    if let (Room::Shared { .. }, Some(idle_at)) = (&counted.room, shard.idle_at_of(counted)) {
+                    if let Room::Shared { .. } = counted.room
+                        && let Some(idle_at) = shard.idle_at_of(counted)
+                    {
                         self.table.fullness.shared_until(idle_at);
                     }
                 }

@@ -35,12 +35,12 @@ use crate::{
 /// # Bounded memory
 ///
 /// At most [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys are kept, see [`with_capacity`](Self::with_capacity). When
-/// the store is full, a new key takes the place of an idle one: its window has passed, so nothing is lost. Where none is
-/// found nearby, [`when_full`](Self::when_full) says what a new key gets. By default a live count makes room, and its
-/// client starts afresh: of a few that are looked at, the one that has spent the smallest share of its limit. So a flood
-/// of made-up keys drops its own counts first. Observers get a [warning](crate::observe::Warning::StoreFull) once and an
-/// [event](crate::observe::Observer::on_evicted) for each live count that is dropped; [`evicted`](Self::evicted) counts
-/// them.
+/// the store is full, a new key takes the place of an idle one: its window has passed, so nothing is lost. Where none
+/// is found nearby, [`when_full`](Self::when_full) says what a new key gets. By default a live count makes room, and
+/// its client starts afresh: of a few that are looked at, the one that has spent the smallest share of its limit. So a
+/// flood of made-up keys drops its own counts first. Observers get a [warning](crate::observe::Warning::StoreFull) once
+/// and an [event](crate::observe::Observer::on_evicted) for each live count that is dropped; [`evicted`](Self::evicted)
+/// counts them.
 ///
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes; under the sliding
 /// window log 220 with one request in the window, 290 with five and 1 200 with sixty. That is resident memory on 64-bit

@@ -167,12 +167,12 @@ impl RedisStoreBuilder {
     /// [ban](crate::Policy::ban_after), are always asked for.
     ///
     /// A denial is remembered for ten seconds at most, and for one second on a cluster. It is also one second where
-    /// other checks may make its Retry-After longer: where the charges of a check have several keys, or where a violated
-    /// policy has units left, but too few.
+    /// other checks may make its Retry-After longer: where the charges of a check have several keys, or where a
+    /// violated policy has units left, but too few.
     ///
-    /// Exceptions are a [reset](crate::Limiter::reset) and a Redis that loses its data or goes away. A reset made through
-    /// a clone of this store is seen at once, and so is a connection that is lost; anything else when the denial is
-    /// forgotten. Switch this off if that matters.
+    /// Exceptions are a [reset](crate::Limiter::reset) and a Redis that loses its data or goes away. A reset made
+    /// through a clone of this store is seen at once, and so is a connection that is lost; anything else when the denial
+    /// is forgotten. Switch this off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
