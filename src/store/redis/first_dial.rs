@@ -36,6 +36,7 @@ impl FirstDial {
     }
 
     /// Of a pool that checks do not wait for.
+    #[cfg(feature = "cluster")]
     pub(super) fn over() -> Self {
         let (has_ended, ended) = (AtomicBool::new(true), Notify::new());
         Self(Arc::new(State { begin: None, limit: Duration::ZERO, has_ended, ended }))

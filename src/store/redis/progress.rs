@@ -259,7 +259,8 @@ mod tests {
         traffic.checks.store(if crowded { 1_000 } else { 100 }, Ordering::Relaxed);
         *progress.made_us.get_mut() -= 50_000;
         if here < DEADLINE {
-            progress.sent(Step::Pay, *progress.made_us.get_mut() + u64::try_from(here.as_micros()).unwrap());
+            let made_us = *progress.made_us.get_mut();
+            progress.sent(Step::Pay, made_us + u64::try_from(here.as_micros()).unwrap());
         }
         let error = progress.error(DEADLINE);
         assert_eq!(error.may_have_charged(), here < DEADLINE);
