@@ -31,7 +31,7 @@ pub(super) struct Guarded<T: Send + 'static> {
     wait: Option<Pin<Box<Wait>>>,
 }
 
-const NO_TIMERS: &str = "a store that is waited for needs a tokio runtime with timers; build it with `enable_all()`, or with `enable_time()`";
+const NO_TIMERS: &str = "a store that is waited for needs a tokio runtime with timers; build it with `enable_all()`";
 
 pin_project! {
     struct Wait {

@@ -61,11 +61,12 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does; time in which the process
-/// itself did not run (a handler that holds its threads, a pause) does not count. The first checks of a process may wait
-/// longer for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A check that is late because
-/// this process sends more than Redis answers in time is [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is
-/// unknown (sent, but not answered) is **never sent again**: it may have been charged once, never twice. After a few failures in
-/// a row a [`Breaker`] answers at once, and asks now and then whether Redis is back.
+/// itself did not run (a handler that holds its threads, a pause) does not count. The first checks of a process may
+/// wait longer for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A
+/// check that is late because this process sends more than Redis answers in time is
+/// [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is unknown (sent, but not answered) is **never sent
+/// again**: it may have been charged once, never twice. After a few failures in a row a [`Breaker`] answers at once,
+/// and asks now and then whether Redis is back.
 ///
 /// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
 /// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
@@ -77,7 +78,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// | URL | leads to |
 /// | --- | --- |
-/// | `redis://[[user]:password@]host[:port][/database]` | a server; write `%2F`, `%3F`, `%23`, `%40`, `%25` for `/`, `?`, `#`, `@`, `%` in the password |
+/// | `redis://[[user]:password@]host[:port][/database]` | a server; escape `/ ? # @ %` in the password (`%2F %3F %23 %40 %25`) |
 /// | `rediss://…` | the same through TLS, with feature `tls` |
 /// | `valkey://…`, `valkeys://…` | the same as `redis://` and `rediss://` |
 /// | `unix:///path[?db=database&user=user&pass=password]` | a socket on this machine |

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
+    ConnectionInfo, IntoConnectionInfo, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
@@ -37,7 +37,7 @@ pub(super) fn invalid(reason: impl Into<String>) -> ConfigError {
 /// Whether the server at this address is spoken to through TLS.
 #[cfg(any(feature = "sentinel", feature = "tls"))]
 pub(super) fn is_encrypted(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+    matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
 }
 
 /// What the client says about a URL, without its details, which may be a part of the URL.
