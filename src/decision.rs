@@ -152,7 +152,7 @@ impl Decision {
     }
 
     /// Answers, after a check that cost nothing, whether a cost of 1 would pass.
-    pub(crate) fn into_peek(mut self) -> Self {
+    pub(crate) fn answer_peek(&mut self) {
         let policies = match &mut self.policies {
             Policies::None => &mut [],
             Policies::One(policy) => slice::from_mut(policy),
@@ -163,7 +163,6 @@ impl Decision {
             policy.retry_after = policy.violated.then_some(policy.next);
         }
         self.allowed = policies.iter().all(|policy| !policy.violated);
-        self
     }
 
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {

@@ -80,7 +80,7 @@ impl Future for CheckFuture {
         loop {
             let Self { purpose, failure, state, watch } = &mut *self;
             let (purpose, failure) = (*purpose, *failure);
-            let result = match state {
+            let mut result = match state {
                 State::Unsent { limiter, check } => match limiter.send(check, purpose, None) {
                     Sent::Decided(result) => result,
                     Sent::Waiting(waiting) => {
@@ -103,6 +103,11 @@ impl Future for CheckFuture {
                 State::Failed(error) => Err(error.clone()),
                 State::Done => panic!("{POLLED_AGAIN}"),
             };
+            if purpose.is_peek()
+                && let Ok(decision) = &mut result
+            {
+                decision.answer_peek();
+            }
             self.state = State::Done;
             if let Some(watch) = self.watch.take() {
                 watch.end(&result);
@@ -156,11 +161,6 @@ impl Purpose {
 
     pub(super) fn is_peek(self) -> bool {
         matches!(self, Self::Peek | Self::PeekOrLocal)
-    }
-
-    /// What the caller gets of a decision.
-    pub(super) fn answer(self, decision: Result<Decision, Error>) -> Result<Decision, Error> {
-        if self.is_peek() { decision.map(Decision::into_peek) } else { decision }
     }
 }
 

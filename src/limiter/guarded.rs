@@ -76,7 +76,7 @@ impl<T: Send + 'static> Guarded<T> {
         let result = match Pin::new(&mut self.pending).poll(cx) {
             Poll::Ready(result) => result,
             Poll::Pending => {
-                let time = limiter.store.deadline();
+                let time = limiter.parts.store.deadline();
                 if self.wait.is_none() {
                     // Counts from the first poll, because nothing is sent before it.
                     let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });

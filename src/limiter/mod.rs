@@ -47,25 +47,21 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
+    /// One pointer, because each check that waits has a limiter of its own.
+    parts: Arc<Parts>,
+}
+
+#[derive(Clone)]
+struct Parts {
     store: Arc<dyn Store>,
     observer: Option<Arc<dyn Observer>>,
-    /// `None` if the limiter is quiet.
-    voice: Option<Arc<Voice>>,
-    /// `None` where there is neither, so that stores which are never away pay nothing for it.
-    outages: Option<Arc<Outages>>,
-}
-
-/// What is there for a store that may be away.
-#[derive(Debug, Default)]
-struct Outages {
+    /// What the limiter says by itself; `None` if it is quiet.
+    notices: Option<Arc<Notices>>,
+    /// Receives warnings: the observer, the notices, or both.
+    listener: Option<Arc<dyn Observer>>,
+    /// `None` for a store that is never away.
     circuits: Option<Arc<Circuits>>,
     fallback: Option<Arc<Fallback>>,
-}
-
-/// What the limiter says by itself, and to whom warnings go: itself, and its observer if it has one.
-struct Voice {
-    notices: Arc<Notices>,
-    listener: Arc<dyn Observer>,
 }
 
 impl Limiter {
@@ -76,9 +72,9 @@ impl Limiter {
     pub fn new(store: impl Store) -> Self {
         let circuits = |breaker| Arc::new(Circuits::new(breaker, store.deadline(), store.parts()));
         let circuits = store.breaker().map(circuits);
-        let outages = circuits.map(|circuits| Arc::new(Outages { circuits: Some(circuits), fallback: None }));
-        let limiter = Self { store: Arc::new(store), observer: None, voice: None, outages };
-        limiter.with_voice(Some(Arc::default()))
+        let store = Arc::new(store);
+        let parts = Parts { store, observer: None, notices: None, listener: None, circuits, fallback: None };
+        Self { parts: Arc::new(parts) }.with_notices(Some(Notices::default()))
     }
 
     /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`](crate::observe).
@@ -87,11 +83,11 @@ impl Limiter {
     /// batches, goes to the observers of the limiter that was given one last.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        let observer = observe::both(self.observer.take(), Arc::new(observer));
-        let traced = observer.traces();
-        self.observer = Some(observer);
-        let notices = self.voice.take().map(|_| Arc::new(Notices::new(traced)));
-        self.with_voice(notices)
+        let parts = Arc::make_mut(&mut self.parts);
+        let observer = observe::both(parts.observer.take(), Arc::new(observer));
+        let notices = parts.notices.take().map(|_| Notices::new(observer.traces()));
+        parts.observer = Some(observer);
+        self.with_notices(notices)
     }
 
     /// Switches off what the limiter [says by itself](crate::observe#what-a-limiter-says-by-itself) when it does not limit.
@@ -107,21 +103,23 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn quiet(self) -> Self {
-        self.with_voice(None)
+        self.with_notices(None)
     }
 
-    /// Sets what speaks, and hands the store all who listen.
-    fn with_voice(mut self, notices: Option<Arc<Notices>>) -> Self {
-        self.voice = notices.map(|notices| {
-            let listener = observe::both(self.observer.clone(), Arc::clone(&notices) as Arc<dyn Observer>);
-            Arc::new(Voice { notices, listener })
-        });
-        let listener = self.listener_arc();
-        self.store.set_observer(listener);
-        if let Some(fallback) = self.fallback() {
+    /// Sets what the limiter says by itself, and hands the listener on to all that report to it.
+    fn with_notices(mut self, notices: Option<Notices>) -> Self {
+        let parts = Arc::make_mut(&mut self.parts);
+        parts.notices = notices.map(Arc::new);
+        parts.listener = match parts.notices.clone() {
+            Some(notices) => Some(observe::both(parts.observer.clone(), notices)),
+            None => parts.observer.clone(),
+        };
+        let listener = parts.listener.as_ref();
+        parts.store.set_observer(listener);
+        if let Some(fallback) = &parts.fallback {
             fallback.set_observer(listener);
         }
-        if let Some(circuits) = self.circuits() {
+        if let Some(circuits) = &parts.circuits {
             circuits.set_observer(listener);
         }
         self
@@ -197,17 +195,17 @@ impl Limiter {
     /// that never tells.
     #[must_use]
     pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.parts.store);
         // From here on it is wanted.
         store.instances();
         self.with_fallback(memory, Instances::Learnt(store))
     }
 
-    fn with_fallback(self, memory: MemoryStore, instances: Instances) -> Self {
-        memory.set_observer(self.listener_arc());
-        let fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&self.store))));
-        let outages = Some(Arc::new(Outages { circuits: self.circuits().cloned(), fallback }));
-        Self { outages, ..self }
+    fn with_fallback(mut self, memory: MemoryStore, instances: Instances) -> Self {
+        let parts = Arc::make_mut(&mut self.parts);
+        memory.set_observer(parts.listener.as_ref());
+        parts.fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&parts.store))));
+        self
     }
 
     /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now; of a cluster, from a part of it at
@@ -256,7 +254,7 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
-        match self.store.ready() {
+        match self.parts.store.ready() {
             Answer::Ready(result) => result,
             Answer::Pending(result) => result.await,
         }
@@ -367,7 +365,7 @@ impl Limiter {
     /// Once polled, the key may be reset although the future was dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
         let key = key.into();
-        let observed = self.observer.as_ref().map(|observer| (observer, Instant::now()));
+        let observed = self.parts.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.fallback().is_some_and(|fallback| fallback.forget(&key, policy));
         let result = self.forget(&key, policy).await.map(|in_store| in_store || found);
         if let Some((observer, started)) = observed {
@@ -377,7 +375,7 @@ impl Limiter {
     }
 
     async fn forget(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        match self.store.reset(key, policy) {
+        match self.parts.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
                 let mut guarded = Guarded::new(future, Signal::of);
@@ -391,9 +389,9 @@ impl Limiter {
     #[inline]
     pub(crate) fn send(&self, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Sent {
         // A debit is no request of anybody's: what it pays for has been told when it was admitted.
-        let observer = self.observer.as_ref().filter(|_| purpose != Purpose::Debit);
+        let observer = self.parts.observer.as_ref().filter(|_| purpose != Purpose::Debit);
         let watch = observer.map(|observer| Watch::start(observer, check, failure));
-        match self.store.check(check) {
+        match self.parts.store.check(check) {
             Answer::Ready(result) => {
                 let result = self.conclude(check, result, purpose, failure, watch.as_deref());
                 if let Some(watch) = watch {
@@ -408,20 +406,15 @@ impl Limiter {
         }
     }
 
-    /// Receives warnings and refusals: the observer and the limiter's own voice.
+    /// Receives warnings and refusals.
     #[inline]
     pub(crate) fn listener(&self) -> Option<&dyn Observer> {
-        self.listener_arc().map(|listener| &**listener)
-    }
-
-    #[inline]
-    fn listener_arc(&self) -> Option<&Arc<dyn Observer>> {
-        self.voice.as_ref().map(|voice| &voice.listener).or(self.observer.as_ref())
+        self.parts.listener.as_deref()
     }
 
     /// Whether both are clones of one limiter.
     pub(crate) fn shares_store(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.store, &other.store)
+        Arc::ptr_eq(&self.parts.store, &other.parts.store)
     }
 
     /// Tells of a request that does not become a check.
@@ -433,7 +426,7 @@ impl Limiter {
     }
 
     fn circuits(&self) -> Option<&Arc<Circuits>> {
-        self.outages.as_ref()?.circuits.as_ref()
+        self.parts.circuits.as_ref()
     }
 
     /// Whether checks may fail local.
@@ -442,7 +435,7 @@ impl Limiter {
     }
 
     fn fallback(&self) -> Option<&Arc<Fallback>> {
-        self.outages.as_ref()?.fallback.as_ref()
+        self.parts.fallback.as_ref()
     }
 
     /// Charges what the fallback has admitted.
@@ -478,20 +471,20 @@ impl Limiter {
                 Ok(verdict) => self.answered(fallback, check, verdict),
                 // The store is well, and has the counts: a share beside it would be a second budget.
                 Err(error) if error.kind() == ErrorKind::Overloaded => {}
-                Err(error) if purpose.is_local() => return purpose.answer(fallback.judge(check, error)),
+                Err(error) if purpose.is_local() => return fallback.judge(check, error),
                 Err(_) => {}
             }
         }
-        purpose.answer(result.map(|verdict| Decision::new(check, verdict)))
+        result.map(|verdict| Decision::new(check, verdict))
     }
 
     #[inline]
     fn notice_answer(&self, verdict: &Verdict) {
-        if let Some(voice) = &self.voice
-            && voice.notices.awaits_answer()
+        if let Some(notices) = &self.parts.notices
+            && notices.awaits_answer()
             && verdict.source == Source::Store
         {
-            voice.notices.answered();
+            notices.answered();
         }
     }
 
@@ -506,8 +499,8 @@ impl Limiter {
             // Without a share to judge by, requests are refused.
             _ => failure.map(|_| FailurePolicy::Closed),
         };
-        if let Some(voice) = &self.voice {
-            voice.notices.failed(error, failure);
+        if let Some(notices) = &self.parts.notices {
+            notices.failed(error, failure);
         }
     }
 
@@ -542,7 +535,7 @@ impl Limiter {
     }
 
     fn part_of(&self, key: Option<&Key>) -> usize {
-        key.map_or(0, |key| self.store.part_of(key))
+        key.map_or(0, |key| self.parts.store.part_of(key))
     }
 
     fn settle(&self, permit: Option<Permit>, signal: Signal) {
@@ -554,6 +547,11 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter").field("store", &self.store).field("outages", &self.outages).finish()
+        let Parts { store, circuits, fallback, .. } = &*self.parts;
+        f.debug_struct("Limiter")
+            .field("store", store)
+            .field("circuits", circuits)
+            .field("fallback", fallback)
+            .finish_non_exhaustive()
     }
 }
