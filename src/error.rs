@@ -248,7 +248,10 @@ impl fmt::Display for ConfigError {
                  -----BEGIN CERTIFICATE-----"
             ),
             Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
-            Self::InvalidHeaderName { name } => write!(f, "{name:?} is not a header name"),
+            Self::InvalidHeaderName { name } => write!(
+                f,
+                "{name:?} is not a header name; write one without blanks, such as x-api-key"
+            ),
             Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
             Self::InvalidIpPrefix { prefix } => {
                 write!(f, "{prefix:?} is no prefix of addresses; write 10.0.0.0/8, fd00::/8 or an address")
@@ -304,7 +307,11 @@ impl fmt::Display for ConfigError {
                  `PrefixList::dangerously_everybody()`"
             ),
             Self::ResolutionWithoutLog { policy } => {
-                write!(f, "policy {policy:?}: only the sliding window log has a resolution")
+                write!(
+                    f,
+                    "policy {policy:?}: only the sliding window log has a resolution; leave out `.resolution(..)` or the \
+                     other algorithm"
+                )
             }
             Self::SecretTooShort { length, least } => {
                 write!(f, "a secret of {length} bytes could be guessed; use at least {least}")

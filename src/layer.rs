@@ -60,7 +60,7 @@ pub struct RateLimitLayer<K, R = ProblemJson> {
     config: Arc<Config<K, R>>,
 }
 
-impl<K> RateLimitLayer<K> {
+impl<K: KeyExtractor> RateLimitLayer<K> {
     /// Creates a layer that charges each request one unit under `policies`, to the key that `key` finds.
     ///
     /// Fails open, answers with [`ProblemJson`] and the fields of [`HeaderStyle::Draft11`]. An empty list of policies, or two

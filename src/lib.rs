@@ -78,7 +78,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
 //! | the same with a [resolution](Policy::resolution) | the same; units come back up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
-//! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that takes the last window for even | two counts | of the estimate | for very many keys |
+//! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | of the estimate | for very many keys |
 //! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the window's end | for calendar quotas |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
 //!
@@ -107,8 +107,8 @@
 //!
 //! # Who is charged stays secret
 //!
-//! No log, metric or response holds a key. A [`RedisStore`] gets it as a hash, under a secret of yours or, with a warning,
-//! under none (`RedisStoreBuilder::key_secret`), or as it is if you say so (`plain_keys`).
+//! No log, metric or response holds a key. A [`RedisStore`] gets it as a hash, under a secret of yours or, with a warning
+//! to observers, under none (`RedisStoreBuilder::key_secret`), or as it is if you say so (`plain_keys`).
 //!
 //! # Where the layer goes
 //!

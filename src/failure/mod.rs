@@ -45,8 +45,8 @@ impl FailurePolicy {
     ///
     /// [`ErrorKind::Overloaded`] is refused by every policy: the store is well, and a flood must not lift its own limit.
     ///
-    /// [`Local`](Self::Local) refuses here, for a check that has failed is not there to be judged any more: say
-    /// [`CheckFuture::fail_local`](crate::CheckFuture::fail_local) before.
+    /// [`Local`](Self::Local) refuses here, because the failed check is gone. Call
+    /// [`CheckFuture::fail_local`](crate::CheckFuture::fail_local) before you await it.
     ///
     /// # Examples
     ///

@@ -14,7 +14,7 @@ use crate::{
     error::{ConfigError, Error, ErrorKind, Told},
     failure::{self, Circuits, FailurePolicy, Fallback, Instances, Permit, Signal},
     key::Key,
-    observe::{self, Notices, Observer, Refused, Reset, Watch},
+    observe::{self, Notices, Observer, Outcome, Refused, Reset, Watch},
     policy::Policy,
     rejection::Reason,
     store::{Answer, MemoryStore, Store, Verdict},
@@ -307,12 +307,12 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let login = Policy::per_minute("login", 1)?;
-    /// assert!(limiter.peek("alice", &login).await?.is_allowed());
+    /// let exports = Policy::per_day("exports", 1)?;
+    /// limiter.check("alice", &exports, 1).await?;
     ///
-    /// // The password was wrong.
-    /// limiter.check("alice", &login, 1).await?;
-    /// let decision = limiter.peek("alice", &login).await?;
+    /// // For a page that shows what is left.
+    /// let decision = limiter.peek("alice", &exports).await?;
+    /// assert_eq!(decision.available(), Some(0));
     /// assert!(!decision.is_allowed() && decision.retry_after().is_some());
     /// # Ok(())
     /// # }
@@ -354,7 +354,8 @@ impl Limiter {
     ///
     /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens:
     /// [`PeerIp::key_of`](crate::PeerIp::key_of), [`ClientIp::key_of`](crate::ClientIp::key_of),
-    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of).
+    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of). The key of a tuple is
+    /// [`Key::join`] of its parts' keys, in their order.
     ///
     /// # Errors
     ///
@@ -493,14 +494,13 @@ impl Limiter {
         if purpose == Purpose::Debit {
             return;
         }
-        let failure = match self.fallback() {
-            _ if !purpose.is_local() => failure,
-            Some(fallback) if fallback.can_judge() => Some(FailurePolicy::Local),
-            // Without a share to judge by, requests are refused.
-            _ => failure.map(|_| FailurePolicy::Closed),
+        let outcome = match self.fallback() {
+            Some(fallback) if purpose.is_local() && fallback.can_judge() => Outcome::Share,
+            Some(_) if purpose.is_local() && failure.is_some() => Outcome::UnknownShare,
+            _ => failure.into(),
         };
         if let Some(notices) = &self.parts.notices {
-            notices.failed(error, failure);
+            notices.failed(error, outcome);
         }
     }
 

@@ -91,6 +91,7 @@ pub(crate) use self::{
     notices::Notices,
     setup::Once,
     several::{Slot, both},
+    unenforced::Outcome,
     watch::Watch,
 };
 

@@ -11,12 +11,11 @@ use super::{
     outage::{Length, Outage},
     say::{Topic, say},
     throttle::Cause,
-    unenforced::Unenforced,
+    unenforced::{Outcome, Unenforced},
 };
 use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind, Told},
-    failure::FailurePolicy,
 };
 
 /// The voice of one limiter and its clones.
@@ -47,22 +46,22 @@ impl Notices {
 
     /// A check got no verdict.
     #[cold]
-    pub(crate) fn failed(&self, error: &Error, failure: Option<FailurePolicy>) {
+    pub(crate) fn failed(&self, error: &Error, outcome: Outcome) {
         let now_us = SystemClock.now_us();
         let is_due = |cause: &Cause| cause.claim(now_us, PAUSE_US).is_some();
         match error.kind() {
             ErrorKind::Overloaded if !is_due(&self.overload) => {}
             ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}
             ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::Config => {
-                self.say(Topic::Store, Unenforced::new(error, failure));
+                self.say(Topic::Store, Unenforced::new(error, outcome));
             }
             ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
-                self.out(error, failure, now_us);
+                self.out(error, outcome, now_us);
             }
         }
     }
 
-    fn out(&self, error: &Error, failure: Option<FailurePolicy>, now_us: u64) {
+    fn out(&self, error: &Error, outcome: Outcome, now_us: u64) {
         let length = self.outage.failed(now_us);
         // No invariant spans a panic.
         let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +69,7 @@ impl Notices {
             *cause = Some((error.kind(), error.to_string()));
         }
         let (Some(length), Some((kind, cause))) = (length, cause.clone()) else { return };
-        let text = Unenforced { cause: &cause, kind, failure };
+        let text = Unenforced { cause: &cause, kind, outcome };
         match length.us {
             0 => self.say(Topic::Store, text),
             _ => self.say(Topic::Store, format_args!("{text} This has lasted for {length}.")),

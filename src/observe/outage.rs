@@ -16,6 +16,8 @@ pub(super) struct Outage {
     /// When it began; 0: there is none.
     since_us: AtomicU64,
     latest_us: AtomicU64,
+    /// When the store first answered after the latest failure; 0: not yet.
+    back_us: AtomicU64,
     /// Checks without a verdict.
     failed: AtomicU64,
     next_line_us: AtomicU64,
@@ -36,6 +38,7 @@ impl Outage {
         let now_us = now_us.max(1);
         let _ = self.since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         self.latest_us.store(now_us, Ordering::Relaxed);
+        self.back_us.store(0, Ordering::Relaxed);
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
         let due_us = self.next_line_us.load(Ordering::Relaxed);
         let claim = || {
@@ -57,6 +60,7 @@ impl Outage {
 
     /// Takes note of an answer. Returns the length of the outage if it has ended, once, and only if it was told.
     pub(super) fn answered(&self, now_us: u64) -> Option<Length> {
+        let _ = self.back_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         if now_us.saturating_sub(self.latest_us.load(Ordering::Relaxed)) < QUIET_US {
             return None;
         }
@@ -69,7 +73,8 @@ impl Outage {
         if told {
             self.next_line_us.store(now_us + PAUSE_AFTER_US, Ordering::Relaxed);
         }
-        told.then_some(Length { us: now_us.saturating_sub(since_us), failed })
+        let back_us = self.back_us.load(Ordering::Relaxed);
+        told.then_some(Length { us: back_us.saturating_sub(since_us), failed })
     }
 }
 
@@ -90,7 +95,7 @@ mod tests {
         // Other parts of the store may answer meanwhile.
         assert_eq!(outage.answered(end + SECOND / 2), None);
         assert!(outage.is_on());
-        assert_eq!(outage.answered(end + SECOND), Some(Length { us: 151 * SECOND, failed: 1_501 }));
+        assert_eq!(outage.answered(end + SECOND), Some(Length { us: 150 * SECOND + SECOND / 2, failed: 1_501 }));
         assert!(!outage.is_on());
         assert_eq!(outage.answered(end + 2 * SECOND), None);
     }

@@ -124,7 +124,11 @@ impl fmt::Display for Warning {
                  refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, or give \
                  the number of instances with `Limiter::with_local`"
             ),
-            Self::NoPeerAddress => KeyError::NoPeerAddress.fmt(f),
+            Self::NoPeerAddress => write!(
+                f,
+                "requests without a peer address pass without this limit, or share one bucket, as `MissingKey` says: {}",
+                KeyError::NoPeerAddress
+            ),
             Self::OneAddress { requests } => write!(
                 f,
                 "all of the first {requests} requests came from one address, probably a proxy's, so that all clients \
@@ -140,8 +144,8 @@ impl fmt::Display for Warning {
             ),
             Self::UnmatchedRoute { route, requests } => write!(
                 f,
-                "route {route:?} was not met in the first {requests} requests; if it is not just rare, write it as the \
-                 router has it, method and all, whole template, nesting included (`/api/users/{{id}}`)"
+                "no request of the first {requests} matched the route {route:?}; unless it is just rare, check its method, and \
+                 write the router's whole template with its nesting (`/api/users/{{id}}`)"
             ),
         }
     }

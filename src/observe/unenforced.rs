@@ -13,40 +13,80 @@ use crate::{
 pub(crate) struct Unenforced<'a> {
     pub(super) cause: &'a dyn fmt::Display,
     pub(super) kind: ErrorKind,
-    /// `None` for a limiter that is called directly.
-    pub(super) failure: Option<FailurePolicy>,
+    pub(super) outcome: Outcome,
 }
 
+/// What a request gets instead of a verdict.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    /// The limiter is called directly.
+    Error,
+    Pass,
+    Refusal,
+    /// Judged by this instance's share of the limit.
+    Share,
+    /// It would be, but the number of instances is not known yet.
+    UnknownShare,
+}
+
+impl From<Option<FailurePolicy>> for Outcome {
+    fn from(failure: Option<FailurePolicy>) -> Self {
+        match failure {
+            None => Self::Error,
+            Some(FailurePolicy::Closed) => Self::Refusal,
+            Some(FailurePolicy::Local) => Self::Share,
+            Some(FailurePolicy::Open) => Self::Pass,
+        }
+    }
+}
+
+/// What to do about causes that are known by a word of theirs, before what the kind of error says.
+const REMEDIES: &[(&str, &str)] = &[
+    // The cause says it itself.
+    ("enable_all()", ""),
+    (" DB index", "Correct the number after the last slash of the store's URL."),
+    (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
+    (" NOPERM ", "Grant the user what the docs of `RedisStore` list as the least ACL."),
+    (" OOM ", "Raise the server's maxmemory, or give the limiter a server of its own."),
+    (" WRONGPASS ", "Correct the login in the store's URL."),
+];
+
 impl<'a> Unenforced<'a> {
-    pub(super) fn new(error: &'a Error, failure: Option<FailurePolicy>) -> Self {
-        Self { cause: error, kind: error.kind(), failure }
+    pub(super) fn new(error: &'a Error, outcome: Outcome) -> Self {
+        Self { cause: error, kind: error.kind(), outcome }
     }
 
     #[cfg(feature = "tracing")]
     pub(super) fn of(failure: &StoreFailure<'a>) -> Self {
-        Self::new(failure.error, failure.failure)
+        Self::new(failure.error, failure.failure.into())
     }
 
-    /// What requests get instead of a verdict.
     fn outcome(&self) -> &'static str {
-        match (self.failure, self.kind) {
-            (None, _) => "The caller of the limiter gets this error.",
-            (Some(_), ErrorKind::Overloaded) => "Requests that wait too long are refused with 503.",
-            (Some(FailurePolicy::Open), _) => "Requests pass without a limit (fail_open).",
-            (Some(FailurePolicy::Closed), _) => "Requests are refused with 503 (fail_closed).",
-            (Some(FailurePolicy::Local), _) => "Requests are judged by this instance's share (fail_local).",
+        match self.outcome {
+            Outcome::Error => "The caller of the limiter gets this error.",
+            Outcome::Pass => "Requests pass without a limit (fail_open).",
+            Outcome::Refusal => "Requests are refused with 503 (fail_closed).",
+            Outcome::Share => "Requests are judged by this instance's share (fail_local).",
+            Outcome::UnknownShare => {
+                "Requests are refused with 503 (fail_local): the number of instances is not known yet."
+            }
         }
     }
 
-    fn remedy(&self) -> &'static str {
+    fn remedy(&self, cause: &str) -> &'static str {
+        if let Some((_, remedy)) = REMEDIES.iter().find(|(word, _)| cause.contains(word)) {
+            return remedy;
+        }
         match self.kind {
             ErrorKind::BadKey => {
                 "A key of this limiter holds another program's value: delete that key, or set another key prefix."
             }
-            ErrorKind::Config => "Correct the check.",
+            ErrorKind::Config => "Correct the call that the error names.",
             ErrorKind::Deadline => "Check that the store is not slow or frozen, and the network to it.",
             ErrorKind::Misconfigured => "Check the store's address, its login and its permissions.",
-            ErrorKind::Overloaded => "This process sends more checks than the store answers in time.",
+            ErrorKind::Overloaded => {
+                "This process sends more checks than the store answers in time: use a faster store, or a cluster."
+            }
             ErrorKind::Unavailable => "Check that the store runs, can be reached from here and takes writes.",
         }
     }
@@ -56,6 +96,16 @@ impl fmt::Display for Unenforced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What Redis says may end with a full stop or not.
         let cause = self.cause.to_string();
-        write!(f, "Limits are not enforced: {}. {} {}", cause.trim_end_matches('.'), self.outcome(), self.remedy())
+        let cause = cause.trim_end_matches('.');
+        match (self.kind, self.outcome) {
+            // No failure policy lets these pass.
+            (ErrorKind::Overloaded, Outcome::Error) => write!(f, "Checks get no verdict: {cause}.")?,
+            (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
+            _ => write!(f, "Limits are not enforced: {cause}. {}", self.outcome())?,
+        }
+        match self.remedy(cause) {
+            "" => Ok(()),
+            remedy => write!(f, " {remedy}"),
+        }
     }
 }

@@ -1,13 +1,16 @@
 //! From a decision or an error to a response, for the layer and for handlers that check by hand.
 
+use std::fmt;
+
 use http::{Response, request::Parts};
 
-use super::{Denial, Rejection};
+use super::{Denial, Reason, Rejection};
 use crate::{
     decision::Decision,
-    error::Error,
+    error::{ConfigError, Error},
     failure::FailurePolicy,
     headers::{self, Writer},
+    observe::Refused,
     strictest::insert_if_strictest,
 };
 
@@ -53,6 +56,35 @@ impl From<Error> for Denial {
         Self::of(FailurePolicy::Closed.resolve(Err(error)))
     }
 }
+
+impl From<ConfigError> for Denial {
+    /// The denial of a check that cannot be judged as it was put together: 500.
+    fn from(error: ConfigError) -> Self {
+        Self::new(Reason::Misconfigured(error))
+    }
+}
+
+/// The reason and the wait, for logs. It names policies and headers, and no key.
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason() {
+            Reason::CostAboveLimit { .. } | Reason::Misconfigured(_) | Reason::Key(_) => {
+                write!(f, "request refused: {}", Refused::new(self.reason()))
+            }
+            Reason::QuotaExceeded(decision) => {
+                let names: Vec<&str> = decision.violated().map(|policy| policy.policy.name()).collect();
+                write!(f, "rate limit exceeded: {}", names.join(", "))
+            }
+            Reason::StoreUnavailable => f.write_str("rate limiter unavailable"),
+        }?;
+        match self.retry_after() {
+            Some(wait) => write!(f, "; retry after {wait:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Denial {}
 
 impl Denial {
     /// Builds the response: what `rejection` answers to the request with the head `parts`, and the fields that this

@@ -51,8 +51,8 @@ pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
 
 fn read(route: &str) -> Result<Pattern<'_>, String> {
     let (method, written) = match route.split_once(' ') {
-        Some((method, path)) => (Some(read_method(method, path)?), path),
-        None => (None, route),
+        Some((method, path)) if !method.starts_with('/') => (Some(read_method(method, path)?), path),
+        _ => (None, route),
     };
     let path = without_trailing_slash(written).ok_or(r#"write "/path" or "METHOD /path""#)?;
     if path.contains(char::is_whitespace) {

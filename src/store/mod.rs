@@ -35,6 +35,11 @@ use crate::{
 ///
 /// A store must judge a check **atomically**: all of its charges fit and are paid, or none is. It reports, it never
 /// rejects by error; an [`Error`] means that there is no verdict.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store",
+    label = "expected `MemoryStore::new()`, `RedisStore::connect(..)?` or a store of your own",
+    note = "if this is a `Result`, add `?`; if it is a builder, finish it with `.connect(..)?`"
+)]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Judges `check` and, if all of it fits, charges it.
     ///

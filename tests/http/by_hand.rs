@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::{Router, http::Method, http::request::Parts, response::Response, routing::get as route};
 use tollgate::{
-    Decision, Denial, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, PlainText, Policy, RateLimitLayer, Reason,
-    Source, headers::Writer,
+    Check, Decision, Denial, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, ManualClock, MemoryStore, PlainText,
+    Policy, RateLimitLayer, Reason, Source, headers::Writer,
 };
 
 use crate::{
@@ -46,6 +46,28 @@ async fn a_denial_by_hand_is_the_layers_answer_to_a_spent_quota() {
     let by_layer = limited(RateLimitLayer::new(limiter(), per_minute(1), GlobalKey));
     get(&by_layer, "/").await;
     assert_alike(&by_hand, &get(&by_layer, "/").await);
+}
+
+/// As a job has it, that passes every error on.
+#[tokio::test]
+async fn a_denial_is_an_error_that_says_why_and_until_when() {
+    async fn job(limiter: &Limiter, cost: u32) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        limiter.check("alice", &per_minute(1), cost).await?.into_result()?;
+        Ok(())
+    }
+    async fn handler(limiter: &Limiter) -> Result<(), Denial> {
+        let twice = Check::new("alice", &per_minute(1), 1).and("alice", &per_minute(2), 1)?;
+        limiter.decide(twice).await?.into_result()?;
+        Ok(())
+    }
+    let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
+    job(&limiter, 1).await.unwrap();
+    assert_eq!(job(&limiter, 1).await.unwrap_err().to_string(), "rate limit exceeded: p; retry after 60s");
+    let hopeless = job(&limiter, 2).await.unwrap_err().to_string();
+    assert!(hopeless.starts_with("request refused: a cost of 2 can never pass"), "{hopeless}");
+    let denial = handler(&limiter).await.unwrap_err();
+    assert_eq!(denial.status(), 500);
+    assert!(denial.to_string().contains("rename one"), "{denial}");
 }
 
 #[tokio::test]

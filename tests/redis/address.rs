@@ -82,7 +82,7 @@ async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
     assert!(documented.contains(&format!("`{FOR_INSTANCES}`")), "the documentation has another one");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {LEAST} {FOR_INSTANCES}"));
-    let limiter = at(&server.url().replace("//", "//gate:secret@")).with_local_learnt(MemoryStore::new());
+    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet().with_local_learnt(MemoryStore::new());
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(":1") {
         assert!(start.elapsed() < Duration::from_secs(5), "the instance is not counted");

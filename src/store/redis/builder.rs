@@ -171,7 +171,8 @@ impl RedisStoreBuilder {
     /// violated policy has units left, but too few.
     ///
     /// Exceptions are a [reset](crate::Limiter::reset) and a Redis that loses its data or goes away. A reset made
-    /// through a clone of this store is seen at once, and so is a connection that is lost; anything else when the denial
+    /// through a clone of this store is seen at once, and a connection that is lost ends them when the next check is
+    /// sent to Redis; anything else when the denial
     /// is forgotten. Switch this off if that matters.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }

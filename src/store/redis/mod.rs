@@ -56,7 +56,8 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks that
 /// wait at the same time share a call. Connections are made when the first check comes and made again when they break, so
 /// a service starts and runs on while Redis does not. Checks need a tokio runtime with timers and I/O (`enable_all()`);
-/// making the store does not. Each runtime that a store is used from has connections of its own.
+/// making the store does not. On a runtime without them checks are errors that say so; tokio can only be asked by trying, so
+/// its panic message is printed once. Each runtime that a store is used from has connections of its own.
 ///
 /// # Failures
 ///
@@ -108,8 +109,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 /// The least that a user of Redis needs, with the default prefix:
 ///
 /// ```text
-/// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get
-/// +getrange +setrange +pexpire +unlink
+/// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink
 /// ```
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
