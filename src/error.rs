@@ -428,7 +428,6 @@ impl Error {
         self.store == Told::Late || self.kind == ErrorKind::Deadline
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

@@ -11,7 +11,8 @@
 //! A limiter that does not limit says so, whether or not it has an observer: at the first check without a verdict, at most
 //! once a minute while that lasts, and when the store answers again. It also says once what looks wrong about the setup,
 //! and at most once a minute that requests are refused because of it. These lines are `tracing` events at level warn
-//! (feature `tracing`, on by default). Without that feature, or where the thread has no subscriber, they go to stderr:
+//! (feature `tracing`, on by default). Without that feature, or where no subscriber of the thread takes events of the target
+//! `tollgate` at that level, they go to stderr:
 //!
 //! ```text
 //! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass without

@@ -25,7 +25,7 @@ pub(crate) struct Notices {
     traced: bool,
     outage: Outage,
     /// Why the store gave no verdict when it was last asked. While the breaker is open, it is not asked.
-    cause: Mutex<Option<(ErrorKind, String)>>,
+    cause: Mutex<Option<Error>>,
     overload: Cause,
     /// Failures that concern one check alone.
     single: Cause,
@@ -63,17 +63,27 @@ impl Notices {
 
     fn out(&self, error: &Error, outcome: Outcome, now_us: u64) {
         let length = self.outage.failed(now_us);
+        let cause = self.remember(error, length.is_some());
+        if let (Some(length), Some(cause)) = (length, cause) {
+            let text = Unenforced::new(&cause, outcome);
+            match length.us {
+                0 => self.say(Topic::Store, text),
+                _ => self.say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
+            }
+        }
+    }
+
+    /// Remembers why the store gave no verdict, and returns the latest cause if it is wanted. No line is written under the
+    /// lock: a log may be slow, or call the limiter itself.
+    fn remember(&self, error: &Error, is_wanted: bool) -> Option<Error> {
         // No invariant spans a panic.
         let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
-        if error.store() != Told::Unasked || cause.is_none() {
-            *cause = Some((error.kind(), error.to_string()));
+        let was_asked = error.store() != Told::Unasked;
+        let same = |known: &Error| known.kind() == error.kind() && known.message() == error.message();
+        if cause.is_none() || was_asked && !cause.as_ref().is_some_and(same) {
+            *cause = Some(error.clone());
         }
-        let (Some(length), Some((kind, cause))) = (length, cause.clone()) else { return };
-        let text = Unenforced { cause: &cause, kind, outcome };
-        match length.us {
-            0 => self.say(Topic::Store, text),
-            _ => self.say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
-        }
+        if is_wanted { cause.clone() } else { None }
     }
 
     /// Whether an answer may be worth a line.

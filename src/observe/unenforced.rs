@@ -11,9 +11,8 @@ use crate::{
 
 /// Says that limits are not enforced.
 pub(crate) struct Unenforced<'a> {
-    pub(super) cause: &'a dyn fmt::Display,
-    pub(super) kind: ErrorKind,
-    pub(super) outcome: Outcome,
+    cause: &'a Error,
+    outcome: Outcome,
 }
 
 /// What a request gets instead of a verdict.
@@ -53,7 +52,7 @@ const REMEDIES: &[(&str, &str)] = &[
 
 impl<'a> Unenforced<'a> {
     pub(super) fn new(error: &'a Error, outcome: Outcome) -> Self {
-        Self { cause: error, kind: error.kind(), outcome }
+        Self { cause: error, outcome }
     }
 
     #[cfg(feature = "tracing")]
@@ -77,7 +76,7 @@ impl<'a> Unenforced<'a> {
         if let Some((_, remedy)) = REMEDIES.iter().find(|(word, _)| cause.contains(word)) {
             return remedy;
         }
-        match self.kind {
+        match self.cause.kind() {
             ErrorKind::BadKey => {
                 "A key of this limiter holds another program's value: delete that key, or set another key prefix."
             }
@@ -97,7 +96,7 @@ impl fmt::Display for Unenforced<'_> {
         // What Redis says may end with a full stop or not.
         let cause = self.cause.to_string();
         let cause = cause.trim_end_matches('.');
-        match (self.kind, self.outcome) {
+        match (self.cause.kind(), self.outcome) {
             // No failure policy lets these pass.
             (ErrorKind::Overloaded, Outcome::Error) => write!(f, "Checks get no verdict: {cause}.")?,
             (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,

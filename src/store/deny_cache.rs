@@ -4,7 +4,7 @@ use std::{
     hash::{BuildHasher, Hash, Hasher, RandomState},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -24,9 +24,10 @@ use crate::{
 /// # What else the verdict says
 ///
 /// The longest wait of all violated policies is the Retry-After. Other checks may spend what the policies with room
-/// have left, and then the remembered wait comes too early. Where all charges have one key, the same checks pay all of
-/// its policies in practice, and these are denied: the denial is kept for the longest age. Where keys differ (a tenant
-/// that many users share), or where a violated policy has units left, but too few, it is kept for [`LOOSE_AGE_US`].
+/// have left, and then the remembered wait comes too early. A charge to the key that this process makes ends such
+/// denials. Where all charges have one key, other processes charge all of its policies by the same checks in practice, and
+/// these are denied: the denial is kept for the longest age. Where keys differ (a tenant that many users share), or where
+/// a violated policy has units left, but too few, it is kept for [`LOOSE_AGE_US`].
 /// What a policy with room has available is told as it was when the store answered.
 ///
 /// Checks whose refusals are counted, also those that may lead to a ban, are never remembered: the store has to see
@@ -51,6 +52,10 @@ pub(super) struct DenyCache {
     denials: AtomicU64,
     /// Of the denials that concern a key of the group.
     epochs: Box<[AtomicU64]>,
+    /// Groups with a denial beside which another policy had room, ..
+    roomy: Box<[AtomicBool]>,
+    /// .. and whether there has been any.
+    has_roomy: AtomicBool,
     /// However long the wait, the store is asked again after so long.
     max_age_us: u64,
 }
@@ -99,6 +104,8 @@ impl DenyCache {
             epoch: AtomicU64::new(0),
             denials: AtomicU64::new(0),
             epochs: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
+            roomy: (0..GROUPS).map(|_| AtomicBool::new(false)).collect(),
+            has_roomy: AtomicBool::new(false),
             max_age_us,
         }
     }
@@ -143,6 +150,13 @@ impl DenyCache {
         if until_us <= received_us {
             return;
         }
+        if verdict.outcomes.iter().any(|outcome| outcome.fits) {
+            check
+                .charges()
+                .iter()
+                .for_each(|charge| self.roomy[self.group(&charge.key).0].store(true, Ordering::Relaxed));
+            self.has_roomy.store(true, Ordering::Release);
+        }
         let entry = Entry { hash, check: check.clone(), verdict: verdict.clone(), epoch, received_us, until_us };
         let mut set = self.set(hash);
         let mine = |slot: &&mut Option<Box<Entry>>| {
@@ -183,6 +197,18 @@ impl DenyCache {
     /// The same, of the checks that concern a key of `group`.
     pub(super) fn forget_group(&self, group: KeyGroup) {
         self.epochs[group.0].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether a charge may make a remembered Retry-After come too early.
+    pub(super) fn has_roomy(&self) -> bool {
+        self.has_roomy.load(Ordering::Acquire)
+    }
+
+    /// A key of `group` was charged: a policy that had room when a denial was remembered may have none now.
+    pub(super) fn charged(&self, group: KeyGroup) {
+        if self.roomy[group.0].load(Ordering::Relaxed) && self.roomy[group.0].swap(false, Ordering::Relaxed) {
+            self.forget_group(group);
+        }
     }
 
     /// The hash of a check, and its epoch, in one pass over its keys.

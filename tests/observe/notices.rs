@@ -49,6 +49,11 @@ async fn child() {
     let limit = |limiter: Limiter| RateLimitLayer::new(limiter, per_minute("per-client", 60), GlobalKey);
     let app = match &*scene {
         "closed" => app(limit(redis()).fail_closed()),
+        "filtered" => {
+            let subscriber = tracing_subscriber::fmt().with_max_level(Level::ERROR).finish();
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+            app(limit(redis()))
+        }
         "memory" => app(limit(Limiter::new(MemoryStore::new()))),
         "metrics" => app(limit(redis().observer(Metrics::new()))),
         "no peer" => {
@@ -178,6 +183,42 @@ async fn where_a_subscriber_listens_the_lines_are_tracing_warnings() {
     let lines = log.take();
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("WARN tollgate::store: Limits are not enforced: the store is unavailable: "), "{line}");
+}
+
+#[test]
+fn law_13_a_subscriber_that_filters_the_lines_out_does_not_silence_them() {
+    let server = RedisServer::start();
+    let lines = stderr_of("filtered", &wrong_password(&server));
+    assert!(lines.len() == 1 && lines[0].starts_with("tollgate: Limits are not enforced"), "{lines:#?}");
+}
+
+/// A log that calls the limiter itself, which fails again: it would wait for itself for ever.
+#[test]
+fn law_8_no_line_is_written_under_a_lock() {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    struct Calls(Limiter);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Calls {
+        fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            let limiter = self.0.clone();
+            std::thread::spawn(move || fails(&limiter)).join().unwrap();
+        }
+    }
+
+    fn fails(limiter: &Limiter) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(limiter.check("k", &per_minute("p", 1), 1)).unwrap_err();
+    }
+
+    let limiter = Limiter::new(Down);
+    let subscriber = tracing_subscriber::registry().with(Calls(limiter.clone()));
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        tracing::subscriber::with_default(subscriber, || fails(&limiter));
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(Duration::from_secs(10)).expect("a log that calls the limiter hangs");
 }
 
 #[tokio::test]

@@ -138,6 +138,25 @@ async fn law_5_a_remembered_denial_of_several_policies_is_the_one_that_redis_giv
 }
 
 #[tokio::test]
+async fn law_5_a_charge_to_the_key_ends_a_denial_beside_which_the_policy_had_room() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock, true);
+    let per = |name, limit, seconds| Policy::new(name, limit, Duration::from_secs(seconds)).unwrap();
+    let (long, short) = (per("long", 5, 10), per("short", 3, 2));
+    let both = || under(&[long.clone(), short.clone()], ["k", "k"], 1);
+    for _ in 0..3 {
+        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+    }
+    for source in [Source::Store, Source::DenyCache] {
+        let denied = limiter.decide(both()).await.unwrap();
+        assert_eq!((denied.source(), denied.retry_after()), (source, Some(Duration::from_secs(2))));
+    }
+    assert!(limiter.check("k", &long, 2).await.unwrap().is_allowed());
+    let denied = limiter.decide(both()).await.unwrap();
+    assert_eq!((denied.source(), denied.retry_after()), (Source::Store, Some(Duration::from_secs(10))));
+}
+
+#[tokio::test]
 async fn law_5_where_others_share_a_policy_with_room_a_denial_is_remembered_for_a_second_at_most() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, [burst, tenant]) = (with_clock(&server, &clock, true), burst_and_daily());

@@ -83,12 +83,15 @@ const MAX_LINKS: usize = 256;
 impl Shared {
     /// Asks Redis, and remembers a denial. A peek that shows room ends the remembered denials of its key.
     pub(super) async fn judge(self: Arc<Self>, check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
-        let peeked = self.peeked(&check);
+        let (peeked, charged) = (self.peeked(&check), self.charged(&check));
         let verdict = Arc::clone(&self).send(check, progress).await?;
-        if let (Some(cache), Some(group)) = (&self.deny_cache, peeked)
-            && verdict.outcomes.iter().any(|outcome| outcome.available > 0)
-        {
-            cache.forget_group(group);
+        if let Some(cache) = &self.deny_cache {
+            if let Some(group) = peeked.filter(|_| verdict.outcomes.iter().any(|outcome| outcome.available > 0)) {
+                cache.forget_group(group);
+            }
+            if verdict.allowed {
+                charged.into_iter().for_each(|group| cache.charged(group));
+            }
         }
         heartbeat::touch(&self);
         eviction::touch(&self);
@@ -101,6 +104,17 @@ impl Shared {
         match check.charges() {
             [Charge { key, cost: 0, .. }] => self.deny_cache.as_ref().map(|cache| cache.group(key)),
             _ => None,
+        }
+    }
+
+    /// The groups of the keys that a check charges, if a remembered denial might have to end for it.
+    fn charged(&self, check: &Check) -> KeyGroups {
+        match &self.deny_cache {
+            Some(cache) if cache.has_roomy() => {
+                let charges = check.charges().iter().filter(|charge| charge.cost > 0);
+                charges.map(|charge| cache.group(&charge.key)).collect()
+            }
+            _ => KeyGroups::new(),
         }
     }
 
