@@ -247,7 +247,7 @@ impl fmt::Display for ConfigError {
                 "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines like \
                  -----BEGIN CERTIFICATE-----"
             ),
-            Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; the default is 50 ms"),
+            Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; use more, the default is 50 ms"),
             Self::InvalidHeaderName { name } => write!(
                 f,
                 "{name:?} is not a header name; write one without blanks, such as x-api-key"

@@ -10,6 +10,7 @@ mod errors;
 mod extremes;
 mod heal;
 #[cfg(feature = "cluster")]
+mod messages;
 mod moved;
 mod outage;
 mod ready;
