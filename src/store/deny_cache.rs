@@ -4,7 +4,7 @@ use std::{
     hash::{BuildHasher, Hash, Hasher, RandomState},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -13,6 +13,7 @@ use crate::{
     check::{Charge, Check},
     decision::Source,
     key::Key,
+    policy::Policy,
 };
 
 /// Remembers denials for as long as they are sure to hold.
@@ -52,10 +53,8 @@ pub(super) struct DenyCache {
     denials: AtomicU64,
     /// Of the denials that concern a key of the group.
     epochs: Box<[AtomicU64]>,
-    /// Groups with a denial beside which another policy had room, ..
-    roomy: Box<[AtomicBool]>,
-    /// .. and whether there has been any.
-    has_roomy: AtomicBool,
+    /// Which policies the denials of a group depend on.
+    depends: Box<[Depends]>,
     /// However long the wait, the store is asked again after so long.
     max_age_us: u64,
 }
@@ -84,6 +83,25 @@ pub(super) struct KeyGroup(usize);
 
 const GROUPS: usize = 4_096;
 
+/// Policies of remembered denials, a bit each. Two may share one; then a denial is forgotten that need not be.
+#[derive(Debug, Default)]
+struct Depends {
+    /// Those that had room.
+    roomy: AtomicU64,
+    /// Those because of which checks were denied.
+    spent: AtomicU64,
+}
+
+fn bit(policy: &Policy) -> u64 {
+    1 << (policy.name_hash() % 64)
+}
+
+/// A key and a policy, as denials are found by them.
+pub(super) struct Concern {
+    group: KeyGroup,
+    policy: u64,
+}
+
 /// On a single server, which may have lost its data, or where another process may have reset the key …
 pub(super) const MAX_AGE_US: u64 = 10_000_000;
 /// … and on a cluster, where another process may give back what it has just paid.
@@ -104,8 +122,7 @@ impl DenyCache {
             epoch: AtomicU64::new(0),
             denials: AtomicU64::new(0),
             epochs: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
-            roomy: (0..GROUPS).map(|_| AtomicBool::new(false)).collect(),
-            has_roomy: AtomicBool::new(false),
+            depends: (0..GROUPS).map(|_| Depends::default()).collect(),
             max_age_us,
         }
     }
@@ -150,12 +167,10 @@ impl DenyCache {
         if until_us <= received_us {
             return;
         }
-        if verdict.outcomes.iter().any(|outcome| outcome.fits) {
-            check
-                .charges()
-                .iter()
-                .for_each(|charge| self.roomy[self.group(&charge.key).0].store(true, Ordering::Relaxed));
-            self.has_roomy.store(true, Ordering::Release);
+        for (charge, outcome) in check.charges().iter().zip(&verdict.outcomes) {
+            let depends = &self.depends[self.group(&charge.key).0];
+            let policies = if outcome.fits { &depends.roomy } else { &depends.spent };
+            policies.fetch_or(bit(&charge.policy), Ordering::AcqRel);
         }
         let entry = Entry { hash, check: check.clone(), verdict: verdict.clone(), epoch, received_us, until_us };
         let mut set = self.set(hash);
@@ -199,14 +214,26 @@ impl DenyCache {
         self.epochs[group.0].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether a charge may make a remembered Retry-After come too early.
-    pub(super) fn has_roomy(&self) -> bool {
-        self.has_roomy.load(Ordering::Acquire)
+    /// Which denials what the store says about `policy` may end.
+    pub(super) fn concern(&self, key: &Key, policy: &Policy) -> Concern {
+        Concern { group: self.group(key), policy: bit(policy) }
     }
 
-    /// A key of `group` was charged: a policy that had room when a denial was remembered may have none now.
-    pub(super) fn charged(&self, group: KeyGroup) {
-        if self.roomy[group.0].load(Ordering::Relaxed) && self.roomy[group.0].swap(false, Ordering::Relaxed) {
+    /// A policy was charged: if it had room when a denial was remembered, it may have none now.
+    pub(super) fn charged(&self, concern: &Concern) {
+        self.forget_if(concern, |depends| &depends.roomy);
+    }
+
+    /// A policy has room: if a denial was remembered because it had none, another process has reset it or given back.
+    pub(super) fn has_room(&self, concern: &Concern) {
+        self.forget_if(concern, |depends| &depends.spent);
+    }
+
+    fn forget_if(&self, &Concern { group, policy }: &Concern, by: impl Fn(&Depends) -> &AtomicU64) {
+        let depends = &self.depends[group.0];
+        if by(depends).load(Ordering::Acquire) & policy != 0 {
+            depends.roomy.store(0, Ordering::Release);
+            depends.spent.store(0, Ordering::Release);
             self.forget_group(group);
         }
     }

@@ -151,6 +151,9 @@ async fn law_5_a_charge_to_the_key_ends_a_denial_beside_which_the_policy_had_roo
         let denied = limiter.decide(both()).await.unwrap();
         assert_eq!((denied.source(), denied.retry_after()), (source, Some(Duration::from_secs(2))));
     }
+    // A look at the policy with room ends nothing.
+    assert!(limiter.peek("k", &long).await.unwrap().is_allowed());
+    assert_eq!(limiter.decide(both()).await.unwrap().source(), Source::DenyCache);
     assert!(limiter.check("k", &long, 2).await.unwrap().is_allowed());
     let denied = limiter.decide(both()).await.unwrap();
     assert_eq!((denied.source(), denied.retry_after()), (Source::Store, Some(Duration::from_secs(10))));

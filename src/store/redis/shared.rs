@@ -37,7 +37,7 @@ use crate::{
     observe::{Call, Once, Slot, Warning},
     store::{
         Verdict,
-        deny_cache::{DenyCache, KeyGroup},
+        deny_cache::{Concern, DenyCache, KeyGroup},
     },
 };
 
@@ -83,14 +83,15 @@ const MAX_LINKS: usize = 256;
 impl Shared {
     /// Asks Redis, and remembers a denial. A peek that shows room ends the remembered denials of its key.
     pub(super) async fn judge(self: Arc<Self>, check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
-        let (peeked, charged) = (self.peeked(&check), self.charged(&check));
+        let concerns = self.concerns(&check);
         let verdict = Arc::clone(&self).send(check, progress).await?;
         if let Some(cache) = &self.deny_cache {
-            if let Some(group) = peeked.filter(|_| verdict.outcomes.iter().any(|outcome| outcome.available > 0)) {
-                cache.forget_group(group);
-            }
-            if verdict.allowed {
-                charged.into_iter().for_each(|group| cache.charged(group));
+            for ((cost, concern), outcome) in concerns.iter().zip(&verdict.outcomes) {
+                match cost {
+                    0 if outcome.available > 0 => cache.has_room(concern),
+                    1.. if verdict.allowed => cache.charged(concern),
+                    _ => {}
+                }
             }
         }
         heartbeat::touch(&self);
@@ -98,23 +99,14 @@ impl Shared {
         Ok(verdict)
     }
 
-    /// The group of the key of a check that only looks at one count. If it shows room, what is remembered of the key is
-    /// not true any more: another process has reset it or given something back.
-    fn peeked(&self, check: &Check) -> Option<KeyGroup> {
-        match check.charges() {
-            [Charge { key, cost: 0, .. }] => self.deny_cache.as_ref().map(|cache| cache.group(key)),
-            _ => None,
-        }
-    }
-
-    /// The groups of the keys that a check charges, if a remembered denial might have to end for it.
-    fn charged(&self, check: &Check) -> KeyGroups {
+    /// What the verdict on a check may tell about remembered denials, charge by charge, with the costs.
+    fn concerns(&self, check: &Check) -> SmallVec<[(u32, Concern); 1]> {
         match &self.deny_cache {
-            Some(cache) if cache.has_roomy() => {
-                let charges = check.charges().iter().filter(|charge| charge.cost > 0);
-                charges.map(|charge| cache.group(&charge.key)).collect()
+            Some(cache) if cache.denials() > 0 => {
+                let charges = check.charges().iter();
+                charges.map(|Charge { key, policy, cost }| (*cost, cache.concern(key, policy))).collect()
             }
-            _ => KeyGroups::new(),
+            _ => SmallVec::new(),
         }
     }
 
