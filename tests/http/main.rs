@@ -29,6 +29,7 @@ mod privacy;
 mod rejection;
 mod retry_after;
 mod route_patterns;
+mod route_spellings;
 mod routes;
 mod setup_faults;
 mod stacked;
