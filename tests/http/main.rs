@@ -17,6 +17,7 @@ mod head;
 mod jitter;
 mod key_client;
 mod key_custom;
+mod key_denied;
 mod key_header;
 mod key_of;
 mod key_path;
