@@ -253,12 +253,10 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 }
 
-/// Refuses a request whose key was not looked for, or not found, if it must not pass in any case.
+/// Refuses a request whose key was not looked for, or not found, if it must not pass in any case. One that hides whose
+/// it is must not either.
 fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), Reason> {
-    match extractor.check_denied(parts) {
-        Err(error @ KeyError::AddressDenied) => Err(Reason::Key(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(Reason::Key)
 }
 
 #[inline]

@@ -191,18 +191,27 @@ impl<K, R> RateLimitLayer<K, R> {
     /// in a fallback, in front of a `Router`, or with plain hyper. A layer *inside* `nest_service` sees the rest of
     /// the path alone.
     ///
-    /// Slashes at the end do not count, neither in the entry nor in the request. All else is compared as it was sent.
-    /// What cleans paths (`tower_http`'s `NormalizePath`) has to stand outside this layer and outside the router, or
-    /// the layer judges another path than the one that is served:
+    /// Slashes at the end do not count, neither in the entry nor in the request, and repeated slashes in a plain path
+    /// are one. All else is compared as it was sent. What cleans paths has to stand outside this layer and outside the
+    /// router, or the layer judges another path than the one that is served. `tower_http`'s `NormalizePath` takes
+    /// slashes at the end away and leaves one at the beginning, and does nothing else:
     ///
-    /// | path | the entry `"/search"` |
+    /// | plain path | the entry `"/a/search"` |
     /// | --- | --- |
-    /// | `/search/` | covers it, with or without `NormalizePath` |
-    /// | `//search` | does not: axum answers this path with 404. `NormalizePath` outside makes it `/search` |
-    /// | `/%73earch` | does not: axum answers this path with 404, `NormalizePath` or not |
+    /// | `/a/search/` | covers it, with or without `NormalizePath` |
+    /// | `//a/search` | covers it, with or without `NormalizePath`; without it axum answers with 404 |
+    /// | `/a//search` | covers it; axum answers with 404, `NormalizePath` or not |
+    /// | `/a/./search`, `/a/search/.`, `/x/../a/search` | does not; axum answers with 404, `NormalizePath` or not |
+    /// | `/a/search;x` | does not; axum answers with 404, `NormalizePath` or not |
+    /// | `/a/%73earch` | does not; axum answers with 404, `NormalizePath` or not |
     ///
-    /// A service that decodes paths itself, behind `nest_service` or plain hyper, serves the last one. Give it an entry
-    /// that covers all it serves, `"/files/{*rest}"`, or decode the path in a layer outside this one.
+    /// Behind `nest_service` or plain hyper a service may read the last three as `/a/search`. Such requests are charged
+    /// by the entry that covers the path as it was sent, or else by the layer's own settings. Give the service an entry
+    /// that covers all it serves, `"/a/{*rest}"`, or clean the path in a layer outside this one.
+    ///
+    /// An entry that is [exempt](Route::exempt) does not cover a plain path with `.`, `..` or an empty segment in it,
+    /// percent-encoded or not: `/static/../login` is not exempt by `"/static/{*rest}"`, and gets the next entry that
+    /// covers it, or the layer's own settings.
     ///
     /// # Errors
     ///

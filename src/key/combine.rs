@@ -76,11 +76,6 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
     }
 }
 
-/// Another error is none: the request needs no key.
-fn only_denied(error: KeyError) -> Result<(), KeyError> {
-    if error == KeyError::AddressDenied { Err(error) } else { Ok(()) }
-}
-
 macro_rules! tuple {
     ($($part:ident $key:ident),+) => {
         /// One compound key of all parts. If a part is exempt, so is the request.
@@ -108,7 +103,7 @@ macro_rules! tuple {
             /// Of all parts.
             fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
                 let ($($key,)+) = self;
-                $($key.check_denied(parts).or_else(only_denied)?;)+
+                $($key.check_denied(parts).or_else(KeyError::unless_missing)?;)+
                 Ok(())
             }
         }

@@ -319,11 +319,13 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Refuses a request that nothing limits, because its route or its key is exempt.
     ///
-    /// Defaults to letting it pass. [`ClientIp`] refuses the addresses of [`ClientIp::deny`].
+    /// Defaults to letting it pass. [`ClientIp`] refuses the addresses of [`ClientIp::deny`], and, if there are any,
+    /// requests whose address it cannot read. A closure has the default, also one that calls a `ClientIp`.
     ///
     /// # Errors
     ///
-    /// [`KeyError::AddressDenied`] refuses the request; any other error lets it pass, because it needs no key.
+    /// Any error refuses the request, except one that [says that the key is missing](KeyError::is_missing): requests
+    /// that nothing limits, such as health checks, need no key.
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
         let _ = parts;
         Ok(())
@@ -411,6 +413,11 @@ impl KeyError {
             | Self::RepeatedHeader(_)
             | Self::TooManyHops(_) => false,
         }
+    }
+
+    /// A missing key is no error where nothing limits the request.
+    pub(crate) fn unless_missing(self) -> Result<(), Self> {
+        if self.is_missing() { Ok(()) } else { Err(self) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What holds for one route: cost, failure policy, policies, or nothing at all.
 
+mod clean;
 mod pattern;
 mod table;
 mod tree;
@@ -79,7 +80,10 @@ impl Route {
     }
 
     /// Requests to this route are not limited. Addresses that [`ClientIp::deny`](crate::ClientIp::deny) names are refused
-    /// even so.
+    /// even so, and so are requests whose header hides the address.
+    ///
+    /// Where no router has matched the request, a path with `.`, `..` or `//` in it is never exempt, because a server
+    /// may serve another route's path in its place.
     pub fn exempt() -> Self {
         Self { exempt: true, ..Self::INHERIT }
     }

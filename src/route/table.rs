@@ -8,7 +8,9 @@ use std::{
 use http::{Method, request::Parts};
 
 use super::{
-    Settings, matched_path,
+    Settings,
+    clean::is_clean,
+    matched_path,
     pattern::Pattern,
     tree::{Kind, Node},
     without_trailing_slash,
@@ -114,7 +116,9 @@ impl Routes {
             Some(template) => (template, Kind::Template),
             None => (without_trailing_slash(parts.uri.path())?, Kind::Plain),
         };
-        let accept = |index: usize| self.entries[index].settings(&parts.method);
+        // A server that cleans a plain path may serve another one, which is not exempt.
+        let may_be_exempt = || kind == Kind::Template || is_clean(path);
+        let accept = |index: usize| self.entries[index].settings(&parts.method, &may_be_exempt);
         // A client may send a path that looks like a template.
         let same = |&&index: &&usize| kind == Kind::Template || self.entries[index].is_text;
         let exact = self.exact.get(path).filter(same);
@@ -124,8 +128,9 @@ impl Routes {
 
 impl Entry {
     /// Settings with the method come before those that it inherits, and those before the ones without a method.
-    fn settings(&self, method: &Method) -> Option<&Settings> {
-        let of = |method: Option<&Method>| self.rows.iter().find(|row| row.method.as_ref() == method);
+    fn settings(&self, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Settings> {
+        let fits = |row: &&Row| !row.settings.exempt || may_be_exempt();
+        let of = |method: Option<&Method>| self.rows.iter().find(|row| row.method.as_ref() == method).filter(fits);
         let inherited = || inherits_get(method).then(|| of(Some(&Method::GET))).flatten();
         of(Some(method)).or_else(inherited).or_else(|| of(None)).map(|row| &row.settings)
     }

@@ -19,7 +19,7 @@ pub(super) struct Node {
 /// What a path is compared as.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// A path as the client has sent it: a parameter stands for one segment that is not empty.
+    /// A path as the client has sent it: repeated slashes are one, and a parameter stands for one segment.
     Plain,
     /// A template of a router's: a parameter stands for a parameter of any name.
     Template,
@@ -61,6 +61,7 @@ impl Node {
         let deeper = match path {
             None => self.entry.and_then(accept),
             Some(path) => {
+                let path = if kind == Kind::Plain { path.trim_start_matches('/') } else { path };
                 let (segment, tail) =
                     path.split_once('/').map_or((path, None), |(segment, tail)| (segment, Some(tail)));
                 let mut children = self.children(read(segment, kind), kind);

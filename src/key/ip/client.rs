@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::{HeaderName, request::Parts};
 
 use super::{
-    network::Network,
+    network::{Address, Network},
     prefixes::{IntoPrefixes, PrefixList},
 };
 use crate::{
@@ -60,7 +60,8 @@ use crate::{
 /// # }
 /// ```
 ///
-/// As a part of a key, and for other purposes:
+/// As a part of a key, and for other purposes. On exempt routes a closure is not asked, so what its `ClientIp`
+/// [denies](ClientIp::deny) passes there; in a tuple it is refused:
 ///
 /// ```
 /// use http::request::Parts;
@@ -289,6 +290,9 @@ impl ClientIp {
 
     /// Exempts the clients in `prefixes`: nothing that belongs to this key limits them.
     ///
+    /// What is compared is the address that is charged: an address of NAT64 is exempt as the IPv4 address that it
+    /// carries, and only as the IPv6 address after [`keep_nat64`](Self::keep_nat64).
+    ///
     /// # Errors
     ///
     /// Those of [`PrefixList::new`].
@@ -299,11 +303,30 @@ impl ClientIp {
     /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]; also those that are exempt, on routes
     /// that are exempt ([`Route::exempt`](crate::Route::exempt)) too.
     ///
+    /// An address of NAT64 is refused in both of its forms: as it was received, and as the IPv4 address that it
+    /// carries.
+    ///
+    /// If there are such clients, a request whose address cannot be read is refused on exempt routes as on all others,
+    /// with 400: otherwise a malformed header would be a way past the list. One without the header passes there, which
+    /// is what health checks are.
+    ///
+    /// A closure that calls a `ClientIp` is not asked on exempt routes, so the list does not hold there: pass the
+    /// `ClientIp` itself to the layer, alone, in a tuple, or by
+    /// [`RateLimitLayer::and`](crate::RateLimitLayer::and).
+    ///
     /// # Errors
     ///
     /// Those of [`PrefixList::new`].
     pub fn deny(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Ok(Self { denied: prefixes.into_prefixes()?, ..self })
+    }
+
+    /// In every form of the address, as opposed to trust and exemptions: these are wrong if in doubt.
+    fn refuse_denied(&self, address: Address) -> Result<(), KeyError> {
+        if self.denied.contains(address.received) || self.denied.holds(address.canonical) {
+            return Err(KeyError::AddressDenied);
+        }
+        Ok(())
     }
 }
 
@@ -315,18 +338,13 @@ fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        let address = self.resolve(parts)?;
-        if self.denied.contains(address) {
-            return Err(KeyError::AddressDenied);
-        }
-        Ok((!self.exempt.contains(address)).then(|| self.network.key(address)))
+        let address = self.locate(parts)?;
+        self.refuse_denied(address)?;
+        Ok((!self.exempt.holds(address.canonical)).then(|| self.network.key(address.canonical)))
     }
 
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
-        if !self.denied.is_empty() && self.denied.contains(self.resolve(parts)?) {
-            return Err(KeyError::AddressDenied);
-        }
-        Ok(())
+        if self.denied.is_empty() { Ok(()) } else { self.refuse_denied(self.locate(parts)?) }
     }
 
     fn origin(&self) -> KeyOrigin {

@@ -19,6 +19,15 @@ pub(super) struct Network {
     nat64: Option<Nat64>,
 }
 
+/// An address in the two forms in which a prefix may hold it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address {
+    /// As it was received, unmapped.
+    pub(super) received: IpAddr,
+    /// [`Network::canonical`] of it.
+    pub(super) canonical: IpAddr,
+}
+
 impl Network {
     pub(super) fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         if !(32..=128).contains(&length) {
@@ -33,6 +42,10 @@ impl Network {
 
     pub(super) fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         Ok(Self { nat64: Some(Nat64::parse(prefix)?), ..self })
+    }
+
+    pub(super) fn read(self, address: IpAddr) -> Address {
+        Address { received: address.to_canonical(), canonical: self.canonical(address) }
     }
 
     /// The one form of an address, for trust and for keys: what carries a global IPv4 address is that address.

@@ -73,13 +73,16 @@ impl PrefixList {
         Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
     }
 
-    /// Whether `address` is in the set, unmapped. What `64:ff9b::/96` carries is read as the IPv4 address, unless it
-    /// is not a global one (private, loopback and the like): those are forged (RFC 6052, section 3.1).
+    /// Whether `address` is in the set: as it is, unmapped, or as the IPv4 address that it carries in `64:ff9b::/96`.
+    ///
+    /// An IPv4 address that is not global (private, loopback and the like) is not read out of it: those are forged
+    /// (RFC 6052, section 3.1).
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.holds(Network::default().canonical(address))
+        let address = Network::default().read(address);
+        self.holds(address.received) || self.holds(address.canonical)
     }
 
-    /// Whether an address that is canonical already is in the set.
+    /// Whether an address is in the set in this very form.
     pub(super) fn holds(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {

@@ -8,6 +8,7 @@ use super::{
     client::{ClientIp, Source},
     element::Elements,
     forwarded,
+    network::Address,
     node::{self, Unusable},
     peer::peer,
 };
@@ -23,8 +24,12 @@ impl ClientIp {
     /// [`KeyError`] if it cannot be told: `MalformedHeader`, `MissingHeader`, `RepeatedHeader`, `OpaqueClient`,
     /// `TooManyHops`, `ChainTooShort` or `NoPeerAddress`.
     pub fn resolve(&self, parts: &Parts) -> Result<IpAddr, KeyError> {
-        let peer = peer(&parts.extensions).map(|address| self.network.canonical(address));
-        if !peer.map_or(self.trust_unix_peer, |peer| self.trusted.holds(peer)) {
+        Ok(self.locate(parts)?.canonical)
+    }
+
+    pub(super) fn locate(&self, parts: &Parts) -> Result<Address, KeyError> {
+        let peer = peer(&parts.extensions).map(|address| self.network.read(address));
+        if !peer.map_or(self.trust_unix_peer, |peer| self.trusted.holds(peer.canonical)) {
             return peer.ok_or(KeyError::NoPeerAddress);
         }
         match &self.source {
@@ -46,10 +51,10 @@ impl ClientIp {
         }
     }
 
-    fn single(&self, name: &HeaderName, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<IpAddr, KeyError> {
+    fn single(&self, name: &HeaderName, headers: &HeaderMap, peer: Option<Address>) -> Result<Address, KeyError> {
         let Some(value) = single_line(headers, name)? else { return self.missing(name, peer) };
         match node::parse(value.as_bytes().trim_ascii(), true) {
-            Ok(address) => Ok(self.network.canonical(address)),
+            Ok(address) => Ok(self.network.read(address)),
             Err(_) => Err(KeyError::MalformedHeader(name.clone())),
         }
     }
@@ -59,8 +64,8 @@ impl ClientIp {
         &self,
         name: &HeaderName,
         nodes: impl Iterator<Item = Result<IpAddr, Unusable>>,
-        peer: Option<IpAddr>,
-    ) -> Result<IpAddr, KeyError> {
+        peer: Option<Address>,
+    ) -> Result<Address, KeyError> {
         // Who has written the next node.
         let mut proxy = peer;
         let mut walked = 0;
@@ -69,7 +74,7 @@ impl ClientIp {
             if walked > Self::MAX_HOPS {
                 return Err(KeyError::TooManyHops(name.clone()));
             }
-            let address = node.map(|address| self.network.canonical(address));
+            let address = node.map(|address| self.network.read(address));
             if self.hops.is_some_and(|hops| walked < hops) {
                 // Counted, not read: what is here only says which way the request came.
                 proxy = address.ok();
@@ -81,7 +86,7 @@ impl ClientIp {
                 (Err(Unusable::Opaque), _) => return Err(KeyError::OpaqueClient(name.clone())),
                 (Err(Unusable::Malformed), _) => return Err(KeyError::MalformedHeader(name.clone())),
             };
-            if self.hops.is_some() || !self.trusted.holds(address) {
+            if self.hops.is_some() || !self.trusted.holds(address.canonical) {
                 return Ok(address);
             }
             proxy = Some(address);
@@ -94,7 +99,7 @@ impl ClientIp {
         }
     }
 
-    fn missing(&self, name: &HeaderName, peer: Option<IpAddr>) -> Result<IpAddr, KeyError> {
+    fn missing(&self, name: &HeaderName, peer: Option<Address>) -> Result<Address, KeyError> {
         if self.peer_if_missing {
             return peer.ok_or(KeyError::NoPeerAddress);
         }

@@ -69,14 +69,17 @@ pub(super) fn six_to_four(address: Ipv6Addr) -> Option<Option<Ipv4Addr>> {
     (bits >> 112 == 0x2002).then(|| Some(carried).filter(|&address| is_global(address)))
 }
 
-/// Whether an address may belong to a host on the internet. Those of documentation count as if they did.
+/// Whether an address may belong to a host on the internet (RFC 6890). Those of documentation count as if they did.
 fn is_global(address: Ipv4Addr) -> bool {
-    let [first, second, ..] = address.octets();
+    let [first, second, third, _] = address.octets();
     let this_network = first == 0;
     let shared = first == 100 && second & 0xc0 == 64;
+    let protocols = [first, second, third] == [192, 0, 0];
+    let relays = [first, second, third] == [192, 88, 99];
+    let benchmarks = first == 198 && second & 0xfe == 18;
     let multicast_or_reserved = first >= 224;
     let elsewhere = address.is_private() || address.is_loopback() || address.is_link_local();
-    !(this_network || shared || multicast_or_reserved || elsewhere)
+    !(this_network || shared || protocols || relays || benchmarks || multicast_or_reserved || elsewhere)
 }
 
 #[cfg(test)]
@@ -116,7 +119,11 @@ mod tests {
             "169.254.169.254",
             "172.16.0.1",
             "172.31.255.255",
+            "192.0.0.8",
+            "192.88.99.1",
             "192.168.1.1",
+            "198.18.0.1",
+            "198.19.255.255",
             "224.0.0.1",
             "240.0.0.1",
             "255.255.255.255",
