@@ -32,14 +32,15 @@ use crate::{
 pub enum WhenFull {
     /// Denies checks of new keys while the store is full. No live count is ever dropped.
     ///
-    /// Retry-After is the time until the first count that is known of becomes idle and leaves its place: some
-    /// neighbours are looked at with every new key, so another place may become free earlier. At that time a new key
-    /// gets the place, unless another one was faster or the count was charged again. It is never longer than the
-    /// longest window in the store (of a sliding window counter two, of a bucket the time in which it fills). Cost 0
-    /// passes.
+    /// Retry-After is the time until the first count that is known of becomes idle and leaves its place; for a check
+    /// with several new counts, until there is a place for each. Some neighbours are looked at with every new key, so
+    /// another place may become free earlier. At that time a new key gets the place, unless another one was faster or
+    /// the count was charged again. It is never longer than the longest window in the store (of a sliding window
+    /// counter two, of a bucket the time in which it fills). Cost 0 passes.
     Deny,
     /// Drops a live count, of a few that are looked at the one with the smallest share of its limit spent, and among
-    /// equals the one that becomes idle soonest. Its client starts afresh.
+    /// equals the one that becomes idle soonest. Its client starts afresh. Eight counts at random places are looked at,
+    /// and up to 64 while all of them have spent half of their limits or more.
     ///
     /// The default, because a store that is too small should not refuse anybody.
     #[default]

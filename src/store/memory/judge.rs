@@ -136,22 +136,28 @@ impl MemoryStore {
 
     /// Finds out which new counts get a place. Tells whether the shared buckets are needed: to count what gets none, or
     /// because a key that gets one may have charged them.
+    ///
+    /// Charges come first, because they need a place for the check to pass. What is left is for the counts of denials.
+    /// A peek needs no place: it is only told whether there is one.
     fn find_places(&self, counts: &mut [Counted<'_>], order: &[usize], guards: &mut Guards<'_>, now: u64) -> bool {
         let mut is_new = false;
-        for counted in counts.iter_mut() {
-            let shard = &mut guards[position(order, counted)];
-            if shard.find(counted.key, counted.count.policy, counted.place.hash).is_some() {
-                continue;
+        for charges in [true, false] {
+            for counted in counts.iter_mut().filter(|counted| counted.is_charge() == charges) {
+                let shard = &mut guards[position(order, counted)];
+                if shard.find(counted.key, counted.count.policy, counted.place.hash).is_some() {
+                    continue;
+                }
+                let found = if shard.has_room() { Ok(()) } else { shard.find_room(now) };
+                counted.room = match found {
+                    Ok(()) => Room::Free { start: None },
+                    Err(until) => Room::Nowhere { until },
+                };
+                if counted.count.cost > 0 && (charges || found.is_ok()) {
+                    // Also without a place: the next charge of the check has to wait for one more.
+                    shard.promise();
+                }
+                is_new |= !counted.count.policy.is_ban() && (found.is_err() || self.table.fullness.is_shared(now));
             }
-            let found = if shard.has_room() { Ok(()) } else { shard.find_room(now) };
-            counted.room = match found {
-                Ok(()) => Room::Free { start: None },
-                Err(until) => Room::Nowhere { until },
-            };
-            if found.is_ok() {
-                shard.promise();
-            }
-            is_new |= !counted.count.policy.is_ban() && (found.is_err() || self.table.fullness.is_shared(now));
         }
         is_new && self.when_full == WhenFull::ShareOneBucket
     }
@@ -193,6 +199,11 @@ fn position(order: &[usize], counted: &Counted<'_>) -> usize {
 }
 
 impl Counted<'_> {
+    /// Whether it is charged if the check passes.
+    fn is_charge(&self) -> bool {
+        self.count.cost > 0 && !self.count.policy.is_ban()
+    }
+
     fn has_own_place(&self) -> bool {
         matches!(self.room, Room::Own | Room::Free { .. })
     }
