@@ -303,6 +303,21 @@ async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_long
     }
 }
 
+#[tokio::test]
+async fn law_11_what_a_new_key_gets_is_one_setting_of_all_clones() {
+    let clock = ManualClock::default();
+    let first = MemoryStore::with_capacity(2).unwrap().with_clock(clock.clone());
+    let second = first.clone().when_full(WhenFull::Deny);
+    let policy = Policy::per_day("p", 10).unwrap();
+    let [evicting, denying] = [first, second.clone()].map(Limiter::new);
+    flood(&denying, &policy, "kept", 2).await;
+    assert_eq!(flood(&evicting, &policy, "new", 10).await, 0);
+    assert_eq!(second.evicted(), 0);
+    let third = second.when_full(WhenFull::EvictLeastSpent);
+    assert_eq!(flood(&denying, &policy, "new", 10).await, 10);
+    assert_eq!(third.evicted(), 10);
+}
+
 /// Asks the store whenever it is told something, as nothing may that is called under a lock of the store.
 #[derive(Clone)]
 struct Curious {

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use super::shard::Shard;
@@ -58,10 +58,17 @@ pub enum WhenFull {
     ShareOneBucket,
 }
 
+impl WhenFull {
+    const DENY: u8 = Self::Deny as u8;
+    const SHARE_ONE_BUCKET: u8 = Self::ShareOneBucket as u8;
+}
+
 /// What the table knows of being full.
 pub(super) struct Fullness {
     /// As it was asked for.
     capacity: usize,
+    /// What a new key gets, as the variant's number.
+    when_full: AtomicU8,
     /// The buckets that new keys share: one for each policy. Locked after all other shards.
     pub(super) shared: Mutex<Shard>,
     /// Under which the shared buckets are kept.
@@ -87,6 +94,7 @@ impl Fullness {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             capacity,
+            when_full: AtomicU8::new(WhenFull::default() as u8),
             shared: Mutex::new(Shard::new(SHARED_BUCKETS)),
             shared_key: Key::reserved(b"*full"),
             shared_until_us: AtomicU64::new(0),
@@ -94,6 +102,18 @@ impl Fullness {
             warned: Once::default(),
             observer: Slot::default(),
         }
+    }
+
+    pub(super) fn when_full(&self) -> WhenFull {
+        match self.when_full.load(Ordering::Relaxed) {
+            WhenFull::DENY => WhenFull::Deny,
+            WhenFull::SHARE_ONE_BUCKET => WhenFull::ShareOneBucket,
+            _ => WhenFull::EvictLeastSpent,
+        }
+    }
+
+    pub(super) fn set_when_full(&self, when_full: WhenFull) {
+        self.when_full.store(when_full as u8, Ordering::Relaxed);
     }
 
     pub(super) fn evicted(&self) -> u64 {

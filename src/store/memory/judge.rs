@@ -126,7 +126,7 @@ impl MemoryStore {
     }
 
     fn evicts(&self) -> bool {
-        self.when_full == WhenFull::EvictLeastSpent
+        self.table.fullness.when_full() == WhenFull::EvictLeastSpent
     }
 
     /// Whether a new key gets a place of its own, and nothing has to be known of shared buckets for that.
@@ -159,7 +159,7 @@ impl MemoryStore {
                 is_new |= !counted.count.policy.is_ban() && (found.is_err() || self.table.fullness.is_shared(now));
             }
         }
-        is_new && self.when_full == WhenFull::ShareOneBucket
+        is_new && self.table.fullness.when_full() == WhenFull::ShareOneBucket
     }
 
     /// Counts in the shared buckets what got no place, and begins new counts with what their keys may have spent there.
