@@ -49,8 +49,22 @@ const SHARED: usize = usize::MAX;
 type Guards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 
 impl MemoryStore {
+    /// Charges a count of the key's own. If the store is full and drops nothing, a new key is not counted at all: the
+    /// bucket that new keys share is not charged either.
+    pub(crate) fn note(&self, charge: &Charge) {
+        self.judge_one(charge, false);
+    }
+
+    /// What a key has spent by a count of its own. 0 if it has none.
+    pub(crate) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
+        let place = self.place(key, policy);
+        let shard = lock(&self.table.shards[place.shard]);
+        let state = shard.find(key, policy, place.hash).map(|index| &shard.entries[index]);
+        state.map_or(0, |state| policy.capacity() - state.available(policy, self.now_us()))
+    }
+
     /// The common case of [`judge`](Self::judge): one charge, one lock.
-    pub(super) fn judge_one(&self, charge: &Charge) -> Verdict {
+    pub(super) fn judge_one(&self, charge: &Charge, may_share: bool) -> Verdict {
         let place = self.place(&charge.key, &charge.policy);
         let mut shard = lock(&self.table.shards[place.shard]);
         let now = self.now_us();
@@ -59,7 +73,7 @@ impl MemoryStore {
             None if self.evicts() || self.has_place(&mut shard, now) => shard.judge_new(charge, place.hash, now),
             None => {
                 drop(shard);
-                return self.judge(slice::from_ref(charge));
+                return self.judge(slice::from_ref(charge), may_share);
             }
         };
         let victims = shard.make_room(now, self.evicts());
@@ -70,7 +84,9 @@ impl MemoryStore {
         Verdict { allowed: outcome.fits, source: Source::Store, time_us: now, outcomes: SmallVec::from([outcome]) }
     }
 
-    pub(super) fn judge(&self, charges: &[Charge]) -> Verdict {
+    /// Judges a check. Counts that get no place of their own go to the buckets that new keys share, if the check
+    /// `may_share` and the store is set to [`WhenFull::ShareOneBucket`].
+    pub(super) fn judge(&self, charges: &[Charge], may_share: bool) -> Verdict {
         let mut counts: SmallVec<[Counted<'_>; 2]> = charges.iter().flat_map(|charge| self.counts(charge)).collect();
         // Locks are taken in one order everywhere, so that two checks never wait for each other.
         let mut order: SmallVec<[usize; 1]> = counts.iter().map(|counted| counted.place.shard).collect();
@@ -82,7 +98,7 @@ impl MemoryStore {
 
         if !self.evicts() && self.find_places(&mut counts, &order, &mut guards, now) {
             let mut shared = lock(&self.table.fullness.shared);
-            self.share(&mut counts, &mut shared, now);
+            self.share(&mut counts, &mut shared, now, may_share);
             order.push(SHARED);
             guards.push(shared);
         }
@@ -162,8 +178,9 @@ impl MemoryStore {
         is_new && self.table.fullness.when_full() == WhenFull::ShareOneBucket
     }
 
-    /// Counts in the shared buckets what got no place, and begins new counts with what their keys may have spent there.
-    fn share<'a>(&'a self, counts: &mut [Counted<'a>], shared: &mut Shard, now: u64) {
+    /// Begins new counts with what their keys may have spent in the shared buckets. If the check `may_share`, counts
+    /// there what got no place.
+    fn share<'a>(&'a self, counts: &mut [Counted<'a>], shared: &mut Shard, now: u64, may_share: bool) {
         let key = &self.table.fullness.shared_key;
         for number in 0..counts.len() {
             let (before, rest) = counts.split_at_mut(number);
@@ -172,7 +189,9 @@ impl MemoryStore {
             let bucket = shared.find(key, policy, policy.name_hash());
             match &mut counted.room {
                 Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries[index].clone())),
-                Room::Nowhere { .. } if bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok() => {
+                Room::Nowhere { .. }
+                    if may_share && (bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok()) =>
+                {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.count.policy == policy;
                     let ahead =
                         before.iter().filter(same).fold(0_u32, |sum, other| sum.saturating_add(other.count.cost));

@@ -194,8 +194,8 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         Answer::Ready(Ok(match check.charges() {
-            [charge] if charge.policy.ban().is_none() => self.judge_one(charge),
-            charges => self.judge(charges),
+            [charge] if charge.policy.ban().is_none() => self.judge_one(charge, true),
+            charges => self.judge(charges, true),
         }))
     }
 
