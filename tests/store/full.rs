@@ -200,7 +200,7 @@ async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_o
 /// Counts of one client after the other lie side by side, so all that is looked at nearby may be spent.
 #[tokio::test]
 async fn law_14_clients_that_spent_their_limits_one_after_the_other_stay_denied_through_a_flood_of_made_up_keys() {
-    const SPENT: u64 = 3_000;
+    const SPENT: u64 = 7_000;
     let clock = ManualClock::default();
     let store = MemoryStore::with_capacity(10_000).unwrap().with_clock(clock.clone());
     let limiter = Limiter::new(store.clone());
