@@ -6,8 +6,6 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use smallvec::SmallVec;
-
 use super::debts::{Debt, Debts};
 use crate::{
     check::{Charge, Check},
@@ -16,7 +14,7 @@ use crate::{
     key::Key,
     observe::Observer,
     policy::{Algorithm, Policy},
-    store::{Answer, MemoryStore, Outcome, Store, Verdict},
+    store::{Answer, MemoryStore, Store, Verdict},
 };
 
 /// Counts what this instance admits, and judges by its share when nobody else can.
@@ -81,12 +79,14 @@ impl Fallback {
         self.note(check, |share| &share.warm);
     }
 
-    /// Counts a check by that one of its shares, whether it fits or not.
+    /// Counts a check by that one of its shares, whether it fits or not. Charges only counts of the key's own: a bucket
+    /// that keys share would show for each key what the others have spent.
     fn note(&self, check: &Check, by: impl Fn(&Share) -> &Policy) {
         for Charge { key, policy, cost } in check.charges().iter().filter(|charge| charge.cost > 0) {
             let share = self.share(policy);
             let policy = by(&share);
-            self.count(&Check::new(key.clone(), policy, *cost.min(&policy.capacity())));
+            let cost = *cost.min(&policy.capacity());
+            self.memory.note(&Charge { key: key.clone(), policy: policy.clone(), cost });
         }
     }
 
@@ -131,12 +131,10 @@ impl Fallback {
         })
     }
 
-    /// What the fallback has admitted for `key`, as far as it still counts.
+    /// What the fallback has admitted for `key`, as far as it still counts. Nothing if a full memory has no count of
+    /// it, so that a debt that may have left its window is not charged.
     pub(super) fn admitted(&self, key: &Key, policy: &Policy) -> u32 {
-        let owed = self.share(policy).owed;
-        let verdict = self.count(&Check::new(key.clone(), &owed, 0));
-        let outcomes: SmallVec<[Outcome; 1]> = verdict.map(|verdict| verdict.outcomes).unwrap_or_default();
-        outcomes.first().map_or(0, |outcome| owed.capacity() - outcome.available)
+        self.memory.spent(key, &self.share(policy).owed)
     }
 
     /// Tells whether there was anything to forget. What is owed is also part of the count.

@@ -151,8 +151,9 @@ impl Limiter {
     /// cluster, a master that is still away does not hold up what one that is back is charged. Instances notice within
     /// a second of each other, or as far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if
     /// that is longer. For that time, checks that fail local also need room in the instance's share: no instance admits
-    /// what another one has still to charge. Two things are not charged: checks whose fate is unknown, because those are
-    /// never sent again, and what was admitted for a key whose count Redis cannot use.
+    /// what another one has still to charge. Three things are not charged: checks whose fate is unknown, because those
+    /// are never sent again; what was admitted for a key whose count Redis cannot use; and what a `memory` that is
+    /// [full](MemoryStore::when_full) has no count of, because it may have left its window.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///

@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tollgate::{
     Algorithm, ConfigError, Decision, ErrorKind, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer, Route, Source,
+    RateLimitLayer, Route, Source, WhenFull,
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -220,6 +220,45 @@ async fn what_the_store_has_counted_is_not_taken_for_an_old_debt() {
     decide(&limiter, &policy, 8).await;
     settle().await;
     assert_eq!(spent(&limiter, &policy).await, 8);
+}
+
+/// One instance of eight, whose fallback has room for `keys` keys, of which another one keeps one all day.
+async fn with_little_room(keys: usize, when_full: WhenFull) -> (Limiter, Patient, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = Patient::new(Health::Answers).counting_in(memory());
+    let local = MemoryStore::with_capacity(keys).unwrap().with_clock(clock.clone()).when_full(when_full);
+    Limiter::new(local.clone()).check("kept", &Policy::per_day("kept", 1).unwrap(), 1).await.unwrap();
+    (Limiter::new(store.clone()).with_local(local, 8).unwrap(), store, clock)
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_2_what_a_full_fallback_has_no_count_of_is_no_debt() {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+        let (limiter, store, clock) = with_little_room(2, when_full).await;
+        let policy = per_minute(80);
+        store.becomes(AWAY);
+        assert!(decide(&limiter, &policy, 4).await.is_allowed());
+        clock.advance(WINDOW);
+        assert!(limiter.check("other", &policy, 4).fail_local().await.unwrap().is_allowed());
+        store.becomes(Health::Answers);
+        for _ in 0..2 {
+            settle().await;
+            assert_eq!(spent(&limiter, &policy).await, 0, "{when_full:?}: it has left its window");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_2_what_the_store_admits_is_not_spent_in_the_bucket_that_new_keys_share_in_the_fallback() {
+    let (limiter, store, _clock) = with_little_room(1, WhenFull::ShareOneBucket).await;
+    let policy = per_minute(80);
+    for key in 0..30_u64 {
+        assert!(limiter.check(key, &policy, 1).fail_local().await.unwrap().is_allowed());
+    }
+    store.becomes(AWAY);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    assert!(!limiter.check("other", &policy, 1).fail_local().await.unwrap().is_allowed(), "they share the bucket");
 }
 
 #[test]

@@ -197,6 +197,127 @@ async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_o
     }
 }
 
+/// Counts of one client after the other lie side by side, so all that is looked at nearby may be spent.
+#[tokio::test]
+async fn law_14_clients_that_spent_their_limits_one_after_the_other_stay_denied_through_a_flood_of_made_up_keys() {
+    const SPENT: u64 = 7_000;
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_capacity(10_000).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(store.clone());
+    let policy = Policy::per_minute("p", 60).unwrap();
+    for key in 0..SPENT {
+        limiter.check(key, &policy, 60).await.unwrap();
+    }
+    flood(&limiter, &policy, "flood", 60_000).await;
+    let mut lifted = 0;
+    for key in 0..SPENT {
+        lifted += u32::from(limiter.peek(key, &policy).await.unwrap().is_allowed());
+    }
+    assert!(lifted <= 3, "{lifted} of {SPENT} clients start afresh");
+    assert!(store.evicted() > 40_000);
+}
+
+#[tokio::test]
+async fn law_14_both_counts_of_a_new_client_are_kept_although_all_others_have_spent_more() {
+    let (limiter, _store, _clock) = store(2, WhenFull::EvictLeastSpent);
+    let [policy, daily] = ["p", "daily"].map(|name| Policy::per_day(name, 10).unwrap());
+    for key in 0..2_u64 {
+        limiter.check(key, &policy, 10).await.unwrap();
+    }
+    let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
+    for _ in 0..10 {
+        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+    }
+    assert!(!limiter.decide(both()).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn law_2_a_count_that_will_not_be_written_takes_no_place_from_one_that_will() {
+    let [burst, daily] = ["burst", "daily"].map(|name| Policy::per_minute(name, 10).unwrap());
+    let banning = Policy::per_minute("banning", 10).unwrap().ban_after(1, MINUTE).unwrap();
+    for check in [
+        Check::new("new", &burst, 0).and("new", &daily, 1).unwrap(),
+        Check::new("new", &burst, 1).and("new", &daily, 0).unwrap(),
+        Check::new("new", &banning, 1),
+        Check::new("new", &banning, 0).and("new", &daily, 1).unwrap(),
+    ] {
+        let (limiter, store, _clock) = store(1, WhenFull::Deny);
+        assert!(limiter.decide(check.clone()).await.unwrap().is_allowed(), "{check:?}");
+        assert_eq!(store.len(), 1);
+    }
+    for (first, second) in [(&banning, &daily), (&daily, &banning)] {
+        let (limiter, store, _clock) = store(2, WhenFull::Deny);
+        let check = Check::new("new", first, 1).and("new", second, 1).unwrap();
+        assert!(limiter.decide(check).await.unwrap().is_allowed());
+        // No place is left for the denials.
+        assert!(!limiter.check("new", &banning, 10).await.unwrap().is_allowed());
+        assert_eq!((store.len(), store.evicted()), (2, 0));
+    }
+    let (limiter, store, _clock) = store(2, WhenFull::Deny);
+    limiter.check("new", &banning, 10).await.unwrap();
+    let denied = limiter.check("new", &banning, 1).await.unwrap();
+    assert_eq!((denied.policies()[0].ban, store.len()), (Some(MINUTE), 2), "one place is left for the denials");
+}
+
+#[tokio::test]
+async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_passes_at_retry_after() {
+    for algorithm in ALGORITHMS {
+        for seed in 0..20 {
+            let (limiter, store, clock) = store(50, WhenFull::Deny);
+            let mut random = Random(seed);
+            let new = 2 + random.below(9);
+            for key in 0..50 - random.below(2) {
+                let window = Duration::from_micros(1 + random.below(60_000_000));
+                limiter.check(key, &Policy::new("p", 1, window).unwrap(), 1).await.unwrap();
+            }
+            let mut check = Check::new("new", &Policy::per_minute("new-0", 10).unwrap().algorithm(algorithm), 1);
+            for number in 1..new {
+                let policy = Policy::per_minute(format!("new-{number}"), 10).unwrap().algorithm(algorithm);
+                check = check.and("new", &policy, 1).unwrap();
+            }
+            let denied = limiter.decide(check.clone()).await.unwrap();
+            assert!(!denied.is_allowed());
+            clock.advance(denied.retry_after().unwrap());
+            assert!(limiter.decide(check).await.unwrap().is_allowed(), "{algorithm:?}, seed {seed}, {new} new counts");
+            assert_eq!(store.evicted(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_longer() {
+    for when in [0, 1] {
+        let (limiter, _store, clock) = store(4 + when, WhenFull::Deny);
+        let [policy, daily] = ["p", "daily"].map(|name| Policy::per_minute(name, 10).unwrap());
+        for key in 0..4_u64 {
+            limiter.check(key, &policy, 1).await.unwrap();
+            clock.advance(Duration::from_secs(1));
+        }
+        let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
+        let wait = limiter.decide(both()).await.unwrap().retry_after().unwrap();
+        assert_eq!(wait, MINUTE - Duration::from_secs(if when == 0 { 3 } else { 4 }));
+        clock.advance(wait - Duration::from_micros(1));
+        assert!(!limiter.decide(both()).await.unwrap().is_allowed());
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+    }
+}
+
+#[tokio::test]
+async fn law_11_what_a_new_key_gets_is_one_setting_of_all_clones() {
+    let clock = ManualClock::default();
+    let first = MemoryStore::with_capacity(2).unwrap().with_clock(clock.clone());
+    let second = first.clone().when_full(WhenFull::Deny);
+    let policy = Policy::per_day("p", 10).unwrap();
+    let [evicting, denying] = [first, second.clone()].map(Limiter::new);
+    flood(&denying, &policy, "kept", 2).await;
+    assert_eq!(flood(&evicting, &policy, "new", 10).await, 0);
+    assert_eq!(second.evicted(), 0);
+    let third = second.when_full(WhenFull::EvictLeastSpent);
+    assert_eq!(flood(&denying, &policy, "new", 10).await, 10);
+    assert_eq!(third.evicted(), 10);
+}
+
 /// Asks the store whenever it is told something, as nothing may that is called under a lock of the store.
 #[derive(Clone)]
 struct Curious {

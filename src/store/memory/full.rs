@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use super::shard::Shard;
@@ -32,14 +32,15 @@ use crate::{
 pub enum WhenFull {
     /// Denies checks of new keys while the store is full. No live count is ever dropped.
     ///
-    /// Retry-After is the time until the first count that is known of becomes idle and leaves its place: some
-    /// neighbours are looked at with every new key, so another place may become free earlier. At that time a new key
-    /// gets the place, unless another one was faster or the count was charged again. It is never longer than the
-    /// longest window in the store (of a sliding window counter two, of a bucket the time in which it fills). Cost 0
-    /// passes.
+    /// Retry-After is the time until the first count that is known of becomes idle and leaves its place; for a check
+    /// with several new counts, until there is a place for each. Some neighbours are looked at with every new key, so
+    /// another place may become free earlier. At that time a new key gets the place, unless another one was faster or
+    /// the count was charged again. It is never longer than the longest window in the store (of a sliding window
+    /// counter two, of a bucket the time in which it fills). Cost 0 passes.
     Deny,
     /// Drops a live count, of a few that are looked at the one with the smallest share of its limit spent, and among
-    /// equals the one that becomes idle soonest. Its client starts afresh.
+    /// equals the one that becomes idle soonest. Its client starts afresh. Eight counts at random places are looked at,
+    /// and up to 64 while all of them have spent half of their limits or more.
     ///
     /// The default, because a store that is too small should not refuse anybody.
     #[default]
@@ -57,10 +58,17 @@ pub enum WhenFull {
     ShareOneBucket,
 }
 
+impl WhenFull {
+    const DENY: u8 = Self::Deny as u8;
+    const SHARE_ONE_BUCKET: u8 = Self::ShareOneBucket as u8;
+}
+
 /// What the table knows of being full.
 pub(super) struct Fullness {
     /// As it was asked for.
     capacity: usize,
+    /// What a new key gets, as the variant's number.
+    when_full: AtomicU8,
     /// The buckets that new keys share: one for each policy. Locked after all other shards.
     pub(super) shared: Mutex<Shard>,
     /// Under which the shared buckets are kept.
@@ -86,6 +94,7 @@ impl Fullness {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             capacity,
+            when_full: AtomicU8::new(WhenFull::default() as u8),
             shared: Mutex::new(Shard::new(SHARED_BUCKETS)),
             shared_key: Key::reserved(b"*full"),
             shared_until_us: AtomicU64::new(0),
@@ -93,6 +102,18 @@ impl Fullness {
             warned: Once::default(),
             observer: Slot::default(),
         }
+    }
+
+    pub(super) fn when_full(&self) -> WhenFull {
+        match self.when_full.load(Ordering::Relaxed) {
+            WhenFull::DENY => WhenFull::Deny,
+            WhenFull::SHARE_ONE_BUCKET => WhenFull::ShareOneBucket,
+            _ => WhenFull::EvictLeastSpent,
+        }
+    }
+
+    pub(super) fn set_when_full(&self, when_full: WhenFull) {
+        self.when_full.store(when_full as u8, Ordering::Relaxed);
     }
 
     pub(super) fn evicted(&self) -> u64 {

@@ -49,8 +49,22 @@ const SHARED: usize = usize::MAX;
 type Guards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 
 impl MemoryStore {
+    /// Charges a count of the key's own. If the store is full and drops nothing, a new key is not counted at all: the
+    /// bucket that new keys share is not charged either.
+    pub(crate) fn note(&self, charge: &Charge) {
+        self.judge_one(charge, false);
+    }
+
+    /// What a key has spent by a count of its own. 0 if it has none.
+    pub(crate) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
+        let place = self.place(key, policy);
+        let shard = lock(&self.table.shards[place.shard]);
+        let state = shard.find(key, policy, place.hash).map(|index| &shard.entries[index]);
+        state.map_or(0, |state| policy.capacity() - state.available(policy, self.now_us()))
+    }
+
     /// The common case of [`judge`](Self::judge): one charge, one lock.
-    pub(super) fn judge_one(&self, charge: &Charge) -> Verdict {
+    pub(super) fn judge_one(&self, charge: &Charge, may_share: bool) -> Verdict {
         let place = self.place(&charge.key, &charge.policy);
         let mut shard = lock(&self.table.shards[place.shard]);
         let now = self.now_us();
@@ -59,7 +73,7 @@ impl MemoryStore {
             None if self.evicts() || self.has_place(&mut shard, now) => shard.judge_new(charge, place.hash, now),
             None => {
                 drop(shard);
-                return self.judge(slice::from_ref(charge));
+                return self.judge(slice::from_ref(charge), may_share);
             }
         };
         let victims = shard.make_room(now, self.evicts());
@@ -70,7 +84,9 @@ impl MemoryStore {
         Verdict { allowed: outcome.fits, source: Source::Store, time_us: now, outcomes: SmallVec::from([outcome]) }
     }
 
-    pub(super) fn judge(&self, charges: &[Charge]) -> Verdict {
+    /// Judges a check. Counts that get no place of their own go to the buckets that new keys share, if the check
+    /// `may_share` and the store is set to [`WhenFull::ShareOneBucket`].
+    pub(super) fn judge(&self, charges: &[Charge], may_share: bool) -> Verdict {
         let mut counts: SmallVec<[Counted<'_>; 2]> = charges.iter().flat_map(|charge| self.counts(charge)).collect();
         // Locks are taken in one order everywhere, so that two checks never wait for each other.
         let mut order: SmallVec<[usize; 1]> = counts.iter().map(|counted| counted.place.shard).collect();
@@ -82,7 +98,7 @@ impl MemoryStore {
 
         if !self.evicts() && self.find_places(&mut counts, &order, &mut guards, now) {
             let mut shared = lock(&self.table.fullness.shared);
-            self.share(&mut counts, &mut shared, now);
+            self.share(&mut counts, &mut shared, now, may_share);
             order.push(SHARED);
             guards.push(shared);
         }
@@ -126,7 +142,7 @@ impl MemoryStore {
     }
 
     fn evicts(&self) -> bool {
-        self.when_full == WhenFull::EvictLeastSpent
+        self.table.fullness.when_full() == WhenFull::EvictLeastSpent
     }
 
     /// Whether a new key gets a place of its own, and nothing has to be known of shared buckets for that.
@@ -136,28 +152,35 @@ impl MemoryStore {
 
     /// Finds out which new counts get a place. Tells whether the shared buckets are needed: to count what gets none, or
     /// because a key that gets one may have charged them.
+    ///
+    /// Charges come first, because they need a place for the check to pass. What is left is for the counts of denials.
+    /// A peek needs no place: it is only told whether there is one.
     fn find_places(&self, counts: &mut [Counted<'_>], order: &[usize], guards: &mut Guards<'_>, now: u64) -> bool {
         let mut is_new = false;
-        for counted in counts.iter_mut() {
-            let shard = &mut guards[position(order, counted)];
-            if shard.find(counted.key, counted.count.policy, counted.place.hash).is_some() {
-                continue;
+        for charges in [true, false] {
+            for counted in counts.iter_mut().filter(|counted| counted.is_charge() == charges) {
+                let shard = &mut guards[position(order, counted)];
+                if shard.find(counted.key, counted.count.policy, counted.place.hash).is_some() {
+                    continue;
+                }
+                let found = if shard.has_room() { Ok(()) } else { shard.find_room(now) };
+                counted.room = match found {
+                    Ok(()) => Room::Free { start: None },
+                    Err(until) => Room::Nowhere { until },
+                };
+                if counted.count.cost > 0 && (charges || found.is_ok()) {
+                    // Also without a place: the next charge of the check has to wait for one more.
+                    shard.promise();
+                }
+                is_new |= !counted.count.policy.is_ban() && (found.is_err() || self.table.fullness.is_shared(now));
             }
-            let found = if shard.has_room() { Ok(()) } else { shard.find_room(now) };
-            counted.room = match found {
-                Ok(()) => Room::Free { start: None },
-                Err(until) => Room::Nowhere { until },
-            };
-            if found.is_ok() {
-                shard.promise();
-            }
-            is_new |= !counted.count.policy.is_ban() && (found.is_err() || self.table.fullness.is_shared(now));
         }
-        is_new && self.when_full == WhenFull::ShareOneBucket
+        is_new && self.table.fullness.when_full() == WhenFull::ShareOneBucket
     }
 
-    /// Counts in the shared buckets what got no place, and begins new counts with what their keys may have spent there.
-    fn share<'a>(&'a self, counts: &mut [Counted<'a>], shared: &mut Shard, now: u64) {
+    /// Begins new counts with what their keys may have spent in the shared buckets. If the check `may_share`, counts
+    /// there what got no place.
+    fn share<'a>(&'a self, counts: &mut [Counted<'a>], shared: &mut Shard, now: u64, may_share: bool) {
         let key = &self.table.fullness.shared_key;
         for number in 0..counts.len() {
             let (before, rest) = counts.split_at_mut(number);
@@ -166,7 +189,9 @@ impl MemoryStore {
             let bucket = shared.find(key, policy, policy.name_hash());
             match &mut counted.room {
                 Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries[index].clone())),
-                Room::Nowhere { .. } if bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok() => {
+                Room::Nowhere { .. }
+                    if may_share && (bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok()) =>
+                {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.count.policy == policy;
                     let ahead =
                         before.iter().filter(same).fold(0_u32, |sum, other| sum.saturating_add(other.count.cost));
@@ -193,6 +218,11 @@ fn position(order: &[usize], counted: &Counted<'_>) -> usize {
 }
 
 impl Counted<'_> {
+    /// Whether it is charged if the check passes.
+    fn is_charge(&self) -> bool {
+        self.count.cost > 0 && !self.count.policy.is_ban()
+    }
+
     fn has_own_place(&self) -> bool {
         matches!(self.room, Room::Own | Room::Free { .. })
     }

@@ -64,7 +64,6 @@ use crate::{
 pub struct MemoryStore {
     table: Arc<Table>,
     clock: Arc<dyn Clock>,
-    when_full: WhenFull,
 }
 
 struct Table {
@@ -106,7 +105,8 @@ impl MemoryStore {
 
     /// Sets what a new key gets while all places are taken by live counts. Defaults to [`WhenFull::EvictLeastSpent`].
     ///
-    /// Clones that are made from here on have the setting, those that exist already do not.
+    /// Clones share the setting, as they share their counts: it holds for all of them from here on, also for those that
+    /// exist already. Where it is set more than once, the last setting holds.
     ///
     /// # Examples
     ///
@@ -120,7 +120,8 @@ impl MemoryStore {
     /// ```
     #[must_use]
     pub fn when_full(self, when_full: WhenFull) -> Self {
-        Self { when_full, ..self }
+        self.table.fullness.set_when_full(when_full);
+        self
     }
 
     /// How many live counts were dropped so far to make room for new keys. Their clients started afresh.
@@ -148,7 +149,7 @@ impl MemoryStore {
         let capacity = if shards == 1 { share } else { share + share / 8 };
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(capacity))).collect();
         let table = Table { shards, hasher: RandomState::default(), fullness: Fullness::new(keys) };
-        Self { table: Arc::new(table), clock: Arc::new(SystemClock), when_full: WhenFull::default() }
+        Self { table: Arc::new(table), clock: Arc::new(SystemClock) }
     }
 
     /// Far beyond any date, so that no sum of times overflows.
@@ -185,7 +186,7 @@ impl fmt::Debug for MemoryStore {
         f.debug_struct("MemoryStore")
             .field("len", &self.len())
             .field("clock", &self.clock)
-            .field("when_full", &self.when_full)
+            .field("when_full", &self.table.fullness.when_full())
             .finish()
     }
 }
@@ -193,8 +194,8 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         Answer::Ready(Ok(match check.charges() {
-            [charge] if charge.policy.ban().is_none() => self.judge_one(charge),
-            charges => self.judge(charges),
+            [charge] if charge.policy.ban().is_none() => self.judge_one(charge, true),
+            charges => self.judge(charges, true),
         }))
     }
 

@@ -1,10 +1,12 @@
 //! A part of the table under one lock: finding counts, charging them, and making room for new ones.
 
 use std::{
+    hash::BuildHasher,
     mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use foldhash::fast::RandomState;
 use indexmap::{
     IndexMap,
     map::{RawEntryApiV1, raw_entry_v1::RawEntryMut},
@@ -17,15 +19,17 @@ use crate::{algorithm::State, check::Charge, key::Key, policy::Policy, store::Ou
 pub(super) struct Shard {
     pub(super) entries: IndexMap<Slot, State>,
     capacity: usize,
-    /// Places that a check under way has been promised.
+    /// Places that a check under way needs.
     promised: usize,
-    /// New entries since the last sweep, …
+    /// Entries that the check under way has added. They come last.
     added: usize,
-    /// … and where the next one begins.
+    /// Where the next sweep begins.
     hand: usize,
-    /// The entry that becomes idle soonest of those that were looked at while there was no room. It may have moved: it
-    /// is looked at again before it is believed.
-    soonest: usize,
+    /// The entries that become idle soonest of those that were looked at while there was no room. They may have been
+    /// charged since: they are looked at again before they are believed.
+    soonest: SmallVec<[usize; 2 * SWEEP]>,
+    /// State of the generator that chooses candidates for eviction; never 0.
+    random: u64,
 }
 
 /// What identifies a count: the subject, the policy's name, and what makes counts incompatible.
@@ -34,8 +38,13 @@ pub(super) struct Slot {
     policy: Policy,
 }
 
-/// How many neighbours are looked at to make room for a new key.
+/// How many neighbours are looked at to make room for a new key, and how many candidates at least for eviction.
 const SWEEP: usize = 8;
+/// How many candidates are looked at while all that were seen have spent a large share of their limits. If three of
+/// four counts are spent, one in 100 million evictions sees no other.
+const MOST_CANDIDATES: usize = 64;
+/// A large share of a limit: half of it. Shares are fractions of 2^32.
+const LARGE_SHARE: u64 = 1 << 31;
 
 impl Slot {
     #[inline]
@@ -46,7 +55,10 @@ impl Slot {
 
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { entries: IndexMap::default(), capacity, promised: 0, added: 0, hand: 0, soonest: 0 }
+        // A random seed, so that clients cannot foresee which counts are looked at.
+        let random = RandomState::default().hash_one(capacity) | 1;
+        let (entries, soonest) = (IndexMap::default(), SmallVec::new());
+        Self { entries, capacity, promised: 0, added: 0, hand: 0, soonest, random }
     }
 
     pub(super) fn find(&self, key: &Key, policy: &Policy, hash: u64) -> Option<usize> {
@@ -76,7 +88,7 @@ impl Shard {
 
     /// Forgets a count. Tells whether it was live.
     pub(super) fn remove(&mut self, key: &Key, policy: &Policy, hash: u64, now: u64) -> bool {
-        let found = self.find(key, policy, hash).and_then(|index| self.entries.swap_remove_index(index));
+        let found = self.find(key, policy, hash).and_then(|index| self.take(index));
         found.is_some_and(|(slot, state)| state.idle_at(&slot.policy) > now)
     }
 
@@ -90,15 +102,13 @@ impl Shard {
 
     fn make_room_for_new(&mut self, now: u64, evicts: bool) -> SmallVec<[Victim; 1]> {
         let mut victims = SmallVec::new();
-        let added = mem::take(&mut self.added);
-        // New entries come last.
-        let first_new = self.entries.len().saturating_sub(added);
-        for _ in 0..added {
+        for _ in 0..self.added {
             self.sweep(now);
             if evicts && self.entries.len() > self.capacity {
-                victims.extend(self.evict(first_new, now));
+                victims.extend(self.evict(now));
             }
         }
+        self.added = 0;
         victims
     }
 
@@ -109,43 +119,83 @@ impl Shard {
                 self.hand = 0;
             }
             if self.idle_at(self.hand) <= now {
-                self.entries.swap_remove_index(self.hand);
+                self.take(self.hand);
             } else {
                 self.hand += 1;
             }
         }
     }
 
-    /// Drops the entry that gives away least: of the few before the hand the one that has spent the smallest share of
-    /// its limit, and among equals the one that becomes idle soonest. A new entry is dropped only where there is no
-    /// other: a client whose count never stays would be unlimited. Returns what is lost, if the entry was live.
+    /// Drops the entry that gives away least: of a few the one that has spent the smallest share of its limit, and
+    /// among equals the one that becomes idle soonest. Returns what is lost, if the entry was live.
+    ///
+    /// The candidates are at random places, because neighbours were often added by the same client or under the same
+    /// policy, and may all be spent. A new entry is dropped only where there is no other: a client whose count never
+    /// stays would be unlimited.
     #[cold]
-    fn evict(&mut self, first_new: usize, now: u64) -> Option<Victim> {
-        let worth = |&index: &usize| {
-            let share = self.entries.get_index(index).map_or(0, |(slot, state)| {
-                let spent = slot.policy.capacity() - state.available(&slot.policy, now);
-                (u64::from(spent) << 32) / u64::from(slot.policy.capacity())
-            });
-            (index >= first_new, share, self.idle_at(index))
+    fn evict(&mut self, now: u64) -> Option<Victim> {
+        let candidates = match self.entries.len() - self.added {
+            0 => self.entries.len(),
+            old => old,
         };
-        let victim = self.neighbours().min_by_key(worth)?;
-        let (Slot { policy, .. }, state) = self.entries.swap_remove_index(victim)?;
+        let mut least = (u64::MAX, u64::MAX, 0);
+        for seen in 0..MOST_CANDIDATES {
+            if seen >= SWEEP && least.0 < LARGE_SHARE {
+                break;
+            }
+            let index = self.random_below(candidates);
+            least = least.min((self.spent_share(index, now), self.idle_at(index), index));
+        }
+        let (Slot { policy, .. }, state) = self.take(least.2)?;
         let spent = policy.capacity() - state.available(&policy, now);
         (state.idle_at(&policy) > now).then_some(Victim { policy, spent })
     }
 
-    /// Whether one more entry may be added without a live one being dropped. Otherwise, when the first entry that is
-    /// known of becomes idle.
+    /// Removes an entry. The last one takes its place, or the last one that is not new: new entries stay last.
+    fn take(&mut self, mut index: usize) -> Option<(Slot, State)> {
+        let first_new = self.entries.len().checked_sub(self.added)?;
+        if index >= first_new {
+            self.added = self.added.saturating_sub(1);
+        } else if self.added > 1 {
+            self.entries.swap_indices(index, first_new - 1);
+            self.moved(first_new - 1, index);
+            index = first_new - 1;
+        }
+        let taken = self.entries.swap_remove_index(index);
+        self.moved(self.entries.len(), index);
+        taken
+    }
+
+    /// Notes that the entry at `from` has taken the place of one that is removed.
+    fn moved(&mut self, from: usize, to: usize) {
+        if !self.soonest.is_empty() {
+            self.soonest.retain(|index| *index != to);
+            self.soonest.iter_mut().filter(|index| **index == from).for_each(|index| *index = to);
+        }
+    }
+
+    /// Whether one more entry may be added without a live one being dropped. Otherwise, when as many entries as are
+    /// needed for the check under way are idle, of those that are known of.
     #[cold]
     pub(super) fn find_room(&mut self, now: u64) -> Result<(), u64> {
         self.sweep(now);
-        let known = self.neighbours().chain([self.soonest]).filter(|&index| index < self.entries.len());
-        self.soonest = known.min_by_key(|&index| self.idle_at(index)).unwrap_or(0);
-        let idle_at = self.idle_at(self.soonest);
-        if idle_at <= now {
-            self.entries.swap_remove_index(self.soonest);
+        let mut known = mem::take(&mut self.soonest);
+        known.extend(self.neighbours(self.missing()));
+        known.sort_unstable();
+        known.dedup();
+        known.sort_by_key(|&index| self.idle_at(index));
+        known.truncate(self.missing().max(SWEEP));
+        self.soonest = known;
+        while let Some(&first) = self.soonest.first()
+            && self.idle_at(first) <= now
+        {
+            self.take(first);
         }
-        if self.has_room() { Ok(()) } else { Err(idle_at.max(now + 1)) }
+        if self.has_room() {
+            return Ok(());
+        }
+        let last = self.soonest.get(self.missing() - 1).or(self.soonest.last());
+        Err(last.map_or(0, |&index| self.idle_at(index)).max(now + 1))
     }
 
     #[inline]
@@ -153,15 +203,37 @@ impl Shard {
         self.entries.len() + self.promised < self.capacity
     }
 
-    /// Keeps a place for an entry that may be added before [`make_room`](Self::make_room).
+    /// How many entries have to leave before one more may be added.
+    fn missing(&self) -> usize {
+        (self.entries.len() + self.promised + 1).saturating_sub(self.capacity)
+    }
+
+    /// Notes that an entry may be added before [`make_room`](Self::make_room), and needs a place.
     pub(super) fn promise(&mut self) {
         self.promised += 1;
     }
 
-    /// The few entries before the hand.
-    fn neighbours(&self) -> impl Iterator<Item = usize> + use<> {
+    /// The few entries before the hand, and at least so many.
+    fn neighbours(&self, least: usize) -> impl Iterator<Item = usize> + use<> {
         let (hand, entries) = (self.hand, self.entries.len());
-        (1..=SWEEP.min(entries)).map(move |back| (hand + entries - back) % entries)
+        (1..=SWEEP.max(least).min(entries)).map(move |back| (hand + entries - back) % entries)
+    }
+
+    /// A random number (xorshift) below a bound that is at most the capacity.
+    fn random_below(&mut self, bound: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        // 32 bits as a fraction of the bound, which needs no division.
+        usize::try_from(((self.random >> 32) * bound as u64) >> 32).unwrap_or(0)
+    }
+
+    /// Which share of its limit an entry has spent, as a fraction of 2^32.
+    fn spent_share(&self, index: usize, now: u64) -> u64 {
+        self.entries.get_index(index).map_or(0, |(slot, state)| {
+            let spent = slot.policy.capacity() - state.available(&slot.policy, now);
+            (u64::from(spent) << 32) / u64::from(slot.policy.capacity())
+        })
     }
 
     fn idle_at(&self, index: usize) -> u64 {
