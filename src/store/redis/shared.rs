@@ -228,7 +228,7 @@ impl Shared {
             connection.mark_broken();
             self.forget_denials();
         }
-        error::convert(error)
+        error::convert(error, &self.source.passwords())
     }
 
     /// Forgets what Redis may have lost. On a cluster denials are remembered for a second at most and kept: one master
@@ -273,8 +273,10 @@ impl Shared {
                 self.time_forbidden_until_us.store(until_us, Ordering::Relaxed);
             }
         }
-        let reply =
-            reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, requests));
+        let convert = |message: &str| error::convert_reported(message, &self.source.passwords());
+        let reply = reply
+            .map_err(|error| self.failed(&connection, &error))
+            .and_then(|reply| protocol::read(&reply, requests, convert));
         if let Some(observed) = observed {
             observed.end(reply.is_ok());
         }
