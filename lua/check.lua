@@ -14,8 +14,8 @@
 --        sent twice.
 -- Reply: one string: the time used (double); per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none), next
 --        unit and reset (us, doubles); or, for a check that failed, 2 (u8) and the error with its length (u32) before
---        it: it charged nothing (unless a key held what is no count), the others stand. A check is allowed if all of
---        its charges fit.
+--        it: it charged nothing (unless a key held what is no count, or a command is not permitted), the others stand.
+--        A check is allowed if all of its charges fit.
 --
 -- An algorithm is one function of a key, a cost, and what is known of the check: EVALUATE only tells whether the cost
 -- fits and writes nothing; true and false commit what all charges together came to; nil does both at once, for a check

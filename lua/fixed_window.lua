@@ -19,7 +19,7 @@ local function fixed_window(key, cost, allowed, now, limit, window, _, count_rej
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     count = count + cost
     call('SETRANGE', key, '0', pack('<dddd', start, count, now, offset))
-    if not value or kept ~= start then call('PEXPIRE', key, ttl(start + window - now)) end
+    if not value or kept ~= start then expire(key, not value, ttl(start + window - now)) end
     fits = fits and (allowed or count + cost <= limit)
   elseif stepped then
     call('SETRANGE', key, '24', pack('<d', offset))

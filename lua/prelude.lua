@@ -25,6 +25,15 @@ local function own_time(now, offset, last)
   return last, last - now, true
 end
 
+-- Sets the TTL of a key, in milliseconds. Where Redis does not let it, a key that has none from before is taken away.
+local function expire(key, is_new, time)
+  local reply = redis.pcall('PEXPIRE', key, time)
+  if type(reply) == 'table' then
+    if is_new then call('UNLINK', key) end
+    error(reply)
+  end
+end
+
 -- Returns the quotient and the remainder of a * b / c, exactly, for whole a, b >= 0 and c > 0.
 local function muldiv(a, b, c)
   local product = a * b

@@ -46,7 +46,7 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     current = current + cost
     call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, now, offset))
-    if not value or kept ~= start then call('PEXPIRE', key, ttl(finish + window - now)) end
+    if not value or kept ~= start then expire(key, not value, ttl(finish + window - now)) end
     fits = fits and (allowed or carried + current + cost <= limit)
   elseif stepped then
     call('SETRANGE', key, '32', pack('<d', offset))

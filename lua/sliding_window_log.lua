@@ -115,7 +115,10 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     end
     if head == count then
       -- Gives back the ring, if it is large.
-      if size > 16 then call('UNLINK', key) end
+      if size > 16 then
+        call('UNLINK', key)
+        packed = ''
+      end
       newest, total, head, count, live_at, live, highest = stamp, cost, 0, 1, stamp, cost, limit
       local begun = pack('<ddI5dddI5I4I5dI4', newest, total, 1, 0, live_at, live, 0, 1, 0, offset, highest)
       call('SETRANGE', key, '33', begun)
@@ -154,7 +157,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
         end
       end
     end
-    if refresh then call('PEXPIRE', key, ttl(window + quarter + resolution)) end
+    if refresh then expire(key, packed == '', ttl(window + quarter + resolution)) end
     if not fits then
       -- What is searched has to be what has been written.
       packed = call('GETRANGE', key, '0', '99')

@@ -56,7 +56,7 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
     local refresh = expires <= arrival
     if refresh then expires = arrival + 1 + window end
     call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, now, offset))
-    if refresh then call('PEXPIRE', key, ttl(expires - now)) end
+    if refresh then expire(key, not value, ttl(expires - now)) end
     fits = fits and (allowed or until_filled(cost, arrival, fraction, now, limit, window, burst) == 0)
   elseif stepped then
     call('SETRANGE', key, '32', pack('<d', offset))

@@ -5,9 +5,10 @@
 //! runtime and driver, and none is met in the path of a request.
 
 use std::{
+    cell::Cell,
     collections::HashSet,
     panic::catch_unwind,
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,20 +21,33 @@ pub(crate) enum Driver {
     Timers,
 }
 
+thread_local! {
+    /// The driver that this thread is trying out.
+    static TRIED: Cell<Option<Driver>> = const { Cell::new(None) };
+}
+
+/// What has been found missing.
+fn missing() -> MutexGuard<'static, HashSet<(runtime::Id, Driver)>> {
+    static MISSING: LazyLock<Mutex<HashSet<(runtime::Id, Driver)>>> = LazyLock::new(Mutex::default);
+    // No invariant spans a panic.
+    MISSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Driver {
     /// Whether the current runtime has this driver. `false` without a runtime.
     pub(crate) fn is_there(self) -> bool {
-        static MISSING: LazyLock<Mutex<HashSet<(runtime::Id, Driver)>>> = LazyLock::new(Mutex::default);
         let Ok(runtime) = Handle::try_current() else { return false };
-        // No invariant spans a panic.
-        let mut missing = MISSING.lock().unwrap_or_else(PoisonError::into_inner);
         let this = (runtime.id(), self);
-        if missing.contains(&this) {
+        // Only a panic hook asks for what is being tried out: it is missing, and another panic would end the process.
+        if TRIED.get() == Some(self) || missing().contains(&this) {
             return false;
         }
+        // Without a lock: a panic hook is the user's code and may check a limit, on this thread or on another.
+        let outer = TRIED.replace(Some(self));
         let is_there = catch_unwind(|| self.try_out()).is_ok();
+        TRIED.set(outer);
         if !is_there {
-            missing.insert(this);
+            missing().insert(this);
         }
         is_there
     }

@@ -114,12 +114,10 @@ fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<Presence>) -> T) -> Optio
         static LAST: RefCell<Option<(runtime::Id, Arc<Presence>)>> = const { RefCell::new(None) };
     }
     let id = Handle::try_current().ok()?.id();
-    LAST.with_borrow_mut(|last| {
-        if last.as_ref().is_none_or(|(last, _)| *last != id) {
-            *last = Some((id, Presence::of(id)));
-        }
-        last.as_ref().map(|(_, presence)| work(id, presence))
-    })
+    if LAST.with_borrow(|last| last.as_ref().is_none_or(|(last, _)| *last != id)) {
+        LAST.set(Some((id, Presence::of(id))));
+    }
+    LAST.with_borrow(|last| last.as_ref().map(|(_, presence)| work(id, presence)))
 }
 
 /// How long the runtime was away, judged by a timer that was due at `due_us` and has not fired before `now_us`.
@@ -137,14 +135,21 @@ impl Presence {
     fn of(id: runtime::Id) -> Arc<Self> {
         static ALL: LazyLock<Mutex<HashMap<runtime::Id, Weak<Presence>>>> = LazyLock::new(Mutex::default);
         // No invariant spans a panic.
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(presence) = all.get(&id).and_then(Weak::upgrade) {
+        let lock = || ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |all: &HashMap<runtime::Id, Weak<Presence>>| all.get(&id).and_then(Weak::upgrade);
+        if let Some(presence) = known(&lock()) {
+            return presence;
+        }
+        // Without the lock: a panic hook may check a limit.
+        let has_timers = Driver::Timers.is_there();
+        let mut all = lock();
+        if let Some(presence) = known(&all) {
             return presence;
         }
         all.retain(|_, presence| presence.strong_count() > 0);
         let presence = Arc::new(Self {
             start: std::time::Instant::now(),
-            has_timers: Driver::Timers.is_there(),
+            has_timers,
             is_measured: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             longest_us: AtomicU64::new(0),

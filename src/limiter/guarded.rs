@@ -48,7 +48,8 @@ impl Wait {
         let mut wait = self.project();
         ready!(wait.deadline.as_mut().poll(cx));
         while let Some(more) = pending.more_time(*wait.time) {
-            wait.deadline.as_mut().extend(more);
+            // In steps of a deadline: what is awaited may end during a step, and the rest is counted from that end.
+            wait.deadline.as_mut().extend(more.min(*wait.time));
             ready!(wait.deadline.as_mut().poll(cx));
         }
         Poll::Ready(pending.late(*wait.time))

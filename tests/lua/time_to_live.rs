@@ -37,7 +37,7 @@ impl Log {
         let script = with(protocol::SCRIPT, "local time = call('TIME')", "local time = {0, call('GET', 'clock')}");
         let script = with(
             &script,
-            "call('PEXPIRE', key, ttl(window + quarter + resolution))",
+            "expire(key, packed == '', ttl(window + quarter + resolution))",
             "call('SET', 'ttl', ttl(window + quarter + resolution))",
         );
         let script = with(

@@ -8,6 +8,7 @@ mod cluster;
 mod denials;
 mod errors;
 mod extremes;
+mod fake;
 mod heal;
 #[cfg(feature = "cluster")]
 mod messages;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Error, ErrorKind, Limiter, MemoryStore, RedisStore, Source};
+use tollgate::{Algorithm, Error, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, Source};
 
 use crate::{
     address::LEAST,
@@ -60,8 +60,9 @@ async fn a_server_that_refuses_is_told_at_once_in_its_own_words() {
 #[tokio::test]
 async fn a_permission_that_checks_need_and_lack_is_told() {
     let server = RedisServer::start();
-    for command in ["evalsha", "time", "getrange", "setrange"] {
-        let least = LEAST.replace(&format!("+{command}"), "");
+    for command in ["evalsha", "time", "get", "getrange", "setrange", "pexpire", "unlink"] {
+        let lacks = |word: &&str| word.strip_prefix('+') != Some(command);
+        let least = LEAST.split_whitespace().filter(lacks).collect::<Vec<_>>().join(" ");
         server.command(&format!("ACL SETUSER gate reset on >hunter2 {least}"));
         let limiter = at(&server.url().replace("//", "//gate:hunter2@"));
         // Without TIME the process's own time is used.
@@ -119,9 +120,28 @@ async fn a_server_that_says_nothing_is_waited_for_and_told_after_five_seconds() 
         let waited = start.elapsed();
         assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(6), "{waited:?}: {error}");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("no connection within 5s"), "{error}");
     });
     for check in checks.map(tokio::spawn) {
         check.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn law_6_a_permission_that_is_taken_away_leaves_no_key_without_a_ttl() {
+    let algorithms =
+        [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
+    for algorithm in algorithms {
+        let server = RedisServer::start();
+        let policy = Policy::per_hour("p", 10).unwrap().algorithm(algorithm);
+        let limiter = Limiter::new(RedisStore::builder().deadline(AT_ONCE).connect(&server.url()).unwrap());
+        limiter.check("old", &policy, 1).await.unwrap();
+        server.command("ACL SETUSER default -pexpire");
+        let error = limiter.check("new", &policy, 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, true), "{error}");
+        assert!(server.command("DBSIZE").starts_with(":1"), "{algorithm:?}");
+        server.command("ACL SETUSER default +pexpire");
+        assert_eq!(limiter.peek("old", &policy).await.unwrap().available(), Some(9), "{algorithm:?}");
     }
 }
 

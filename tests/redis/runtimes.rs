@@ -1,12 +1,18 @@
 //! Runtimes that lack something.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
+    future::Future,
     panic::{set_hook, take_hook},
+    pin::pin,
+    sync::mpsc,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
 };
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::{Check, Error, ErrorKind, Limiter, RedisStore};
+use tollgate::{Answer, Check, Error, ErrorKind, Key, Limiter, Policy, RedisStore, Store, Verdict};
 
 use crate::{policy, support::redis_server::RedisServer};
 
@@ -57,4 +63,57 @@ fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_an
     let whole = Builder::new_current_thread().enable_all().build().unwrap();
     let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
     assert!(whole.block_on(limiter.check("k", &policy(), 1)).is_ok());
+}
+
+thread_local! {
+    /// What the panic hook of this thread asks.
+    static ASKED_BY_THE_HOOK: RefCell<Option<Limiter>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_panic_hook_that_checks_a_limit_holds_up_nothing() {
+    let server = RedisServer::start();
+    let before = take_hook();
+    set_hook(Box::new(move |info| {
+        let limiter = ASKED_BY_THE_HOOK.with_borrow(Clone::clone);
+        match limiter {
+            Some(limiter) => {
+                let mut check = pin!(limiter.check("k", &policy(), 1));
+                let answer = check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(answer, Poll::Ready(Err(_))));
+            }
+            None => before(info),
+        }
+    }));
+    let stores: [fn(&str) -> Limiter; 2] =
+        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(Silent)];
+    for (timers, store) in [(false, 0), (true, 0), (false, 1)] {
+        let (ended, end) = mpsc::channel();
+        let limiter = stores[store](&server.url());
+        thread::spawn(move || {
+            let mut builder = Builder::new_current_thread();
+            let builder = if timers { builder.enable_time() } else { &mut builder };
+            let runtime = builder.build().unwrap();
+            ASKED_BY_THE_HOOK.set(Some(limiter.clone()));
+            let error = runtime.block_on(limiter.check("k", &policy(), 1)).unwrap_err();
+            ASKED_BY_THE_HOOK.set(None);
+            ended.send(error.kind()).unwrap();
+        });
+        let kind = end.recv_timeout(Duration::from_secs(10)).expect("the check and the hook wait for each other");
+        assert_eq!(kind, ErrorKind::Misconfigured);
+    }
+}
+
+/// Never answers.
+#[derive(Debug)]
+struct Silent;
+
+impl Store for Silent {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        Answer::pending(std::future::pending())
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::pending(std::future::pending())
+    }
 }

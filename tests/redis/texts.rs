@@ -8,7 +8,7 @@ use std::{
 
 use tollgate::{Error, Limiter, RedisStore};
 
-use crate::{address::LEAST, policy, support::redis_server::RedisServer};
+use crate::{address::LEAST, fake, policy, support::redis_server::RedisServer};
 
 async fn refused(url: &str) -> Error {
     // A loaded machine must not turn into missing answers.
@@ -72,5 +72,57 @@ async fn law_10_a_text_that_quotes_arguments_ends_before_them() {
 fn quote(mut stream: TcpStream) {
     while let Ok(1..) = stream.read(&mut [0; 4096]) {
         let _ = stream.write_all(&b"-ERR invalid argument 'hunter2' of a call\r\n".repeat(3));
+    }
+}
+
+const PASSWORD: &str = "hunter2-s3cret";
+
+/// A reply of the script in which a check has failed with this text.
+fn reported(text: &str) -> Vec<u8> {
+    let size = u32::try_from(text.len()).unwrap().to_le_bytes();
+    let packed = [&1e15_f64.to_le_bytes()[..], &[2], &size, text.as_bytes()].concat();
+    [format!("${}\r\n", packed.len()).as_bytes(), &packed, b"\r\n"].concat()
+}
+
+#[tokio::test]
+async fn law_10_no_error_shows_the_password_whatever_a_server_says() {
+    let lines = [
+        ("WRONGPASS user gate password hunter2-s3cret is wrong", "WRONGPASS user gate password *** is wrong"),
+        ("hunter2-s3cret is wrong", "*** is wrong"),
+        ("ERR unknown command 'hunter2-s3cret'", "ERR unknown command"),
+        ("ERR user_script:3: bad 'hunter2-s3cret' x", "ERR user_script:3: bad"),
+    ];
+    for (line, shown) in lines {
+        for refused in ["HELLO", "EVALSHA", "CLUSTER", "SENTINEL", "check"] {
+            let port = fake::start(move |command| {
+                let reply = match command {
+                    _ if command == refused => format!("-{line}\r\n").into_bytes(),
+                    "EVALSHA" if refused == "check" => reported(line),
+                    "HELLO" => b"%1\r\n+proto\r\n:3\r\n".to_vec(),
+                    _ => b"+OK\r\n".to_vec(),
+                };
+                (Duration::ZERO, reply)
+            });
+            let url = format!("redis://gate:{PASSWORD}@127.0.0.1:{port}");
+            let builder = RedisStore::builder().deadline(Duration::from_secs(10));
+            let store = match refused {
+                #[cfg(feature = "cluster")]
+                "CLUSTER" => builder.connect_cluster([&url]),
+                #[cfg(not(feature = "cluster"))]
+                "CLUSTER" => continue,
+                #[cfg(feature = "sentinel")]
+                "SENTINEL" => builder.connect_sentinel([&url], "mymaster"),
+                #[cfg(not(feature = "sentinel"))]
+                "SENTINEL" => continue,
+                _ => builder.connect(&url),
+            };
+            let limiter = Limiter::new(store.unwrap());
+            let told = |error: Error| format!("{error} {error:?}");
+            let first = told(limiter.check("k", &policy(), 1).await.unwrap_err());
+            let second = told(limiter.ready().await.unwrap_err());
+            assert!(!first.contains("hunter2") && !second.contains("hunter2"), "{refused}: {first}, {second}");
+            // Sentinels' errors are summed up by the client.
+            assert!(refused == "SENTINEL" || first.contains(shown), "{refused}: {first}");
+        }
     }
 }

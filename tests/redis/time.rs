@@ -1,8 +1,13 @@
 //! Servers that do not let scripts ask for the time.
 
-use tollgate::{Limiter, Policy, RedisStore, Source};
+use std::{sync::mpsc, time::Duration};
 
-use crate::support::redis_server::RedisServer;
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, Source};
+
+use crate::{
+    fake,
+    support::{redis_server::RedisServer, until},
+};
 
 async fn counts_by_its_own_clock(url: &str) {
     let limiter = Limiter::new(RedisStore::connect(url).unwrap());
@@ -39,4 +44,31 @@ async fn a_user_who_may_not_ask_for_the_time_is_noticed_and_charged_once() {
     let server = RedisServer::start();
     server.command("ACL SETUSER app on >secret ~* +@all -time");
     counts_by_its_own_clock(&server.url().replace("redis://", "redis://app:secret@")).await;
+}
+
+/// What it says of the time is sent back to it, and is all that it is good for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_time_is_nonsense_makes_nothing_panic() {
+    let (counted, count) = mpsc::channel();
+    let port = fake::start(move |command| {
+        let reply = match command {
+            "HELLO" => b"%1\r\n+proto\r\n:3\r\n".to_vec(),
+            "EVALSHA" => {
+                let times = [-1.0_f64, 1.0, 1.0].map(f64::to_le_bytes).concat();
+                let packed = [&1e15_f64.to_le_bytes()[..], &[1], &9_u32.to_le_bytes(), &times].concat();
+                [format!("${}\r\n", packed.len()).as_bytes(), &packed, b"\r\n"].concat()
+            }
+            "TIME" => b"*2\r\n$20\r\n18446744073709551615\r\n$1\r\n0\r\n".to_vec(),
+            "ZADD" => {
+                counted.send(()).unwrap();
+                b":1\r\n".to_vec()
+            }
+            _ => b"+OK\r\n".to_vec(),
+        };
+        (Duration::ZERO, reply)
+    });
+    let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).unwrap();
+    let limiter = Limiter::new(store).with_local_learnt(MemoryStore::new());
+    limiter.check("k", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
+    until("the instance is counted", || count.try_recv().is_ok());
 }

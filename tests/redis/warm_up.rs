@@ -1,12 +1,15 @@
 //! The first checks of a process, before there is a connection.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use tokio::task::JoinSet;
 use tollgate::{Check, ErrorKind, Limiter, RedisStore, RedisStoreBuilder, Source};
 
 use crate::{
-    policy,
+    fake, policy,
     support::{
         link::Link,
         proxy::{Fault, Proxy},
@@ -131,6 +134,30 @@ async fn law_8_without_a_deadline_for_the_first_dial_no_check_waits_longer_than_
         let start = Instant::now();
         limiter.check("k", &policy(), 1).await.unwrap_err();
         assert!(start.elapsed() < DEADLINE * 2, "{:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn law_8_the_deadline_begins_anew_with_the_first_connection_and_ends_in_time() {
+    const DIAL: Duration = Duration::from_millis(60);
+    const REPLY: Duration = Duration::from_millis(45);
+    for batching in [true, false] {
+        let (asked, first_call) = mpsc::channel();
+        let port = fake::start(move |command| match command {
+            "HELLO" => (DIAL, b"%1\r\n+proto\r\n:3\r\n".to_vec()),
+            "EVALSHA" | "EVAL" => {
+                let _ = asked.send(Instant::now());
+                (REPLY, b"-NOSCRIPT No matching script.\r\n".to_vec())
+            }
+            _ => (Duration::ZERO, b"+OK\r\n".to_vec()),
+        });
+        let store = RedisStore::builder().batching(batching).connect(&format!("redis://127.0.0.1:{port}")).unwrap();
+        let limiter = Limiter::new(store);
+        let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+        let waited = first_call.try_recv().unwrap().elapsed();
+        assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+        // Less than two replies take.
+        assert!(waited > REPLY && waited < DEADLINE + Duration::from_millis(30), "{waited:?}");
     }
 }
 

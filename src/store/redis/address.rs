@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisError, RedisResu
 use super::sentinel::Sentinels;
 #[cfg(feature = "tls")]
 use super::tls;
-use super::{encryption, error, resp, url};
+use super::{encryption, error, resp, url, words::Passwords};
 use crate::error::{ConfigError, Error};
 
 /// Who is dialled.
@@ -93,8 +93,17 @@ impl Address {
     /// The error of a dial that failed; before the `first` one has succeeded, with a look at what the server speaks.
     pub(super) async fn failure_of(&self, error: &RedisError, first: bool) -> Error {
         match self {
-            Self::Server(client) if first => encryption::failure_of(error, client.get_connection_info().addr()).await,
-            _ => error::convert_dial(error),
+            Self::Server(client) if first => encryption::failure_of(error, client.get_connection_info()).await,
+            _ => error::convert_dial(error, &self.passwords()),
+        }
+    }
+
+    /// What no error is to show.
+    pub(super) fn passwords(&self) -> Passwords<'_> {
+        match self {
+            #[cfg(feature = "sentinel")]
+            Self::Sentinels(sentinels) => sentinels.passwords(),
+            Self::Server(client) => Passwords::of([client.get_connection_info()]),
         }
     }
 }

@@ -326,7 +326,8 @@ impl RedisStoreBuilder {
     ///
     /// The pool's own habits remain: by default it sends a PING before every check, doubling its round trips, and with
     /// `test_on_check_out(false)` it keeps handing out a connection that broke until its lifetime ends. Its connections
-    /// have no TCP_NODELAY unless their `ConnectionInfo` says so. The deadline holds in any case.
+    /// have no TCP_NODELAY unless their `ConnectionInfo` says so. Its password is not known here, so an error would show it
+    /// if the server's text does. The deadline holds in any case.
     ///
     /// # Errors
     ///

@@ -14,6 +14,7 @@ use super::{
     resp,
     slot_map::{At, Layout},
     url,
+    words::Passwords,
 };
 use crate::{
     deadline::within,
@@ -48,7 +49,7 @@ impl Cluster {
         for seed in self.seeds.clone() {
             asked.spawn(async move {
                 let mut connection = dial(&seed, deadline).await?;
-                layout(&mut connection, host(seed.addr())).await
+                layout(&mut connection, host(seed.addr()), &Passwords::of([&seed])).await
             });
         }
         let mut failure = None;
@@ -61,6 +62,11 @@ impl Cluster {
             }
         }
         Err(failure.unwrap_or_else(|| Error::new(Kind::Unavailable, "no node of the cluster answers")))
+    }
+
+    /// What no error is to show.
+    pub(super) fn passwords(&self) -> Passwords<'_> {
+        Passwords::of(&self.seeds)
     }
 
     /// The way to a node that another one has named. Login and TLS are those of the first node that was given.
@@ -101,15 +107,19 @@ async fn dial(seed: &ConnectionInfo, deadline: Duration) -> Result<Connection, E
     let wire = within(PATIENCE, dialled).await.unwrap_or_else(late);
     let wire = match wire {
         Ok(wire) => wire,
-        Err(error) => return Err(encryption::failure_of(&error, seed.addr()).await),
+        Err(error) => return Err(encryption::failure_of(&error, seed).await),
     };
     let health = Health::new(Arc::new(Network::new(deadline)), Arc::default());
     Ok(Connection::new(wire, Arc::new(health), deadline))
 }
 
 /// What a node says of the slots.
-pub(super) async fn layout(connection: &mut Connection, host: &str) -> Result<Layout, Error> {
+pub(super) async fn layout(
+    connection: &mut Connection,
+    host: &str,
+    passwords: &Passwords<'_>,
+) -> Result<Layout, Error> {
     let reply = connection.query::<Value>(redis::cmd("CLUSTER").arg("SLOTS")).await;
-    let reply = reply.map_err(|error| error::convert(&error))?;
+    let reply = reply.map_err(|error| error::convert(&error, passwords))?;
     Layout::read(&reply, host).ok_or_else(|| Error::new(Kind::Unavailable, "the cluster has no slots yet"))
 }

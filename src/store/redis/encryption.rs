@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ErrorKind as RedisErrorKind, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind as RedisErrorKind, RedisError};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use super::error;
+use super::{error, words::Passwords};
 use crate::{
     deadline::within,
     error::{Error, ErrorKind},
@@ -27,12 +27,13 @@ const PLAIN_QUESTION: &[u8] = b"PING\r\n";
 const TLS_QUESTION: &[u8] = &[0x16, 0x03, 0x01, 0x00, 0x05, 0x01, 0x00, 0x00, 0x01, 0x00];
 
 /// The error of a failed dial, which says so if only the scheme of the URL is wrong.
-pub(super) async fn failure_of(error: &RedisError, address: &ConnectionAddr) -> Error {
+pub(super) async fn failure_of(error: &RedisError, info: &ConnectionInfo) -> Error {
+    let converted = error::convert_dial(error, &Passwords::of([info]));
     let has_connected = !error.is_connection_refusal();
     let says_nothing = matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Parse);
     match has_connected && says_nothing {
-        true => mismatch(address).await.unwrap_or_else(|| error::convert_dial(error)),
-        false => error::convert_dial(error),
+        true => mismatch(info.addr()).await.unwrap_or(converted),
+        false => converted,
     }
 }
 

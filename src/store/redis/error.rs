@@ -5,7 +5,7 @@ use std::{error::Error as StdError, io, sync::Arc};
 use redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use self::{Charged::*, Socket::*};
-use super::words::without_arguments;
+use super::words::{Passwords, without_arguments};
 use crate::error::{Error, ErrorKind, Told};
 
 /// What an error means.
@@ -120,21 +120,21 @@ fn is_invalid_data(error: &RedisError) -> bool {
 }
 
 /// Converts an error of the client or of the server.
-pub(super) fn convert(error: &RedisError) -> Error {
-    let error = finish(class_of(error), text_of(error));
+pub(super) fn convert(error: &RedisError, passwords: &Passwords) -> Error {
+    let error = finish(class_of(error), text_of(error, passwords));
     // A slot that is on its way serves other checks.
     if is_about_several_keys(&error) { error.telling(Told::Answered) } else { error }
 }
 
 /// What the server or the client says. A server's text begins with its code.
-fn text_of(error: &RedisError) -> String {
+fn text_of(error: &RedisError, passwords: &Passwords) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
         // The client puts the kind behind its text, as a word of Rust.
         (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
     };
-    without_arguments(&text)
+    without_arguments(&text, passwords)
 }
 
 /// Whether a node has refused a call because some of its keys are still at another one. It has run nothing of it.
@@ -143,22 +143,23 @@ pub(super) fn is_about_several_keys(error: &Error) -> bool {
 }
 
 /// Converts an error of a dial, which no check has travelled on yet.
-pub(super) fn convert_dial(error: &RedisError) -> Error {
+pub(super) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
     let Class { kind, .. } = class_of(error);
     let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
-    let failure = finish(class(kind, Replace, No), text_of(error));
+    let failure = finish(class(kind, Replace, No), text_of(error, passwords));
     if error.is_timeout() { failure.telling(Told::Late) } else { failure }
 }
 
 /// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.
-pub(super) fn convert_reported(message: &str) -> (Error, bool) {
+pub(super) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, bool) {
     let code = reported_code(message);
-    if code.is_empty() {
-        // The script itself failed, and nobody knows how far it came.
-        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), without_arguments(message)), false);
+    let text = without_arguments(message, passwords);
+    if matches!(code, "" | "ERR" | "NOPERM") {
+        // The script itself failed, or may not run one of its commands. Those before it have run.
+        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), text), false);
     }
     let class = class_of_code(code);
-    let error = finish(class, without_arguments(message));
+    let error = finish(class, text);
     // Denials write nothing, so there is a point in asking on.
     let error = if NO_WRITES.contains(&code) { error.telling(Told::Answered) } else { error };
     (error, class.socket == Replace)
@@ -190,6 +191,14 @@ fn nested_code(text: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn convert(error: &RedisError) -> Error {
+        super::convert(error, &Passwords::default())
+    }
+
+    fn convert_reported(message: &str) -> (Error, bool) {
+        super::convert_reported(message, &Passwords::default())
+    }
+
     #[test]
     fn codes_are_found_in_old_and_new_messages() {
         for (message, kind) in [
@@ -208,7 +217,20 @@ mod tests {
     fn a_change_of_role_replaces_the_connection_also_when_the_script_reports_it() {
         assert!(convert_reported("READONLY You can't write against a read only replica.").1);
         assert!(!convert_reported("OOM command not allowed when used memory > 'maxmemory'.").1);
-        assert!(convert_reported("user_script:9: attempt to index a nil value").0.may_have_charged());
+    }
+
+    #[test]
+    fn a_script_that_fails_or_lacks_a_permission_may_have_charged_before() {
+        for (message, charged) in [
+            ("user_script:9: attempt to index a nil value", true),
+            ("ERR The user executing the script can't run this command or subcommand", true),
+            ("@user_script: 9: The user executing the script can't run this command or subcommand", true),
+            ("NOPERM this user has no permissions to run the 'pexpire' command", true),
+            ("READONLY You can't write against a read only replica.", false),
+            ("OOM command not allowed when used memory > 'maxmemory'.", false),
+        ] {
+            assert_eq!(convert_reported(message).0.may_have_charged(), charged, "{message}");
+        }
     }
 
     #[test]
@@ -276,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_dial_that_took_too_long_has_charged_nothing() {
-        let late = convert_dial(&RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
+        let late = convert_dial(&RedisError::from(io::Error::from(io::ErrorKind::TimedOut)), &Passwords::default());
         assert_eq!((late.kind(), late.may_have_charged()), (ErrorKind::Unavailable, false));
     }
 }

@@ -143,7 +143,7 @@ async fn beat(shared: Arc<Shared>) {
     let Ok(mut connection) = shared.connect(&link, shared.slot_of(key.as_bytes())).await else { return };
     match count(&mut connection, &key, shared.heartbeat.id).await {
         Ok(count) => shared.heartbeat.counted(count),
-        Err(error) => refused(&shared, key, &error::convert(&error)),
+        Err(error) => refused(&shared, key, &error::convert(&error, &shared.source.passwords())),
     }
 }
 
@@ -151,7 +151,8 @@ async fn beat(shared: Arc<Shared>) {
 async fn count(connection: &mut Connection, key: &str, id: u64) -> RedisResult<u32> {
     // The server's clock, for the instances' own may disagree.
     let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await?;
-    let now_ms = seconds * 1_000 + micros / 1_000;
+    // Saturating, because a server may answer anything.
+    let now_ms = seconds.saturating_mul(1_000).saturating_add(micros / 1_000);
     // One after the other, because the slot may be on the move. Nothing depends on all of them.
     connection.query::<()>(redis::cmd("ZADD").arg(key).arg(now_ms).arg(id)).await?;
     let gone_ms = now_ms.saturating_sub(LIFETIME_MS);

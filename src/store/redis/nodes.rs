@@ -142,11 +142,12 @@ impl Nodes {
     pub(super) async fn subjects(self: &Arc<Self>, slot_of: impl Fn(u64) -> u16) -> Result<Vec<u64>, Error> {
         // This reads the map.
         self.get(slot_of(0)).await?;
-        let state = self.state();
-        let mut masters: Vec<_> = state.map.masters().iter().collect();
+        // A copy, so that no check waits for the lock while many subjects are hashed.
+        let map = self.state().map.clone();
+        let mut masters: Vec<_> = map.masters().iter().collect();
         let count = masters.len();
         let counts_for_another = |subject: &u64| {
-            let owner = state.map.owner(slot_of(*subject));
+            let owner = map.owner(slot_of(*subject));
             let place = masters.iter().position(|master| Some(*master) == owner);
             place.is_some_and(|place| {
                 masters.swap_remove(place);
@@ -158,7 +159,7 @@ impl Nodes {
 
     /// A connection to one node.
     pub(super) async fn connect(self: &Arc<Self>, at: At) -> Result<Connection, Error> {
-        let pool = self.pool(&at).map_err(|error| error::convert_dial(&error))?;
+        let pool = self.pool(&at).map_err(|error| error::convert_dial(&error, &self.cluster.passwords()))?;
         let connection = pool.get().await?;
         Ok(connection.of(Node::new(Arc::clone(self), at)))
     }
@@ -202,7 +203,10 @@ impl Nodes {
         let mut poll = Poll::of(masters.len());
         for at in masters {
             let nodes = Arc::clone(self);
-            let ask = async move { cluster::layout(&mut nodes.connect(at.clone()).await?, &at.host).await };
+            let ask = async move {
+                let mut connection = nodes.connect(at.clone()).await?;
+                cluster::layout(&mut connection, &at.host, &nodes.cluster.passwords()).await
+            };
             // One that is silent is not waited for, however long the deadline is.
             asked.spawn(within(PATIENCE, ask));
         }

@@ -36,6 +36,7 @@ use super::{
     health::{Health, Network},
     pace::{LONGEST, Pace},
     script,
+    words::Passwords,
 };
 #[cfg(feature = "cluster")]
 use super::{cluster::Cluster, nodes::Nodes};
@@ -81,6 +82,16 @@ impl Source {
     #[cfg(feature = "cluster")]
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster { .. })
+    }
+
+    /// What no error is to show. A pool of the user's does not tell its password.
+    pub(super) fn passwords(&self) -> Passwords<'_> {
+        match self {
+            Self::Dial { address, .. } => address.passwords(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster { cluster, .. } => cluster.passwords(),
+            Self::Pool(_) => Passwords::default(),
+        }
     }
 
     /// Opens a pool on the current runtime. The first dial may take `first_dial_deadline`.
@@ -136,7 +147,7 @@ impl Pool {
                     let health = Health::new(Arc::clone(network), Arc::default());
                     Ok(Connection::new(guard.clone(), Arc::new(health), *deadline))
                 }
-                Err(RunError::User(error)) => Err(error::convert_dial(&error)),
+                Err(RunError::User(error)) => Err(error::convert_dial(&error, &Passwords::default())),
                 Err(RunError::TimedOut) => Err(timed_out()),
             },
         }
@@ -184,7 +195,7 @@ impl OwnPool {
         });
         match result.await {
             Some(Ok(guard)) => Ok(guard),
-            Some(Err(RunError::User(error))) => Err(error::convert_dial(&error)),
+            Some(Err(RunError::User(error))) => Err(error::convert_dial(&error, &self.manager.address.passwords())),
             Some(Err(RunError::TimedOut)) => Err(timed_out()),
             None => Err(self.manager.failure.borrow().clone().unwrap_or_else(timed_out)),
         }

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use super::{error, key, progress::Progress};
+use super::{key, progress::Progress};
 use crate::{
     check::{Charge, Check},
     decision::Source,
@@ -154,8 +154,12 @@ pub(super) struct Reply {
     pub(super) broken: bool,
 }
 
-/// Reads the reply.
-pub(super) fn read<'a>(reply: &Value, requests: impl Iterator<Item = &'a Request>) -> Result<Reply, Error> {
+/// Reads the reply. `convert` converts the error of a check, and tells whether the connection is to be replaced.
+pub(super) fn read<'a>(
+    reply: &Value,
+    requests: impl Iterator<Item = &'a Request>,
+    convert: impl Fn(&str) -> (Error, bool),
+) -> Result<Reply, Error> {
     let Value::BulkString(packed) = reply else { return Err(unexpected()) };
     let mut packed = Packed(packed);
     let time_us = packed.microseconds()?.ok_or_else(unexpected)?;
@@ -163,7 +167,7 @@ pub(super) fn read<'a>(reply: &Value, requests: impl Iterator<Item = &'a Request
     for Request { check, .. } in requests {
         let verdict = match packed.failure()? {
             Some(message) => {
-                let (error, broken) = error::convert_reported(&String::from_utf8_lossy(message));
+                let (error, broken) = convert(&String::from_utf8_lossy(message));
                 reply.broken |= broken;
                 Err(error)
             }

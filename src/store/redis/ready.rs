@@ -27,16 +27,23 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) async fn ready(shared: Arc<Shared>) -> Result<(), Error> {
     let link = shared.link()?;
     let begin = Begin::now(PATIENCE).ok_or_else(shared::no_runtime)?;
-    let mut late = Error::new(ErrorKind::Unavailable, format!("no connection within {PATIENCE:?}"));
+    let mut late = ErrorKind::Unavailable;
     loop {
         let left = PATIENCE.saturating_sub(begin.running(Instant::now()));
         match within(left, attempt(&shared, &link)).await {
-            Some(Err(error)) if error.is_late() && !left.is_zero() => late = error,
+            Some(Err(error)) if error.is_late() && !left.is_zero() => late = error.kind(),
+            Some(Err(error)) if error.is_late() => return Err(too_late(error.kind())),
             Some(result) => return result,
-            None => return Err(late),
+            None => return Err(too_late(late)),
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// The error after [`PATIENCE`], which is longer than what the last attempt waited for.
+fn too_late(kind: ErrorKind) -> Error {
+    let missing = if kind == ErrorKind::Deadline { "answer" } else { "connection" };
+    Error::new(kind, format!("no {missing} within {PATIENCE:?}"))
 }
 
 async fn attempt(shared: &Arc<Shared>, link: &Arc<Link>) -> Result<(), Error> {
@@ -46,8 +53,7 @@ async fn attempt(shared: &Arc<Shared>, link: &Arc<Link>) -> Result<(), Error> {
         attempts.spawn(ask(Arc::clone(shared), Arc::clone(link), key(subject)));
     }
     while let Some(result) = attempts.join_next().await {
-        // A task ends early only with its runtime.
-        result.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the runtime has ended")))?;
+        result.unwrap_or_else(|_| Err(given_up()))?;
     }
     Ok(())
 }
@@ -60,15 +66,32 @@ fn key(subject: u64) -> Key {
 /// Asks one master what a check does: for a connection, for the script, and for leave to write. Leaves nothing behind.
 async fn ask(shared: Arc<Shared>, link: Arc<Link>, key: Key) -> Result<(), Error> {
     let slot = shared.slot_of(key.encoded());
-    let mut connection = link.pool.get(slot).await?;
+    let connection = link.pool.get(slot).await?;
     let policy = Policy::per_second("ready", 1)?;
     let check = Check::new(key.clone(), &policy, 0);
     let request = Request { check, step: Step::Pay, progress: Progress::new(false) };
     shared.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
-    // Writing nothing to a key that does not exist changes nothing. A replica and a full server refuse it as they would
-    // refuse a charge.
-    let mut write = redis::cmd("SETRANGE");
-    write.arg(shared.redis_key(&key, &policy)).arg(0).arg("");
-    let written = connection.query::<redis::Value>(&write).await;
-    written.map(drop).map_err(|error| shared.failed(&connection, &error))
+    // What the script calls only now and then, and what a reset calls. Nothing of it changes a key that does not exist. A
+    // replica and a full server refuse to write nothing as they would refuse a charge.
+    let redis_key = shared.redis_key(&key, &policy);
+    let mut tries = JoinSet::new();
+    for (command, arguments) in LEAVE {
+        let mut command = redis::cmd(command);
+        command.arg(&redis_key).arg(arguments);
+        let mut connection = connection.clone();
+        tries.spawn(async move { connection.query::<redis::Value>(&command).await });
+    }
+    while let Some(tried) = tries.join_next().await {
+        let tried = tried.map_err(|_| given_up())?;
+        tried.map_err(|error| shared.failed(&connection, &error))?;
+    }
+    Ok(())
+}
+
+/// The commands that leave is asked for, with what follows the key.
+const LEAVE: [(&str, &[&str]); 4] = [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[]), ("GET", &[])];
+
+/// A task ends early only with its runtime.
+fn given_up() -> Error {
+    Error::new(ErrorKind::Unavailable, "the runtime has ended")
 }

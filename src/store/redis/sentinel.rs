@@ -12,6 +12,7 @@ use super::{
     address::Security,
     pace::LONGEST,
     url::{self, tcp_settings},
+    words::Passwords,
 };
 use crate::{deadline::within, error::ConfigError};
 
@@ -107,6 +108,11 @@ impl Sentinels {
             }
         }
         Err(failure)
+    }
+
+    /// What no error is to show.
+    pub(super) fn passwords(&self) -> Passwords<'_> {
+        Passwords::of(self.sentinels.iter().chain([&self.master]))
     }
 
     fn client(&self, sentinel: &ConnectionInfo) -> RedisResult<SentinelClient> {

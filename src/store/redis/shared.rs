@@ -234,7 +234,7 @@ impl Shared {
             connection.mark_broken();
             self.forget_denials();
         }
-        error::convert(error)
+        error::convert(error, &self.source.passwords())
     }
 
     /// Forgets what Redis may have lost. On a cluster denials are remembered for a second at most and kept: one master
@@ -279,8 +279,10 @@ impl Shared {
                 self.time_forbidden_until_us.store(until_us, Ordering::Relaxed);
             }
         }
-        let reply =
-            reply.map_err(|error| self.failed(&connection, &error)).and_then(|reply| protocol::read(&reply, requests));
+        let convert = |message: &str| error::convert_reported(message, &self.source.passwords());
+        let reply = reply
+            .map_err(|error| self.failed(&connection, &error))
+            .and_then(|reply| protocol::read(&reply, requests, convert));
         if let Some(observed) = observed {
             observed.end(reply.is_ok());
         }
@@ -317,12 +319,20 @@ impl Shared {
     pub(super) fn link(&self) -> Result<Arc<Link>, Error> {
         let runtime = Handle::try_current().map_err(|_| no_runtime())?.id();
         // No invariant spans a panic: opening a pool does no I/O.
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, link)) = links.iter().find(|(id, _)| *id == runtime) {
-            return Ok(Arc::clone(link));
+        let lock = || self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_runtime = |links: &VecDeque<(runtime::Id, Arc<Link>)>| {
+            links.iter().find(|(id, _)| *id == runtime).map(|(_, link)| Arc::clone(link))
+        };
+        if let Some(link) = of_runtime(&lock()) {
+            return Ok(link);
         }
+        // Without the lock: a panic hook may ask for the same link.
         if !(Driver::Timers.is_there() && Driver::Io.is_there()) {
             return Err(no_runtime());
+        }
+        let mut links = lock();
+        if let Some(link) = of_runtime(&links) {
+            return Ok(link);
         }
         let pool = self.source.open(self.deadline, self.first_dial_deadline);
         let link = Arc::new(Link { pool, batcher: Batcher::new(self.parts()) });

@@ -118,7 +118,7 @@ impl Poll {
 }
 
 /// Slots and their masters.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SlotMap {
     masters: Vec<At>,
     /// By slot, the place in `masters`. Empty before anything is known.

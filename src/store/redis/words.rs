@@ -3,11 +3,40 @@
 //! The text says what is wrong and often what to do. Some texts also quote arguments, and an argument may be a key or a
 //! password (law 10). So a text ends where it begins to quote one. Names of commands stay: they come from this crate.
 
+use std::{borrow::Cow, cmp::Reverse};
+
+use redis::ConnectionInfo;
+
 /// The most characters of a text that are kept.
 const MOST: usize = 200;
 
-/// Returns the text as one line of at most 200 characters, up to the first argument that it quotes.
-pub(super) fn without_arguments(text: &str) -> String {
+/// What a text is never to show, in quotes or without: the passwords of an address.
+#[derive(Default)]
+pub(super) struct Passwords<'a>(Vec<&'a str>);
+
+impl<'a> Passwords<'a> {
+    pub(super) fn of(infos: impl IntoIterator<Item = &'a ConnectionInfo>) -> Self {
+        let passwords = infos.into_iter().filter_map(|info| info.redis_settings().password());
+        let mut passwords: Vec<_> = passwords.filter(|password| !password.is_empty()).collect();
+        // One may be a part of another.
+        passwords.sort_unstable_by_key(|password| Reverse(password.len()));
+        passwords.dedup();
+        Self(passwords)
+    }
+
+    /// The text with `***` in the place of each password.
+    fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.0.iter().fold(Cow::Borrowed(text), |text, password| match text.contains(password) {
+            true => Cow::Owned(text.replace(password, "***")),
+            false => text,
+        })
+    }
+}
+
+/// Returns the text as one line of at most 200 characters, without passwords, up to the first argument that it quotes.
+pub(super) fn without_arguments(text: &str, passwords: &Passwords) -> String {
+    // First: where the text is cut must not leave a part of one.
+    let text = &*passwords.hide(text);
     let cut = [text.find("args beginning with"), first_key(text), first_quote(text)].into_iter().flatten().min();
     let kept = &text[..cut.unwrap_or(text.len())];
     let kept =
@@ -56,6 +85,8 @@ fn is_name(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use redis::IntoConnectionInfo;
+
     use super::*;
 
     #[test]
@@ -74,8 +105,28 @@ mod tests {
             ("unclosed 'hunter2", "unclosed"),
             ("run the 'hunter2 and more' command", "run the"),
         ] {
-            assert_eq!(without_arguments(text), kept);
+            assert_eq!(without_arguments(text, &Passwords::default()), kept);
         }
+    }
+
+    #[test]
+    fn law_10_a_password_is_hidden_wherever_a_text_has_it() {
+        let infos =
+            ["redis://gate:hunter2@h", "redis://gate:hunter2-s3cret@h", "redis://:%C3%A9%27%20x@h", "redis://h"]
+                .map(|url| url.into_connection_info().unwrap());
+        let passwords = Passwords::of(&infos);
+        for (text, kept) in [
+            ("WRONGPASS user gate password hunter2-s3cret is wrong", "WRONGPASS user gate password *** is wrong"),
+            ("hunter2 is no hunter2-s3cret", "*** is no ***"),
+            ("ERR unknown command 'hunter2-s3cret'", "ERR unknown command"),
+            ("ERR user_script:3: bad 'hunter2-s3cret' x", "ERR user_script:3: bad"),
+            ("wrong: é' x", "wrong: ***"),
+        ] {
+            assert_eq!(without_arguments(text, &passwords), kept);
+        }
+        // Not cut in two.
+        let long = format!("{}hunter2-s3cret", "a".repeat(MOST - 7));
+        assert!(!without_arguments(&long, &passwords).contains("hunter"));
     }
 
     #[test]
@@ -89,14 +140,14 @@ mod tests {
             "wrong number of arguments for 'script|load' command",
             "user_script:9: attempt to index a nil value (global 'foo') script: 12ab, on @user_script:9.",
         ] {
-            assert_eq!(without_arguments(text), text);
+            assert_eq!(without_arguments(text, &Passwords::default()), text);
         }
     }
 
     #[test]
     fn a_text_is_one_line_of_bounded_length() {
-        assert_eq!(without_arguments("one\r\ntwo\u{7}"), "one  two");
-        let long = without_arguments(&"é".repeat(10_000));
+        assert_eq!(without_arguments("one\r\ntwo\u{7}", &Passwords::default()), "one  two");
+        let long = without_arguments(&"é".repeat(10_000), &Passwords::default());
         assert_eq!(long, "é".repeat(MOST) + "..");
     }
 }
