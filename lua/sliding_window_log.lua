@@ -101,7 +101,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     local stamp = resolution == 1 and at or math.max(newest, math.ceil(at / resolution) * resolution)
     -- A key outlives its newest record by less than a quarter of a window, so its TTL is set again in each quarter. No
     -- record is newer than the one that did that by a quarter or more: it has left when the key dies. Time that is set
-    -- back only makes the key live longer, for the key's own time goes on; where clients give the time, a minute is
+    -- back only makes the key live longer, because the key's own time goes on; where clients give the time, a minute is
     -- added for those that are behind.
     local quarter = math.max(1, math.floor(window / 4))
     local refresh = head == count or newest < stamp - stamp % quarter

@@ -1,22 +1,25 @@
 //! Who is charged: the [`Key`], and the extractors that find it in a request.
 
 mod combine;
+mod convert;
 mod encoded;
+mod error;
 mod extension;
 mod header;
 mod ip;
 mod missing;
 mod path;
 
-use std::{borrow::Cow, fmt, net::IpAddr};
+use std::fmt;
 
-use http::{HeaderName, request::Parts};
+use http::request::Parts;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use self::encoded::Encoded;
 pub use self::{
     combine::IntoExtraction,
+    error::KeyError,
     extension::ExtensionKey,
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, IntoPrefixes, PeerIp, PrefixList},
@@ -170,80 +173,6 @@ impl fmt::Debug for Key {
     }
 }
 
-impl From<&str> for Key {
-    fn from(subject: &str) -> Self {
-        Self::new(subject)
-    }
-}
-
-impl From<String> for Key {
-    fn from(subject: String) -> Self {
-        Self::new(subject)
-    }
-}
-
-impl From<&String> for Key {
-    fn from(subject: &String) -> Self {
-        Self::new(subject)
-    }
-}
-
-impl From<&[u8]> for Key {
-    fn from(subject: &[u8]) -> Self {
-        Self::new(subject)
-    }
-}
-
-macro_rules! from_integer {
-    ($($integer:ty),+) => {$(
-        impl From<$integer> for Key {
-            /// The decimal text: `17_u64`, `17_i32` and `"17"` are one key.
-            fn from(subject: $integer) -> Self {
-                Self::new(itoa::Buffer::new().format(subject))
-            }
-        }
-
-        impl From<&$integer> for Key {
-            /// As by value.
-            fn from(subject: &$integer) -> Self {
-                Self::from(*subject)
-            }
-        }
-    )+};
-}
-
-from_integer!(i32, i64, u32, u64, u128, usize);
-
-#[cfg(feature = "uuid")]
-impl From<uuid::Uuid> for Key {
-    /// The text with hyphens and in lower case, as `Uuid`'s `Display` writes it.
-    fn from(subject: uuid::Uuid) -> Self {
-        Self::new(subject.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()))
-    }
-}
-
-#[cfg(feature = "uuid")]
-impl From<&uuid::Uuid> for Key {
-    /// As by value.
-    fn from(subject: &uuid::Uuid) -> Self {
-        Self::from(*subject)
-    }
-}
-
-impl From<IpAddr> for Key {
-    /// The whole address, which is not what [`PeerIp`] and [`ClientIp`] charge: they group IPv6 by prefix. Use
-    /// [`PeerIp::key_of`] or [`ClientIp::key_of`] to reset or to peek at a client of theirs.
-    fn from(address: IpAddr) -> Self {
-        Self::new(address.to_canonical().to_string())
-    }
-}
-
-impl From<&Key> for Key {
-    fn from(key: &Key) -> Self {
-        key.clone()
-    }
-}
-
 /// Finds the [`Key`] in a request.
 ///
 /// Implemented by the extractors of this crate, by closures, by tuples (one compound key of all parts) and by
@@ -367,85 +296,6 @@ pub enum KeyOrigin {
     /// The address of the connection's other end.
     Peer,
 }
-
-/// A request without a usable key.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The client's address is one of those that are refused, see [`ClientIp::deny`]. The answer is 403.
-    AddressDenied,
-    /// The header names fewer proxies than the request must have passed.
-    ChainTooShort(HeaderName),
-    /// The header is there but cannot be read.
-    MalformedHeader(HeaderName),
-    /// Something else that the key is made of is not there.
-    Missing(Cow<'static, str>),
-    /// The extension is not there. Is the layer that inserts it outside this one?
-    MissingExtension(&'static str),
-    /// The header is not there.
-    MissingHeader(HeaderName),
-    /// The connection's address is not known. The message says how to provide it.
-    NoPeerAddress,
-    /// The header has a name in the place of the client's address: `unknown`, `_hidden`.
-    OpaqueClient(HeaderName),
-    /// The header is there more than once.
-    RepeatedHeader(HeaderName),
-    /// The header names more proxies in a row than there can be.
-    TooManyHops(HeaderName),
-}
-
-impl KeyError {
-    /// Says that `what` is missing.
-    pub fn missing(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::Missing(what.into())
-    }
-
-    /// Whether the request simply has no key, which [`MissingKey`](crate::MissingKey) is about.
-    ///
-    /// Not so if it has something that cannot be used.
-    pub fn is_missing(&self) -> bool {
-        match self {
-            Self::Missing(_) | Self::MissingExtension(_) | Self::MissingHeader(_) | Self::NoPeerAddress => true,
-            Self::AddressDenied
-            | Self::ChainTooShort(_)
-            | Self::MalformedHeader(_)
-            | Self::OpaqueClient(_)
-            | Self::RepeatedHeader(_)
-            | Self::TooManyHops(_) => false,
-        }
-    }
-
-    /// A missing key is no error where nothing limits the request.
-    pub(crate) fn unless_missing(self) -> Result<(), Self> {
-        if self.is_missing() { Ok(()) } else { Err(self) }
-    }
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AddressDenied => f.write_str("requests from this address are refused"),
-            Self::ChainTooShort(name) => write!(f, "header {name} names too few proxies"),
-            Self::MalformedHeader(name) => write!(f, "header {name} cannot be read"),
-            Self::Missing(what) => write!(f, "{what} is missing"),
-            Self::MissingExtension(name) => write!(
-                f,
-                "extension {name} is missing; the layer that inserts it must run before (outside) the rate limit"
-            ),
-            Self::MissingHeader(name) => write!(f, "header {name} is missing"),
-            Self::NoPeerAddress => f.write_str(
-                "the peer address is not known; serve the router with \
-                 `into_make_service_with_connect_info::<SocketAddr>()`, or insert a `SocketAddr` or `IpAddr` \
-                 extension into each request",
-            ),
-            Self::OpaqueClient(name) => write!(f, "header {name} does not tell the client's address"),
-            Self::RepeatedHeader(name) => write!(f, "header {name} is there more than once"),
-            Self::TooManyHops(name) => write!(f, "header {name} names too many proxies"),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 #[cfg(test)]
 mod tests {

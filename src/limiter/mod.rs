@@ -2,6 +2,7 @@
 
 mod future;
 mod guarded;
+mod judge;
 
 use std::{fmt, future::poll_fn, sync::Arc, time::Instant};
 
@@ -9,15 +10,13 @@ pub use self::future::CheckFuture;
 pub(crate) use self::future::{Purpose, Sent};
 use self::guarded::Guarded;
 use crate::{
-    check::{Charge, Check},
-    decision::{Decision, Source},
-    error::{ConfigError, Error, ErrorKind, Told},
-    failure::{self, Circuits, FailurePolicy, Fallback, Instances, Permit, Signal},
+    check::Check,
+    error::{ConfigError, Error},
+    failure::{Circuits, Fallback, Instances, Signal},
     key::Key,
-    observe::{self, Notices, Observer, Outcome, Refused, Reset, Watch},
+    observe::{self, Notices, Observer, Reset},
     policy::Policy,
-    rejection::Reason,
-    store::{Answer, MemoryStore, Store, Verdict},
+    store::{Answer, MemoryStore, Store},
 };
 
 /// Judges checks against a store, within its deadline.
@@ -125,7 +124,7 @@ impl Limiter {
         self
     }
 
-    /// Adds a local fallback: when the store cannot answer, checks that [fail local](FailurePolicy::Local) are judged by
+    /// Adds a local fallback: when the store cannot answer, checks that [fail local](crate::FailurePolicy::Local) are judged by
     /// the counts in `memory`, against this instance's share of every limit: `limit / instances`, rounded up, and
     /// likewise a token bucket's burst.
     ///
@@ -192,7 +191,7 @@ impl Limiter {
     /// after its last request: longer than that without one, it is not expected to take part in the next outage. An
     /// outage is met with the number that was known before. A higher number holds at once. A lower one holds when it
     /// has been lower for a minute of traffic, because a Redis that comes back empty counts the instances anew. Until
-    /// there is a number, checks that fail local are refused, as by [`FailurePolicy::Closed`]; so they are on a store
+    /// there is a number, checks that fail local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed); so they are on a store
     /// that never tells.
     #[must_use]
     pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
@@ -291,8 +290,8 @@ impl Limiter {
 
     /// Tells where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.
     ///
-    /// The decision [is allowed](Decision::is_allowed) if a unit is available. Otherwise the policy is violated and
-    /// [`retry_after`](Decision::retry_after) is the time until the next unit comes back, or until a
+    /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated and
+    /// [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
     /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers
     /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours:
     /// to charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
@@ -383,165 +382,6 @@ impl Limiter {
                 let mut guarded = Guarded::new(future, Signal::of);
                 poll_fn(|cx| guarded.poll(self, |_| self.admit(Some(key)), cx)).await
             }
-        }
-    }
-
-    /// Sends the check: the decision itself where the store knows it at once, otherwise the future of it.
-    /// Takes the charges out of it. `failure` is what the caller makes of an error, for the observer.
-    #[inline]
-    pub(crate) fn send(&self, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Sent {
-        // A debit is no request of anybody's: what it pays for has been told when it was admitted.
-        let observer = self.parts.observer.as_ref().filter(|_| purpose != Purpose::Debit);
-        let watch = observer.map(|observer| Watch::start(observer, check, failure));
-        match self.parts.store.check(check) {
-            Answer::Ready(result) => {
-                let result = self.conclude(check, result, purpose, failure, watch.as_deref());
-                if let Some(watch) = watch {
-                    watch.end(&result);
-                }
-                Sent::Decided(result)
-            }
-            Answer::Pending(verdict) => {
-                let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture::sent(purpose, failure, self.clone(), check, verdict, watch))
-            }
-        }
-    }
-
-    /// Receives warnings and refusals.
-    #[inline]
-    pub(crate) fn listener(&self) -> Option<&dyn Observer> {
-        self.parts.listener.as_deref()
-    }
-
-    /// Whether both are clones of one limiter.
-    pub(crate) fn shares_store(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.parts.store, &other.parts.store)
-    }
-
-    /// Tells of a request that does not become a check.
-    #[cold]
-    pub(crate) fn refused(&self, reason: &Reason) {
-        if let Some(listener) = self.listener() {
-            listener.on_refusal(&Refused::new(reason));
-        }
-    }
-
-    fn circuits(&self) -> Option<&Arc<Circuits>> {
-        self.parts.circuits.as_ref()
-    }
-
-    /// Whether checks may fail local.
-    pub(crate) fn has_fallback(&self) -> bool {
-        self.fallback().is_some()
-    }
-
-    fn fallback(&self) -> Option<&Arc<Fallback>> {
-        self.parts.fallback.as_ref()
-    }
-
-    /// Charges what the fallback has admitted.
-    pub(crate) fn debit(&self, check: Check) -> CheckFuture {
-        CheckFuture::unsent(Purpose::Debit, self.clone(), check)
-    }
-
-    /// Makes a decision of what the store has said.
-    #[inline]
-    fn conclude(
-        &self,
-        check: &mut Check,
-        result: Result<Verdict, Error>,
-        purpose: Purpose,
-        failure: Option<FailurePolicy>,
-        watch: Option<&Watch>,
-    ) -> Result<Decision, Error> {
-        match &result {
-            Ok(verdict) => self.notice_answer(verdict),
-            // The store is well.
-            Err(error) if error.store() == Told::Caution => {}
-            Err(error) => {
-                if let Some(watch) = watch {
-                    watch.failed(error);
-                }
-                self.notice_failure(error, purpose, failure);
-            }
-        }
-        if let Some(fallback) = self.fallback()
-            && purpose != Purpose::Debit
-        {
-            match &result {
-                Ok(verdict) => self.answered(fallback, check, verdict),
-                // The store is well, and has the counts: a share beside it would be a second budget.
-                Err(error) if error.kind() == ErrorKind::Overloaded => {}
-                Err(error) if purpose.is_local() => return fallback.judge(check, error),
-                Err(_) => {}
-            }
-        }
-        result.map(|verdict| Decision::new(check, verdict))
-    }
-
-    #[inline]
-    fn notice_answer(&self, verdict: &Verdict) {
-        if let Some(notices) = &self.parts.notices
-            && notices.awaits_answer()
-            && verdict.source == Source::Store
-        {
-            notices.answered();
-        }
-    }
-
-    #[cold]
-    fn notice_failure(&self, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
-        if purpose == Purpose::Debit {
-            return;
-        }
-        let outcome = match self.fallback() {
-            Some(fallback) if purpose.is_local() && fallback.can_judge() => Outcome::Share,
-            Some(_) if purpose.is_local() && failure.is_some() => Outcome::UnknownShare,
-            _ => failure.into(),
-        };
-        if let Some(notices) = &self.parts.notices {
-            notices.failed(error, outcome);
-        }
-    }
-
-    /// What the store's answer means for the fallback.
-    fn answered(&self, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
-        if verdict.source == Source::Store {
-            if verdict.allowed {
-                fallback.warm(check);
-            }
-            failure::pay(self, fallback);
-        }
-    }
-
-    /// Refuses, right after an outage, what is above the instance's share: the store does not know yet what the other
-    /// instances have admitted.
-    fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
-        let (Some(fallback), Some(circuits)) = (self.fallback(), self.circuits()) else { return Ok(()) };
-        if !purpose.is_local() {
-            return Ok(());
-        }
-        let is_recovering = |charge: &Charge| circuits.is_recovering(self.part_of(Some(&charge.key)));
-        if !check.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
-            return Ok(());
-        }
-        let message = "not asked, for it may not know everything yet";
-        Err(Error::new(ErrorKind::Unavailable, message).telling(Told::Caution))
-    }
-
-    /// Asks the breaker. Answers that are there at once are not its business.
-    fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {
-        self.circuits().map(|circuits| circuits.admit(self.part_of(key))).transpose()
-    }
-
-    fn part_of(&self, key: Option<&Key>) -> usize {
-        key.map_or(0, |key| self.parts.store.part_of(key))
-    }
-
-    fn settle(&self, permit: Option<Permit>, signal: Signal) {
-        if let (Some(circuits), Some(permit)) = (self.circuits(), permit) {
-            circuits.settle(permit, signal);
         }
     }
 }

@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use smallvec::SmallVec;
+
 use super::{Outcome, Verdict};
 use crate::{
     check::{Charge, Check},
@@ -29,7 +31,7 @@ use crate::{
 /// denials. Where all charges have one key, other processes charge all of its policies by the same checks in practice, and
 /// these are denied: the denial is kept for the longest age. Where keys differ (a tenant that many users share), or where
 /// a violated policy has units left, but too few, it is kept for [`LOOSE_AGE_US`].
-/// What a policy with room has available is told as it was when the store answered.
+/// The units that a policy with room has available are those of the store's answer.
 ///
 /// Checks whose refusals are counted, also those that may lead to a ban, are never remembered: the store has to see
 /// them. A ban is frozen until its end. A verdict in which a master of a cluster has no part is not remembered either.
@@ -100,7 +102,12 @@ fn bit(policy: &Policy) -> u64 {
 pub(super) struct Concern {
     group: KeyGroup,
     policy: u64,
+    /// Whether nothing is charged.
+    is_peek: bool,
 }
+
+/// One for each charge, in order.
+pub(super) type Concerns = SmallVec<[Concern; 1]>;
 
 /// On a single server, which may have lost its data, or where another process may have reset the key …
 pub(super) const MAX_AGE_US: u64 = 10_000_000;
@@ -214,22 +221,32 @@ impl DenyCache {
         self.epochs[group.0].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Which denials what the store says about `policy` may end.
-    pub(super) fn concern(&self, key: &Key, policy: &Policy) -> Concern {
-        Concern { group: self.group(key), policy: bit(policy) }
+    /// Which remembered denials the verdict on a check may end. None while nothing has been remembered.
+    pub(super) fn concerns(&self, check: &Check) -> Concerns {
+        if self.denials() == 0 {
+            return Concerns::new();
+        }
+        let concern = |Charge { key, policy, cost }: &Charge| Concern {
+            group: self.group(key),
+            policy: bit(policy),
+            is_peek: *cost == 0,
+        };
+        check.charges().iter().map(concern).collect()
     }
 
-    /// A policy was charged: if it had room when a denial was remembered, it may have none now.
-    pub(super) fn charged(&self, concern: &Concern) {
-        self.forget_if(concern, |depends| &depends.roomy);
+    /// Ends denials that the verdict makes wrong. A policy that was charged may have no room any more. One that had no
+    /// room, and has some now, was reset by another process, or was given back to.
+    pub(super) fn learn(&self, concerns: &Concerns, verdict: &Verdict) {
+        for (concern, outcome) in concerns.iter().zip(&verdict.outcomes) {
+            if concern.is_peek && outcome.available > 0 {
+                self.forget_if(concern, |depends| &depends.spent);
+            } else if !concern.is_peek && verdict.allowed {
+                self.forget_if(concern, |depends| &depends.roomy);
+            }
+        }
     }
 
-    /// A policy has room: if a denial was remembered because it had none, another process has reset it or given back.
-    pub(super) fn has_room(&self, concern: &Concern) {
-        self.forget_if(concern, |depends| &depends.spent);
-    }
-
-    fn forget_if(&self, &Concern { group, policy }: &Concern, by: impl Fn(&Depends) -> &AtomicU64) {
+    fn forget_if(&self, &Concern { group, policy, .. }: &Concern, by: impl Fn(&Depends) -> &AtomicU64) {
         let depends = &self.depends[group.0];
         if by(depends).load(Ordering::Acquire) & policy != 0 {
             depends.roomy.store(0, Ordering::Release);

@@ -25,7 +25,7 @@ use crate::{
 /// | keep new clients out? | no | yes, once it has spent the shared bucket | yes |
 ///
 /// Choose `EvictLeastSpent` where keys are hard to make up (accounts, API keys that were verified) or where to let
-/// through is better than to refuse. Choose `ShareOneBucket` for keys that anybody can make up (addresses, names in a
+/// through is better than to refuse. Choose `ShareOneBucket` for keys that clients can make up (addresses, names in a
 /// login form), and `Deny` where not even a shared bucket may pass (attempts at a secret).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -42,7 +42,7 @@ pub enum WhenFull {
     /// equals the one that becomes idle soonest. Its client starts afresh. Eight counts at random places are looked at,
     /// and up to 64 while all of them have spent half of their limits or more.
     ///
-    /// The default, because a store that is too small should not refuse anybody.
+    /// The default, because a store that is too small should not refuse new clients.
     #[default]
     EvictLeastSpent,
     /// Counts new keys in one bucket that they share, one for each policy, under the policy's own limit, while the

@@ -93,7 +93,7 @@ impl MemoryStore {
         order.sort_unstable();
         order.dedup();
         let mut guards: Guards<'_> = order.iter().map(|&shard| lock(&self.table.shards[shard])).collect();
-        // Read under the locks: nobody who judged before us used a later time.
+        // Read under the locks, so that no earlier judgement used a later time.
         let now = self.now_us();
 
         if !self.evicts() && self.find_places(&mut counts, &order, &mut guards, now) {
@@ -129,7 +129,7 @@ impl MemoryStore {
                 }
             }
         }
-        // Only now, for it moves entries about.
+        // Only now, because it moves entries about.
         let victims: SmallVec<[Victim; 1]> =
             guards.iter_mut().flat_map(|shard| shard.make_room(now, self.evicts())).collect();
         drop(guards);

@@ -126,7 +126,7 @@ impl MemoryStore {
 
     /// How many live counts were dropped so far to make room for new keys. Their clients started afresh.
     ///
-    /// Above 0, the store is too small for its clients, or somebody makes keys up; see
+    /// Above 0, the store is too small for its clients, or a client makes keys up; see
     /// [bounded memory](Self#bounded-memory).
     pub fn evicted(&self) -> u64 {
         self.table.fullness.evicted()
@@ -160,11 +160,11 @@ impl MemoryStore {
     /// A subject's policies share a shard, so that the common check takes one lock.
     fn place(&self, key: &Key, policy: &Policy) -> Place {
         let subject = self.table.hasher.hash_one(key);
-        // 32 bits as a fraction of the shards, which needs no division: the middle ones, for a shard's table goes by
+        // 32 bits as a fraction of the shards, which needs no division: the middle ones, because a shard's table goes by
         // the first and the last.
         let fraction = (subject >> 16) & u64::from(u32::MAX);
         let shard = usize::try_from((fraction * self.table.shards.len() as u64) >> 32).unwrap_or(0);
-        // The subject's hash has a random seed, so nobody can choose keys that collide.
+        // The subject's hash has a random seed, so no client can choose keys that collide.
         Place { shard, hash: subject ^ policy.name_hash().rotate_left(32) }
     }
 }

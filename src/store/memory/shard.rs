@@ -213,7 +213,7 @@ impl Shard {
         self.promised += 1;
     }
 
-    /// The few entries before the hand, and at least so many.
+    /// The few entries before the hand, at least `least` of them.
     fn neighbours(&self, least: usize) -> impl Iterator<Item = usize> + use<> {
         let (hand, entries) = (self.hand, self.entries.len());
         (1..=SWEEP.max(least).min(entries)).map(move |back| (hand + entries - back) % entries)

@@ -14,7 +14,11 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{deadline::within, presence::Begin};
+use super::{
+    progress::Progress,
+    shared::{Link, Shared},
+};
+use crate::{deadline::within, error::Error, presence::Begin};
 
 /// The first dial of one pool. It is over when it has ended, in success or in failure, or when its time has passed.
 #[derive(Clone, Debug)]
@@ -71,5 +75,32 @@ impl FirstDial {
     fn left(&self) -> Duration {
         let State { begin, limit, .. } = &*self.0;
         begin.map_or(Duration::ZERO, |begin| limit.saturating_sub(begin.running(Instant::now())))
+    }
+}
+
+impl Shared {
+    /// Waits for the first connection to the servers that have these slots, if it is just being made.
+    pub(super) async fn first_connection(&self, link: &Link, slots: &[u16], progress: &Progress) -> Result<(), Error> {
+        if slots.iter().all(|&slot| link.pool.first_dial(slot).is_none()) {
+            return Ok(());
+        }
+        // In a box, because it is rare.
+        let dialled = Box::pin(async {
+            for &slot in slots {
+                // On a cluster the master is known only after a dial of its own.
+                while let Some(dial) = link.pool.first_dial(slot) {
+                    if !dial.wait().await {
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+        progress.awaits_connection(self.first_dial_deadline);
+        match within(self.first_dial_deadline, dialled).await {
+            Some(true) => progress.has_connection(),
+            _ => progress.misses_connection(self.deadline)?,
+        }
+        Ok(())
     }
 }

@@ -128,7 +128,7 @@ impl Nodes {
                 None => None,
             };
             let is_known = failure.is_none() && self.state().failure.is_some();
-            // While the last reading has failed, nobody waits for the next one.
+            // While the last reading has failed, no check waits for the next one.
             if !self.read_map() || has_read || is_known {
                 return Err(failure.unwrap_or_else(|| self.failure()));
             }

@@ -27,7 +27,7 @@ use super::{
 #[cfg(feature = "cluster")]
 use super::{parts, slots};
 use crate::{
-    check::{Charge, Check},
+    check::Check,
     clock::{Clock, SystemClock},
     deadline::within,
     drivers::Driver,
@@ -37,7 +37,7 @@ use crate::{
     observe::{Call, Once, Slot, Warning},
     store::{
         Verdict,
-        deny_cache::{Concern, DenyCache, KeyGroup},
+        deny_cache::{DenyCache, KeyGroup},
     },
 };
 
@@ -83,31 +83,14 @@ const MAX_LINKS: usize = 256;
 impl Shared {
     /// Asks Redis, and remembers a denial. A peek that shows room ends the remembered denials of its key.
     pub(super) async fn judge(self: Arc<Self>, check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
-        let concerns = self.concerns(&check);
+        let concerns = self.deny_cache.as_ref().map(|cache| cache.concerns(&check)).unwrap_or_default();
         let verdict = Arc::clone(&self).send(check, progress).await?;
         if let Some(cache) = &self.deny_cache {
-            for ((cost, concern), outcome) in concerns.iter().zip(&verdict.outcomes) {
-                match cost {
-                    0 if outcome.available > 0 => cache.has_room(concern),
-                    1.. if verdict.allowed => cache.charged(concern),
-                    _ => {}
-                }
-            }
+            cache.learn(&concerns, &verdict);
         }
         heartbeat::touch(&self);
         eviction::touch(&self);
         Ok(verdict)
-    }
-
-    /// What the verdict on a check may tell about remembered denials, charge by charge, with the costs.
-    fn concerns(&self, check: &Check) -> SmallVec<[(u32, Concern); 1]> {
-        match &self.deny_cache {
-            Some(cache) if cache.denials() > 0 => {
-                let charges = check.charges().iter();
-                charges.map(|Charge { key, policy, cost }| (*cost, cache.concern(key, policy))).collect()
-            }
-            _ => SmallVec::new(),
-        }
     }
 
     async fn send(self: Arc<Self>, mut check: Check, progress: Arc<Progress>) -> Result<Verdict, Error> {
@@ -163,31 +146,6 @@ impl Shared {
         let cache = self.deny_cache.as_ref().filter(|cache| cache.denials() != original.denials)?;
         let now_us = self.local_now_us();
         cache.get(&original.check, now_us, self.latest_us(now_us))
-    }
-
-    /// Waits for the first connection to the servers that have these slots, if it is just being made.
-    pub(super) async fn first_connection(&self, link: &Link, slots: &[u16], progress: &Progress) -> Result<(), Error> {
-        if slots.iter().all(|&slot| link.pool.first_dial(slot).is_none()) {
-            return Ok(());
-        }
-        // In a box, because it is rare.
-        let dialled = Box::pin(async {
-            for &slot in slots {
-                // On a cluster the master is known only after a dial of its own.
-                while let Some(dial) = link.pool.first_dial(slot) {
-                    if !dial.wait().await {
-                        return false;
-                    }
-                }
-            }
-            true
-        });
-        progress.awaits_connection(self.first_dial_deadline);
-        match within(self.first_dial_deadline, dialled).await {
-            Some(true) => progress.has_connection(),
-            _ => progress.misses_connection(self.deadline)?,
-        }
-        Ok(())
     }
 
     /// A connection to the server that has a slot, or an error as soon as there is none to be had.
