@@ -125,7 +125,8 @@ fn judge_traces(judge: impl Fn(&Naive, &Seen<'_>) -> Result<(), TestCaseError>) 
     let (pair, case, seen) = (Pair::new(), Cell::new(0_u32), [Cell::new(0), Cell::new(0)]);
     let never = Policy::per_second("never", 1).unwrap();
     let traces = sharing().prop_flat_map(|sharing| (steps(&sharing.policies), Just(sharing)));
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600);
+    // Of 600 cases between 56 and 148 decisions were by a part; the more cases, the less that varies.
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_400);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let outcome = TestRunner::new(config).run(&traces, |(steps, sharing)| {
         // A key of its own, also when a failing case is made smaller.
@@ -153,8 +154,7 @@ fn judge_traces(judge: impl Fn(&Naive, &Seen<'_>) -> Result<(), TestCaseError>) 
     });
     outcome.unwrap();
     let [exact, in_part] = seen.map(Cell::into_inner);
-    // It varies with the random traces: 56 in 600 cases have been seen.
-    assert!(in_part > cases / 30 && exact > 20 * in_part, "{exact} decisions by all, {in_part} by a part");
+    assert!(in_part > cases / 10 && exact > 20 * in_part, "{exact} decisions by all, {in_part} by a part");
 }
 
 #[test]
