@@ -14,7 +14,7 @@ use tollgate::{
     observe::{Evicted, Observer, Warning},
 };
 
-use crate::{ALGORITHMS, trace::Random};
+use super::suite::{ALGORITHMS, random::Random};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
