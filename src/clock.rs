@@ -101,7 +101,7 @@ impl Clock for ManualClock {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Limiter, MemoryStore, Policy, TokioClock};
+/// use tollgate::{Limiter, MemoryStore, Policy, clock::TokioClock};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] // in a test: #[tokio::test(start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

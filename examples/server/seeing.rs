@@ -11,7 +11,7 @@ pub(crate) fn observe(limiter: Limiter) -> Result<(Limiter, Router), Failure> {
     let limiter = {
         // Warnings and recoveries of the store; denials are at debug.
         tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-        limiter.observer(tollgate::observe::Tracing::new())
+        limiter.with_observer(tollgate::observe::Tracing::new())
     };
     #[cfg(feature = "metrics")]
     return Ok(metrics::observe(limiter)?);
@@ -46,6 +46,6 @@ mod metrics {
         });
         let scrape = move || async move { ([(CONTENT_TYPE, TEXT_FORMAT)], handle.render()) };
         let routes = Router::new().route("/metrics", get(scrape));
-        Ok((limiter.observer(Metrics::new()), routes))
+        Ok((limiter.with_observer(Metrics::new()), routes))
     }
 }

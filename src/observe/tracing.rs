@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    decision::Source,
     error::ErrorKind,
+    verdict::Source,
 };
 
 /// Writes `tracing` events: more of them than a limiter does [by itself](super#what-a-limiter-says-by-itself), and in their
@@ -47,7 +47,7 @@ use crate::{
 /// ```
 /// use tollgate::{Limiter, MemoryStore, observe::Tracing};
 ///
-/// let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new());
+/// let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
 /// ```
 #[derive(Debug)]
 pub struct Tracing {

@@ -24,7 +24,7 @@ use crate::recorder::Recorder;
 pub(crate) fn recorded() -> (Limiter, Recorder) {
     let recorder = Recorder::default();
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    (Limiter::new(store).observer(recorder.clone()), recorder)
+    (Limiter::new(store).with_observer(recorder.clone()), recorder)
 }
 
 pub(crate) fn per_minute(name: &str, limit: u32) -> Policy {

@@ -8,9 +8,9 @@ use std::{
 
 use axum::{Router, routing::get};
 use tollgate::{
-    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Rejection,
-    Route,
+    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Route,
     observe::{Metrics, Tracing},
+    rejection::Rejection,
 };
 use tracing::Level;
 
@@ -55,13 +55,13 @@ async fn child() {
             app(limit(redis()))
         }
         "memory" => app(limit(Limiter::new(MemoryStore::new()))),
-        "metrics" => app(limit(redis().observer(Metrics::new()))),
+        "metrics" => app(limit(redis().with_observer(Metrics::new()))),
         "no peer" => {
             app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::default()))
         }
         "open" => app(limit(redis())),
         "quiet" => app(limit(redis().quiet())),
-        "tracing" => app(limit(redis().observer(Tracing::new()))),
+        "tracing" => app(limit(redis().with_observer(Tracing::new()))),
         "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
         _ => unreachable!("{scene}"),
     };
@@ -151,7 +151,7 @@ fn law_13_a_limiter_speaks_all_the_same_with_metrics_alone_or_with_tracing_that_
 #[tokio::test]
 async fn where_tracing_observes_each_thing_is_told_once() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(Down).observer(Tracing::new());
+    let limiter = Limiter::new(Down).with_observer(Tracing::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::default());
     let layer = layer.on_missing_key(tollgate::MissingKey::ShareOneBucket);
     fetch(&app(layer), "/").await;

@@ -15,10 +15,13 @@ pub mod sentinel;
 use std::{
     sync::{Arc, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use tollgate::{Answer, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
+use tollgate::{
+    Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
+    store::{Answer, Store, Verdict},
+};
 
 /// A store that is always down.
 #[derive(Debug)]
@@ -113,4 +116,10 @@ pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "not yet: {what}");
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// When the store judged, in microseconds since the Unix epoch.
+pub fn time_us(decision: &Decision) -> Option<u64> {
+    let since_epoch = decision.time()?.duration_since(UNIX_EPOCH).unwrap();
+    Some(u64::try_from(since_epoch.as_micros()).unwrap())
 }

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::drivers::Driver;
+use crate::runtime::drivers::Driver;
 
 /// What is known about one runtime.
 #[derive(Debug)]
