@@ -33,7 +33,8 @@ impl Clock for SystemClock {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+/// Whole microseconds, rounded down; a duration beyond `u64` counts as the largest one.
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -15,7 +15,7 @@ use super::{
     Reset, StoreFailure, Warning, throttle::Cause, unenforced::Unenforced,
 };
 use crate::{
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, micros},
     error::ErrorKind,
     verdict::Source,
 };
@@ -211,10 +211,6 @@ impl Observer for Tracing {
     fn on_warning(&self, warning: &Warning) {
         warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis_up(duration: Duration) -> u64 {
