@@ -17,7 +17,7 @@ use crate::{error::ConfigError, key::Key, policy::Policy};
 /// let per_user = Policy::per_minute("per-user", 10)?;
 /// let per_tenant = Policy::per_day("per-tenant", 1_000)?;
 /// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1)?;
-/// assert!(limiter.decide(check).await?.is_allowed());
+/// assert!(limiter.check_all(check).await?.is_allowed());
 /// # Ok(())
 /// # }
 /// ```

@@ -31,5 +31,5 @@ pub(crate) fn observe(limiter: Limiter) -> Result<(Limiter, Router), BuildError>
     });
     let scrape = move || async move { ([(CONTENT_TYPE, TEXT_FORMAT)], handle.render()) };
     let routes = Router::new().route("/metrics", get(scrape));
-    Ok((limiter.observer(Tracing::new()).observer(Metrics::new()), routes))
+    Ok((limiter.with_observer(Tracing::new()).with_observer(Metrics::new()), routes))
 }

@@ -35,7 +35,7 @@ async fn a_redis_that_was_emptied_makes_no_instance_believe_that_it_is_alone() {
     let instance = || {
         // A busy machine may take its time to answer; a dead server refuses at once.
         let store = RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap();
-        Limiter::new(store).with_local_learnt(MemoryStore::new())
+        Limiter::new(store).with_local_discovered(MemoryStore::new())
     };
     let limiters: Vec<_> = (0..INSTANCES).map(|_| instance()).collect();
     // A few times each, so that every one of them knows of all.

@@ -9,7 +9,11 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Clock, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, Source, SystemClock};
+use tollgate::{
+    FailurePolicy, Limiter, MemoryStore, Policy, RedisStore,
+    clock::{Clock, SystemClock},
+    decision::Source,
+};
 
 use crate::support::redis_server::RedisServer;
 
@@ -55,7 +59,7 @@ impl Service {
                         waits.lock().unwrap().push(start.elapsed());
                     }
                     if decision.is_allowed() {
-                        history.lock().unwrap().push((decision.time_us().unwrap(), decision.source()));
+                        history.lock().unwrap().push((crate::support::time_us(&decision).unwrap(), decision.source()));
                     }
                     tokio::time::sleep(Duration::from_millis(8)).await;
                 }
@@ -103,7 +107,7 @@ async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_whi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_while_redis_is_dead() {
     let mut server = RedisServer::start();
-    let service = Service::start(&server, |store| Limiter::new(store).with_local_learnt(MemoryStore::new()));
+    let service = Service::start(&server, |store| Limiter::new(store).with_local_discovered(MemoryStore::new()));
     let start = seconds(3).await;
     server.kill();
     service.away.store(true, Ordering::SeqCst);
@@ -145,7 +149,7 @@ fn patient(server: &RedisServer) -> RedisStore {
 #[tokio::test]
 async fn instances_learn_of_each_other_and_refuse_until_they_have() {
     let mut server = RedisServer::start();
-    let instance = || Limiter::new(patient(&server)).with_local_learnt(MemoryStore::new());
+    let instance = || Limiter::new(patient(&server)).with_local_discovered(MemoryStore::new());
     let (limiters, policy) = ([instance(), instance(), instance(), instance()], Policy::per_hour("p", 40).unwrap());
     let late = instance();
     for _ in 0..10 {

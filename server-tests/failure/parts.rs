@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Check, Limiter, MemoryStore, Policy, RedisStore, Source};
+use tollgate::{Check, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use crate::support::cluster::Cluster;
 
@@ -92,7 +92,7 @@ async fn checks_across_slots_are_cautious_after_an_outage_too() {
     let mut admitted = 0;
     for _ in 0..3 * SHARE {
         let both = Check::new("bar", &policy, 1).and("foo", &policy, 1).unwrap();
-        admitted += usize::from(limiter.decide(both).fail_local().await.unwrap().is_allowed());
+        admitted += usize::from(limiter.check_all(both).fail_local().await.unwrap().is_allowed());
     }
     assert_eq!(admitted, SHARE);
 }

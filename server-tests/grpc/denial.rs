@@ -81,7 +81,7 @@ async fn law_10_no_key_is_in_a_status_or_its_details() {
 #[tokio::test]
 async fn details_can_be_left_out() {
     let (limit, _) = timed(per_minute(1));
-    let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default().details(false))).await;
+    let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default().with_details(false))).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);
     assert!(status.details().is_empty());

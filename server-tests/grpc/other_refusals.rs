@@ -1,6 +1,8 @@
 //! Outages, and calls that cannot be judged.
 
-use tollgate::{GlobalKey, GrpcStatus, HeaderKey, Key, KeyError, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+use tollgate::{
+    GlobalKey, GrpcStatus, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, key::KeyError,
+};
 use tonic::Code;
 use tonic_types::{ErrorDetail, StatusExt};
 

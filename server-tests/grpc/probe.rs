@@ -7,7 +7,8 @@ use std::sync::{
 
 use tokio::net::TcpListener;
 use tollgate::{
-    GlobalKey, GrpcStatus, KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, Rejection,
+    GlobalKey, GrpcStatus, KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    rejection::Rejection,
 };
 use tonic::{
     Code, Request, Response, Status, async_trait,

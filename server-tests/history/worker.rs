@@ -98,7 +98,7 @@ async fn run(url: String, [requests, in_flight, seed]: [u64; 3]) -> Vec<Entry> {
                 let decision = limiter.check(key, &policy, u32::try_from(cost).unwrap()).await.unwrap();
                 let retry_after_us = decision.retry_after().map(|wait| u64::try_from(wait.as_micros()).unwrap());
                 assert_eq!(decision.is_allowed(), retry_after_us.is_none());
-                entries.push(Entry { key, time_us: decision.time_us().unwrap(), cost, retry_after_us });
+                entries.push(Entry { key, time_us: crate::support::time_us(&decision).unwrap(), cost, retry_after_us });
             }
             entries
         });

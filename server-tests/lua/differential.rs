@@ -8,7 +8,7 @@ use std::{
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
 use tokio::runtime::Runtime;
-use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, Source};
+use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::Source};
 
 use crate::support::redis_server::RedisServer;
 
@@ -43,17 +43,17 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>(), ban).prop_map(
         |(algorithm, limit, window, resolution, burst, count_rejected, ban)| {
-            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().algorithm(algorithm);
+            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
                 // From exact to a single bucket.
                 Algorithm::SlidingWindowLog if resolution > 200 => {
                     let resolution = (window / (resolution - 200)).max(1);
-                    policy.resolution(Duration::from_micros(resolution)).unwrap()
+                    policy.with_resolution(Duration::from_micros(resolution)).unwrap()
                 }
-                Algorithm::TokenBucket if burst <= 200 => policy.clone().burst(burst).unwrap_or(policy),
+                Algorithm::TokenBucket if burst <= 200 => policy.clone().with_burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            let policy = policy.count_rejected(count_rejected);
+            let policy = policy.with_count_rejected(count_rejected);
             match ban {
                 Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)).unwrap(),
                 None => policy,
@@ -126,8 +126,8 @@ impl Trio {
     }
 
     /// All three decide; the differences, if there are any.
-    fn decide(&self, check: &Check) -> Result<Decision, String> {
-        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.decide(check.clone())).unwrap();
+    fn check_all(&self, check: &Check) -> Result<Decision, String> {
+        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
         let (memory, redis, cached) = (decide(&self.memory), decide(&self.redis), decide(&self.cached));
         if cached.source() == Source::DenyCache {
             self.remembered.set(self.remembered.get() + 1);
@@ -152,7 +152,7 @@ fn repeats(cached: &Decision, redis: &Decision) -> bool {
     let mut both = cached.policies().iter().zip(redis.policies());
     !redis.is_allowed()
         && !cached.is_allowed()
-        && cached.time_us() == redis.time_us()
+        && cached.time() == redis.time()
         && both.all(|(cached, redis)| {
             let is_spent = cached.violated && cached.available == 0 && cached.retry_after.is_some();
             !is_spent || shown(cached) == shown(redis)
@@ -197,7 +197,7 @@ fn law_12_memory_and_redis_agree_on_every_field() {
                     });
                 }
                 let check = check.unwrap();
-                let agreed = trio.decide(&check);
+                let agreed = trio.check_all(&check);
                 prop_assert!(agreed.is_ok(), "{}", agreed.unwrap_err());
             }
             Ok(())
@@ -217,9 +217,9 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
         (policy("ones", 500), 1),
         (policy("mixed", 2_000), 9),
         (policy("large", 3_000), 400),
-        (policy("rejected", 300).count_rejected(true), 2),
-        (policy("rejected-mixed", 700).count_rejected(true), 300),
-        (policy("quantised", 400).resolution(Duration::from_millis(50)).unwrap(), 3),
+        (policy("rejected", 300).with_count_rejected(true), 2),
+        (policy("rejected-mixed", 700).with_count_rejected(true), 300),
+        (policy("quantised", 400).with_resolution(Duration::from_millis(50)).unwrap(), 3),
     ];
     let mut random = 7_u64;
     let mut below = |bound: u64| {
@@ -233,7 +233,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
             // Another deployment: the limit and what counts may change on a live key.
             match below(600) {
                 0 => policy = limited(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
-                1 => policy = policy.clone().count_rejected(!policy.counts_rejected()),
+                1 => policy = policy.clone().with_count_rejected(!policy.count_rejected()),
                 _ => {}
             }
             // About what the limit allows; now and then a pause, a long pause, or a clock that runs back.
@@ -246,7 +246,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
             }
             let cost = u32::try_from(below(max_cost) + 1).unwrap();
             let decision =
-                trio.decide(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
+                trio.check_all(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
             denied += usize::from(!decision.is_allowed());
         }
         assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");
@@ -254,10 +254,11 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
 }
 
 fn limited(policy: &Policy, limit: u32) -> Policy {
-    let limited = Policy::new(policy.name(), limit, policy.window()).unwrap().count_rejected(policy.counts_rejected());
-    if policy.name() == "quantised" { limited.resolution(Duration::from_millis(50)).unwrap() } else { limited }
+    let limited =
+        Policy::new(policy.name(), limit, policy.window()).unwrap().with_count_rejected(policy.count_rejected());
+    if policy.name() == "quantised" { limited.with_resolution(Duration::from_millis(50)).unwrap() } else { limited }
 }
 
 fn now(clock: &ManualClock) -> u64 {
-    tollgate::Clock::now_us(clock)
+    tollgate::clock::Clock::now_us(clock)
 }

@@ -42,7 +42,7 @@ impl Naive {
         let window_us = window_us(policy);
         let start_us = now_us - now_us % window_us;
         let current = || self.sum(|charge| charge.at_us >= start_us);
-        let spent = match policy.kind() {
+        let spent = match policy.algorithm() {
             Algorithm::SlidingWindowLog => self.sum(|charge| charge.leaves_us > now_us),
             Algorithm::FixedWindow => current(),
             Algorithm::SlidingWindowCounter => {
@@ -95,7 +95,7 @@ impl Naive {
     /// memory. A limit above that may come too late: of the rejections before it, some are forgotten.
     pub(crate) fn remembers_all_for(&self, policy: &Policy, now_us: u64) -> bool {
         let live = |charge: &&Charge| !charge.admitted && charge.leaves_us > now_us;
-        policy.kind() != Algorithm::SlidingWindowLog
+        policy.algorithm() != Algorithm::SlidingWindowLog
             || self.charges.iter().filter(live).all(|charge| charge.highest >= policy.limit())
     }
 
@@ -105,7 +105,7 @@ impl Naive {
         let Some(last) = before.charges.pop() else { return true };
         let (policy, now_us) = (&last.policy, last.at_us);
         let recent = |charge: &Charge| charge.at_us + window_us(policy) > now_us;
-        match policy.kind() {
+        match policy.algorithm() {
             // By when requests passed, whatever the resolution.
             Algorithm::SlidingWindowLog => before.sum(recent) + u128::from(last.cost) <= policy.limit().into(),
             Algorithm::TokenBucket => before.refills_before(&last),

@@ -9,7 +9,7 @@ use std::{cell::Cell, time::Duration};
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
 use tokio::runtime::Runtime;
-use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, PolicyDecision, RedisStore};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::PolicyDecision};
 
 use super::naive::Naive;
 use crate::support::redis_server::RedisServer;
@@ -49,13 +49,13 @@ fn sharing() -> impl Strategy<Value = Sharing> {
         let coarse = algorithm == Algorithm::SlidingWindowLog && resolution > 200;
         let resolution_us = if coarse { (window / (resolution - 200)).max(1) } else { 1 };
         let policies = variants.into_iter().map(|(limit, burst, count_rejected)| {
-            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().algorithm(algorithm);
+            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
-                Algorithm::SlidingWindowLog => policy.resolution(Duration::from_micros(resolution_us)).unwrap(),
-                Algorithm::TokenBucket if burst % 2 == 0 => policy.clone().burst(burst).unwrap_or(policy),
+                Algorithm::SlidingWindowLog => policy.with_resolution(Duration::from_micros(resolution_us)).unwrap(),
+                Algorithm::TokenBucket if burst % 2 == 0 => policy.clone().with_burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            policy.count_rejected(count_rejected)
+            policy.with_count_rejected(count_rejected)
         });
         Sharing { policies: policies.collect(), resolution_us }
     })
@@ -99,8 +99,8 @@ impl Pair {
     }
 
     /// What both say: whether the check is allowed, and how its first policy stands.
-    fn decide(&self, check: &Check) -> Result<(bool, PolicyDecision), TestCaseError> {
-        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.decide(check.clone())).unwrap();
+    fn check_all(&self, check: &Check) -> Result<(bool, PolicyDecision), TestCaseError> {
+        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
         let (memory, redis) = (decide(&self.memory), decide(&self.redis));
         prop_assert_eq!(format!("{:?}", memory), format!("{:?}", redis));
         Ok((memory.is_allowed(), memory.policies()[0].clone()))
@@ -143,8 +143,8 @@ fn judge_traces(judge: impl Fn(&Naive, &Seen<'_>) -> Result<(), TestCaseError>) 
                 check = check.and(key.as_str(), &never, 2).unwrap();
             }
             let (fitted, exact) = (naive.fits(policy, now_us, cost), naive.remembers_all_for(policy, now_us));
-            let (allowed, standing) = pair.decide(&check)?;
-            if (1..=policy.capacity()).contains(&cost) && (allowed || policy.counts_rejected()) {
+            let (allowed, standing) = pair.check_all(&check)?;
+            if (1..=policy.capacity()).contains(&cost) && (allowed || policy.count_rejected()) {
                 naive.charge(policy, now_us, cost, allowed);
             }
             let part = &seen[usize::from(!exact)];

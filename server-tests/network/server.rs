@@ -90,7 +90,7 @@ pub(crate) fn main() {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
     runtime.block_on(async {
         let limiter = Limiter::new(RedisStore::connect(&env::var("NETWORK_REDIS").unwrap()).unwrap());
-        let limiter = limiter.observer(Failures);
+        let limiter = limiter.with_observer(Failures);
         let policy = Policy::per_minute("p", number("NETWORK_LIMIT")).unwrap();
         let layer = RateLimitLayer::new(limiter, policy, PeerIp::default());
         let layer = if number("NETWORK_FAIL_CLOSED") == 1 { layer.fail_closed() } else { layer.fail_open() };

@@ -14,7 +14,7 @@ use crate::support::{
 async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {
     let recorder = Recorder::default();
     let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(url).unwrap();
-    let limiter = Limiter::new(store).observer(recorder.clone());
+    let limiter = Limiter::new(store).with_observer(recorder.clone());
     for _ in 0..20 {
         assert!(limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap().is_allowed());
     }

@@ -17,7 +17,7 @@ async fn redis_without_a_secret_is_told_once_and_with_one_is_not() {
         // Before anybody listens.
         limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         let recorder = Recorder::default();
-        let limiter = limiter.observer(recorder.clone());
+        let limiter = limiter.with_observer(recorder.clone());
         for _ in 0..3 {
             limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         }
@@ -26,7 +26,7 @@ async fn redis_without_a_secret_is_told_once_and_with_one_is_not() {
     // A credential is hashed in any case.
     let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap());
     let recorder = Recorder::default();
-    let limiter = limiter.observer(recorder.clone());
+    let limiter = limiter.with_observer(recorder.clone());
     limiter.check(tollgate::Key::hashed("sk-live-4242"), &per_minute("wide", 1_000_000), 1).await.unwrap();
     assert_eq!(recorder.take().warnings, [Warning::GuessableKeys]);
 }

@@ -17,7 +17,7 @@ async fn law_13_a_refused_count_of_instances_is_warned_of_once_with_what_to_gran
     let url = server.url().replace("redis://", "redis://gate:secret@");
     let recorder = Recorder::default();
     let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(&url).unwrap();
-    let limiter = Limiter::new(store).with_local_learnt(MemoryStore::new()).observer(recorder.clone());
+    let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new()).with_observer(recorder.clone());
     let start = Instant::now();
     let mut warnings = Vec::new();
     // The first beats are some hundred milliseconds apart: several of them are refused.

@@ -18,7 +18,7 @@ async fn batches_and_the_deny_cache_are_counted() {
     let server = RedisServer::start();
     // A loaded machine must not turn into missing answers.
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
-    let limiter = Limiter::new(store).observer(Metrics::new());
+    let limiter = Limiter::new(store).with_observer(Metrics::new());
     for _ in 0..10 {
         limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     }

@@ -4,8 +4,9 @@ use std::{env, process::Command, time::Duration};
 
 use axum::{Router, routing::get};
 use tollgate::{
-    GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Rejection, Route,
+    GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Route,
     observe::{Metrics, Tracing},
+    rejection::Rejection,
 };
 use tracing::Level;
 
@@ -46,13 +47,13 @@ async fn child() {
             app(limit(redis()))
         }
         "memory" => app(limit(Limiter::new(MemoryStore::new()))),
-        "metrics" => app(limit(redis().observer(Metrics::new()))),
+        "metrics" => app(limit(redis().with_observer(Metrics::new()))),
         "no peer" => {
             app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::default()))
         }
         "open" => app(limit(redis())),
         "quiet" => app(limit(redis().quiet())),
-        "tracing" => app(limit(redis().observer(Tracing::new()))),
+        "tracing" => app(limit(redis().with_observer(Tracing::new()))),
         "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
         _ => unreachable!("{scene}"),
     };

@@ -22,13 +22,13 @@ fn observed(limiter: Limiter, seen: &Recorder) -> Limiter {
     // A clock that stands still would leave out all warnings but the first.
     let clock = ManualClock::default();
     let tracing = Tracing::new().with_clock(Restless(clock));
-    limiter.observer(seen.clone()).observer(tracing).observer(Metrics::new())
+    limiter.with_observer(seen.clone()).with_observer(tracing).with_observer(Metrics::new())
 }
 
 #[derive(Debug)]
 struct Restless(ManualClock);
 
-impl tollgate::Clock for Restless {
+impl tollgate::clock::Clock for Restless {
     fn now_us(&self) -> u64 {
         self.0.advance(Duration::from_secs(2));
         self.0.now_us()

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate::{ErrorKind, Limiter, Policy, RedisStore, Source};
+use tollgate::{ErrorKind, Limiter, Policy, RedisStore, decision::Source};
 
 use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
 
 fn recorded(server: &RedisServer, batching: bool) -> (Limiter, Recorder) {
     let recorder = Recorder::default();
     let builder = RedisStore::builder().deadline(Duration::from_secs(10)).batching(batching);
-    (Limiter::new(builder.connect(&server.url()).unwrap()).observer(recorder.clone()), recorder)
+    (Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone()), recorder)
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn batches_tell_how_many_checks_shared_a_call() {
     let check = |key: u64| tollgate::Check::new(key, &policies[0], 1).and(key, &policies[1], 1).unwrap();
     let mut checks = JoinSet::new();
     for key in 0..200_u64 {
-        checks.spawn(limiter.decide(check(key)));
+        checks.spawn(limiter.check_all(check(key)));
     }
     assert!(checks.join_all().await.into_iter().all(|decision| decision.unwrap().is_allowed()));
     let seen = recorder.take();
@@ -63,7 +63,7 @@ async fn without_batching_each_check_is_a_batch_of_its_own() {
 async fn an_outage_is_seen_and_so_is_a_call_that_was_not_answered() {
     let mut server = RedisServer::start();
     let recorder = Recorder::default();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap()).observer(recorder.clone());
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap()).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
 
@@ -83,7 +83,7 @@ async fn a_call_that_got_no_reply_is_told_as_unanswered() {
     let server = RedisServer::start();
     let recorder = Recorder::default();
     let builder = RedisStore::builder().batching(false);
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).observer(recorder.clone());
+    let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
     server.pause(Duration::from_millis(200));

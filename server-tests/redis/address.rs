@@ -48,10 +48,10 @@ async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
     let limiter = at(&server.url().replace("//", "//gate:p%2540ss@"));
     for policy in [
         Policy::per_hour("log", 2).unwrap(),
-        Policy::per_hour("counter", 2).unwrap().algorithm(tollgate::Algorithm::SlidingWindowCounter),
-        Policy::per_hour("fixed", 2).unwrap().algorithm(tollgate::Algorithm::FixedWindow),
-        Policy::per_hour("bucket", 2).unwrap().algorithm(tollgate::Algorithm::TokenBucket),
-        Policy::per_hour("rejected", 2).unwrap().count_rejected(true),
+        Policy::per_hour("counter", 2).unwrap().with_algorithm(tollgate::Algorithm::SlidingWindowCounter),
+        Policy::per_hour("fixed", 2).unwrap().with_algorithm(tollgate::Algorithm::FixedWindow),
+        Policy::per_hour("bucket", 2).unwrap().with_algorithm(tollgate::Algorithm::TokenBucket),
+        Policy::per_hour("rejected", 2).unwrap().with_count_rejected(true),
     ] {
         for allowed in [true, true, false] {
             assert_eq!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), allowed, "{policy:?}");
@@ -59,7 +59,7 @@ async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
         assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(0));
         limiter.reset("k", &policy).await.unwrap();
         let both = Check::new("k", &policy, 1).and("other", &policy, 1).unwrap();
-        assert!(limiter.decide(both).await.unwrap().is_allowed());
+        assert!(limiter.check_all(both).await.unwrap().is_allowed());
         assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }
     // Neither loading nor anything else was refused on the way.
@@ -80,7 +80,7 @@ async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
     assert!(documented.contains(&format!("`{FOR_INSTANCES}`")), "the documentation has another one");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {LEAST} {FOR_INSTANCES}"));
-    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet().with_local_learnt(MemoryStore::new());
+    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet().with_local_discovered(MemoryStore::new());
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(":1") {
         assert!(start.elapsed() < Duration::from_secs(5), "the instance is not counted");

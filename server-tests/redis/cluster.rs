@@ -47,7 +47,7 @@ async fn keys_of_all_slots_are_counted() {
         }
         let pair =
             Check::new(key, &Policy::per_hour("a", 3).unwrap(), 1).and(key, &Policy::per_hour("b", 3).unwrap(), 1);
-        assert!(limiter.decide(pair.unwrap()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(pair.unwrap()).await.unwrap().is_allowed());
     }
     assert!(cluster.nodes.iter().all(|node| !node.command("DBSIZE").starts_with(":0")), "all nodes have keys");
 }
@@ -65,7 +65,7 @@ async fn a_slot_that_moves_under_load_loses_no_count() {
         tokio::spawn(async move {
             let (mut sure, mut unsure, mut refused) = (0, 0, 0);
             while !stop.load(Ordering::Relaxed) {
-                match limiter.decide(check.clone()).await {
+                match limiter.check_all(check.clone()).await {
                     Ok(decision) => sure += u32::from(decision.is_allowed()),
                     Err(error) if error.may_have_charged() => unsure += 1,
                     Err(_) => refused += 1,
@@ -125,12 +125,12 @@ async fn a_replica_that_takes_a_lost_masters_place_is_found_and_has_its_counts()
     let limiter = limiter(&cluster);
     settled(&limiter).await;
     let check = || Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
-    assert!(limiter.decide(check()).await.unwrap().is_allowed());
+    assert!(limiter.check_all(check()).await.unwrap().is_allowed());
     assert!(cluster.nodes[2].command("WAIT 1 5000").starts_with(":1"));
     cluster.nodes[2].kill();
     let start = Instant::now();
     let decision = loop {
-        match limiter.decide(check()).await {
+        match limiter.check_all(check()).await {
             Ok(decision) => break decision,
             Err(_) => assert!(start.elapsed() < Duration::from_secs(15), "never found"),
         }
@@ -275,7 +275,7 @@ async fn one_master_is_asked_whether_it_may_evict() {
         node.command("CONFIG SET maxmemory-policy allkeys-lru");
     }
     let (sender, warnings) = mpsc::channel();
-    let limiter = limiter(&cluster).observer(Warnings(sender));
+    let limiter = limiter(&cluster).with_observer(Warnings(sender));
     settled(&limiter).await;
     let warning = warnings.recv_timeout(Duration::from_secs(5)).unwrap();
     assert_eq!(warning, Warning::Eviction { policy: "allkeys-lru".to_owned() });

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, Source, redis};
+use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, decision::Source, redis};
 
 use super::calls;
 use crate::support::{proxy::Proxy, redis_server::RedisServer};
@@ -61,22 +61,22 @@ async fn law_4_a_peek_that_shows_room_ends_the_denials_that_are_remembered() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (here, elsewhere) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
     let policies = burst_and_daily();
-    assert!(here.decide(under(&policies, ["k", "k"], 5)).await.unwrap().is_allowed());
+    assert!(here.check_all(under(&policies, ["k", "k"], 5)).await.unwrap().is_allowed());
     for source in [Source::Store, Source::DenyCache] {
-        assert_eq!(here.decide(under(&policies, ["k", "k"], 1)).await.unwrap().source(), source);
+        assert_eq!(here.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().source(), source);
     }
     assert_eq!(here.peek("k", &policies[0]).await.unwrap().available(), Some(0));
-    assert_eq!(here.decide(under(&policies, ["k", "k"], 1)).await.unwrap().source(), Source::DenyCache);
+    assert_eq!(here.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().source(), Source::DenyCache);
     elsewhere.reset("k", &policies[0]).await.unwrap();
     assert_eq!(here.peek("k", &policies[0]).await.unwrap().available(), Some(5));
-    assert!(here.decide(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed(), "a peek and a check agree");
+    assert!(here.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed(), "a peek and a check agree");
 }
 
 #[tokio::test]
 async fn what_can_change_otherwise_than_by_time_is_asked_for() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
-    let counting = Policy::new("counting", 1, MINUTE).unwrap().count_rejected(true);
+    let counting = Policy::new("counting", 1, MINUTE).unwrap().with_count_rejected(true);
     let roomy = Policy::new("roomy", 10, MINUTE).unwrap();
     limiter.check("k", &counting, 1).await.unwrap();
     limiter.check("k", &roomy, 5).await.unwrap();
@@ -101,10 +101,10 @@ fn under(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
 async fn a_flood_under_a_spent_burst_and_a_daily_limit_with_room_costs_redis_one_call() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
-    limiter.decide(under(&policies, ["k", "k"], 5)).await.unwrap();
+    limiter.check_all(under(&policies, ["k", "k"], 5)).await.unwrap();
     let before = calls(&server, "evalsha");
     for _ in 0..500 {
-        let decision = limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+        let decision = limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
         assert!(!decision.is_allowed());
         clock.advance(Duration::from_millis(15));
     }
@@ -118,18 +118,18 @@ async fn law_5_a_remembered_denial_of_several_policies_is_the_one_that_redis_giv
     let policies = burst_and_daily();
     for wait in [0, 300, 300, 300, 300] {
         clock.advance(Duration::from_millis(wait));
-        assert!(limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed());
+        assert!(limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed());
     }
-    limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+    limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
     let mut remembered = 0;
     loop {
         clock.advance(Duration::from_millis(50));
-        let decision = limiter.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+        let decision = limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
         if decision.is_allowed() {
             break;
         }
         remembered += u32::from(decision.source() == Source::DenyCache);
-        let asked = plain.decide(under(&policies, ["k", "k"], 1)).await.unwrap();
+        let asked = plain.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
         assert_eq!(format!("{decision:?}").replace("DenyCache", "Store"), format!("{asked:?}"));
     }
     assert!(remembered > 150, "{remembered} answers from memory");
@@ -143,17 +143,17 @@ async fn law_5_a_charge_to_the_key_ends_a_denial_beside_which_the_policy_had_roo
     let (long, short) = (per("long", 5, 10), per("short", 3, 2));
     let both = || under(&[long.clone(), short.clone()], ["k", "k"], 1);
     for _ in 0..3 {
-        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
     }
     for source in [Source::Store, Source::DenyCache] {
-        let denied = limiter.decide(both()).await.unwrap();
+        let denied = limiter.check_all(both()).await.unwrap();
         assert_eq!((denied.source(), denied.retry_after()), (source, Some(Duration::from_secs(2))));
     }
     // A look at the policy with room ends nothing.
     assert!(limiter.peek("k", &long).await.unwrap().is_allowed());
-    assert_eq!(limiter.decide(both()).await.unwrap().source(), Source::DenyCache);
+    assert_eq!(limiter.check_all(both()).await.unwrap().source(), Source::DenyCache);
     assert!(limiter.check("k", &long, 2).await.unwrap().is_allowed());
-    let denied = limiter.decide(both()).await.unwrap();
+    let denied = limiter.check_all(both()).await.unwrap();
     assert_eq!((denied.source(), denied.retry_after()), (Source::Store, Some(Duration::from_secs(10))));
 }
 
@@ -166,13 +166,13 @@ async fn law_5_where_others_share_a_policy_with_room_a_denial_is_remembered_for_
     let second = Duration::from_secs(1);
     for wait in [Duration::ZERO, second] {
         clock.advance(wait);
-        assert_eq!(limiter.decide(check()).await.unwrap().source(), Source::Store);
-        assert_eq!(limiter.decide(check()).await.unwrap().source(), Source::DenyCache);
+        assert_eq!(limiter.check_all(check()).await.unwrap().source(), Source::Store);
+        assert_eq!(limiter.check_all(check()).await.unwrap().source(), Source::DenyCache);
     }
     // Another user spends the tenant's limit: a second later Retry-After is the tenant's.
     limiter.check("tenant", &tenant, 1_000).await.unwrap();
     clock.advance(second);
-    let told = limiter.decide(check()).await.unwrap();
+    let told = limiter.check_all(check()).await.unwrap();
     assert_eq!((told.source(), told.violated().count()), (Source::Store, 2));
     assert_eq!(told.retry_after(), Some(Duration::from_secs(86_400) - second));
 }
@@ -181,12 +181,12 @@ async fn law_5_where_others_share_a_policy_with_room_a_denial_is_remembered_for_
 async fn law_5_where_a_violated_policy_has_units_left_a_denial_is_remembered_for_a_second_at_most() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
-    limiter.decide(under(&policies, ["k", "k"], 5)).await.unwrap();
+    limiter.check_all(under(&policies, ["k", "k"], 5)).await.unwrap();
     limiter.check("k", &policies[1], 994).await.unwrap();
     for wait in [0, 1] {
         clock.advance(Duration::from_secs(wait));
         for source in [Source::Store, Source::DenyCache] {
-            let decision = limiter.decide(under(&policies, ["k", "k"], 2)).await.unwrap();
+            let decision = limiter.check_all(under(&policies, ["k", "k"], 2)).await.unwrap();
             assert_eq!((decision.source(), decision.violated().count()), (source, 2));
         }
     }
@@ -327,12 +327,12 @@ async fn a_reset_of_one_of_its_keys_forgets_the_denial_of_a_check_of_several() {
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     let both = || Check::new("one", &policy, 1).and("other", &policy, 1).unwrap();
     for key in ["one", "other"] {
-        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
         for source in [Source::Store, Source::DenyCache] {
-            assert_eq!(limiter.decide(both()).await.unwrap().source(), source);
+            assert_eq!(limiter.check_all(both()).await.unwrap().source(), source);
         }
         limiter.reset(key, &policy).await.unwrap();
-        let decision = limiter.decide(both()).await.unwrap();
+        let decision = limiter.check_all(both()).await.unwrap();
         let left: Vec<_> = decision.policies().iter().map(|policy| policy.available).collect();
         assert_eq!((decision.source(), left), (Source::Store, if key == "one" { vec![1, 0] } else { vec![0, 1] }));
         for key in ["one", "other"] {

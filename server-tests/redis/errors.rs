@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{ErrorKind, Limiter, RedisStore, RedisStoreBuilder};
+use tollgate::{ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 
 use super::{limiter, policy};
 use crate::support::redis_server::RedisServer;

@@ -19,7 +19,7 @@ async fn law_6_keys_expire_also_when_the_clock_has_only_just_begun() {
     let algorithms =
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
     for algorithm in algorithms {
-        limiter.check("k", &Policy::per_minute("p", 5).unwrap().algorithm(algorithm), 1).await.unwrap();
+        limiter.check("k", &Policy::per_minute("p", 5).unwrap().with_algorithm(algorithm), 1).await.unwrap();
     }
     let mut connection = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();

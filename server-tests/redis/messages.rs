@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tollgate::{
     Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy,
-    PrefixList, RateLimitLayer, RedisStore, Route, headers::PartitionKeys,
+    RateLimitLayer, RedisStore, Route, headers::PartitionKeys, key::PrefixList,
 };
 
 fn policy() -> Policy {
@@ -75,21 +75,21 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("everybody trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
         (r#"a proxy "10.0.0/8""#, PrefixList::new("10.0.0/8").err()),
         ("0 hops", ClientIp::x_forwarded_for_hops(0).err()),
-        ("ipv6_prefix(16)", PeerIp::default().ipv6_prefix(16).err()),
-        (r#"nat64_prefix("2001:db8::/60")"#, PeerIp::default().nat64_prefix("2001:db8::/60").err()),
+        ("ipv6_prefix(16)", PeerIp::default().with_ipv6_prefix(16).err()),
+        (r#"nat64_prefix("2001:db8::/60")"#, PeerIp::default().with_nat64_prefix("2001:db8::/60").err()),
         (r#"a policy "a b""#, Policy::per_second("a b", 1).err()),
         ("a limit of 0", Policy::per_second("p", 0).err()),
         ("a window of 0", Policy::new("p", 1, Duration::ZERO).err()),
         ("a window of two years", Policy::new("p", 1, Duration::from_secs(2 * 366 * 86_400)).err()),
-        ("a resolution above the window", policy().resolution(Duration::from_secs(61)).err()),
+        ("a resolution above the window", policy().with_resolution(Duration::from_secs(61)).err()),
         (
             "a resolution of a token bucket",
-            policy().algorithm(Algorithm::TokenBucket).resolution(Duration::from_secs(1)).err(),
+            policy().with_algorithm(Algorithm::TokenBucket).with_resolution(Duration::from_secs(1)).err(),
         ),
-        ("a burst of a log", policy().burst(5).err()),
-        ("a burst of 0", policy().algorithm(Algorithm::TokenBucket).burst(0).err()),
+        ("a burst of a log", policy().with_burst(5).err()),
+        ("a burst of 0", policy().with_algorithm(Algorithm::TokenBucket).with_burst(0).err()),
         ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
-        ("a unit with a blank", policy().unit("content bytes").err()),
+        ("a unit with a blank", policy().with_unit("content bytes").err()),
         ("partition keys by a short secret", PartitionKeys::hmac("short").err()),
         (
             "two policies of one name in a check",

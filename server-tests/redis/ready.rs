@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Algorithm, Error, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, Source};
+use tollgate::{Algorithm, Error, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use super::{address::LEAST, policy};
 use crate::support::{
@@ -126,7 +126,7 @@ async fn law_6_a_permission_that_is_taken_away_leaves_no_key_without_a_ttl() {
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
     for algorithm in algorithms {
         let server = RedisServer::start();
-        let policy = Policy::per_hour("p", 10).unwrap().algorithm(algorithm);
+        let policy = Policy::per_hour("p", 10).unwrap().with_algorithm(algorithm);
         let limiter = Limiter::new(RedisStore::builder().deadline(AT_ONCE).connect(&server.url()).unwrap());
         limiter.check("old", &policy, 1).await.unwrap();
         server.command("ACL SETUSER default -pexpire");

@@ -12,7 +12,10 @@ use std::{
 };
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::{Answer, Check, Error, ErrorKind, Key, Limiter, Policy, RedisStore, Store, Verdict};
+use tollgate::{
+    Check, Error, ErrorKind, Key, Limiter, Policy, RedisStore,
+    store::{Answer, Store, Verdict},
+};
 
 use super::policy;
 use crate::support::redis_server::RedisServer;
@@ -26,7 +29,7 @@ async fn errors(limiter: &Limiter) -> Vec<Error> {
     let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
     vec![
         limiter.check("foo", &policy(), 1).await.unwrap_err(),
-        limiter.decide(check).await.unwrap_err(),
+        limiter.check_all(check).await.unwrap_err(),
         limiter.reset("foo", &policy()).await.unwrap_err(),
         limiter.ready().await.unwrap_err(),
     ]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::{Request, request::Parts};
 use tollgate::{
     ApiKey, Check, ConfigError, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore,
-    RedisStoreBuilder,
     headers::{PartitionKeys, Writer},
     http, redis,
+    store::RedisStoreBuilder,
 };
 
 use crate::support::redis_server::RedisServer;
@@ -83,7 +83,7 @@ async fn law_10_no_raw_key_in_redis_not_even_on_the_way() {
 async fn law_10_what_clients_are_told_is_no_part_of_what_redis_is_told() {
     let server = RedisServer::start();
     let store = store(&server, RedisStore::builder().key_secret(SECRET).unwrap());
-    let policy = policy().partition_keys(PartitionKeys::hmac(SECRET).unwrap());
+    let policy = policy().with_partition_keys(PartitionKeys::hmac(SECRET).unwrap());
     let decision = Limiter::new(store.clone()).check(USER, &policy, 1).await.unwrap();
     let mut headers = http::HeaderMap::new();
     Writer::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
@@ -136,7 +136,7 @@ async fn several_subjects_in_a_check_are_told_apart() {
     let q = Policy::per_hour("q", 10).unwrap();
     for _ in 0..2 {
         let check = Check::new("a", &policy(), 1).and("a", &q, 2).unwrap().and("b", &policy(), 3).unwrap();
-        limiter.decide(check).await.unwrap();
+        limiter.check_all(check).await.unwrap();
     }
     for (key, policy, left) in [("a", policy(), 8), ("a", q, 6), ("b", policy(), 4)] {
         assert_eq!(limiter.peek(key, &policy).await.unwrap().available(), Some(left), "{key}");

@@ -30,7 +30,7 @@ async fn spent(limiter: &Limiter) -> Policy {
 /// Denied for what is spent alone, before the deadline.
 async fn is_denied(limiter: &Limiter, check: Check, what: &str) -> Decision {
     let start = Instant::now();
-    let decision = limiter.decide(check).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let decision = limiter.check_all(check).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(start.elapsed() < DEADLINE, "{what}: {:?}", start.elapsed());
     assert!(!decision.is_allowed(), "{what}");
     assert_eq!(decision.violated().map(|policy| policy.policy.name()).collect::<Vec<_>>(), ["spent"], "{what}");
@@ -59,7 +59,7 @@ async fn law_8_a_denial_in_one_slot_stands_while_another_one_is_silent() {
     }
     // Where nothing denies, there is no verdict.
     let free = Check::new("k", &roomy, 1).and(SILENT, &roomy, 1).unwrap();
-    assert_eq!(limiter.decide(free).await.unwrap_err().kind(), ErrorKind::Deadline);
+    assert_eq!(limiter.check_all(free).await.unwrap_err().kind(), ErrorKind::Deadline);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +67,7 @@ async fn law_9_a_silent_slot_counts_the_rejection_once_when_it_goes_on() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     settled(&limiter).await;
-    let counting = Policy::new("counting", 100, HOUR).unwrap().count_rejected(true);
+    let counting = Policy::new("counting", 100, HOUR).unwrap().with_count_rejected(true);
     let spent = spent(&limiter).await;
     assert!(limiter.check(SILENT, &counting, 1).await.unwrap().is_allowed());
     cluster.nodes[2].pause(2 * DEADLINE);
@@ -148,7 +148,7 @@ async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
     let start = Instant::now();
     for _ in 0..OFTEN {
         let both = Check::new(WELL, &roomy, 1).and(SILENT, &roomy, 1).unwrap();
-        assert!(limiter.decide(both).await.is_err());
+        assert!(limiter.check_all(both).await.is_err());
         let well = limiter.check(WELL, &roomy, 1).await;
         assert!(well.is_ok(), "{well:?}");
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Algorithm, Check, Clock, Limiter, ManualClock, Policy, RedisStore, redis};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, clock::Clock, redis};
 
 use super::{
     calls,
@@ -39,8 +39,8 @@ async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow] {
         // A window that no other begins in the middle of.
         let policy = |name, limit| Policy::new(name, limit, Duration::from_secs(86_400 * 365)).unwrap();
-        let wide = policy("wide", 100_000).algorithm(algorithm);
-        let scarce = policy("scarce", 100).algorithm(algorithm);
+        let wide = policy("wide", 100_000).with_algorithm(algorithm);
+        let scarce = policy("scarce", 100).with_algorithm(algorithm);
         let unconcerned = 7;
         assert!(limiter.check(FIRST, &wide, unconcerned).await.unwrap().is_allowed());
         let mut storm = JoinSet::new();
@@ -52,7 +52,7 @@ async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
                     0 => Check::new(LAST, &scarce, 1),
                     _ => Check::new(LAST, &scarce, 1).and(FIRST, &wide, 3).unwrap(),
                 };
-                (task % 6 > 0, limiter.decide(check).await.unwrap().is_allowed())
+                (task % 6 > 0, limiter.check_all(check).await.unwrap().is_allowed())
             });
         }
         let admitted: Vec<_> = storm.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
@@ -76,8 +76,8 @@ async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
     settled(&limiter).await;
     // Each is the scarce one now and then; and buckets, which give back no more than they know to be theirs.
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
-        let one = Policy::per_day("one", 50).unwrap().algorithm(algorithm);
-        let other = Policy::per_day("other", 60).unwrap().algorithm(algorithm);
+        let one = Policy::per_day("one", 50).unwrap().with_algorithm(algorithm);
+        let other = Policy::per_day("other", 60).unwrap().with_algorithm(algorithm);
         let mut storm = JoinSet::new();
         for task in 0..200_u32 {
             let (limiter, one, other) = (limiter.clone(), one.clone(), other.clone());
@@ -87,7 +87,7 @@ async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
                     1 => Check::new(LAST, &other, 1),
                     _ => Check::new(FIRST, &one, 1).and(LAST, &other, 1).unwrap(),
                 };
-                (task % 4, limiter.decide(check).await.unwrap().is_allowed())
+                (task % 4, limiter.check_all(check).await.unwrap().is_allowed())
             });
         }
         let admitted: Vec<_> = storm.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
@@ -118,7 +118,7 @@ async fn no_more_is_given_back_than_was_taken_while_the_slot_moves() {
             let mut admitted = 0;
             while !stop.load(Ordering::Relaxed) {
                 let check = Check::new(LAST, &wide, 1).and("a", &scarce, 1).unwrap();
-                admitted += u32::from(limiter.decide(check).await.is_ok_and(|decision| decision.is_allowed()));
+                admitted += u32::from(limiter.check_all(check).await.is_ok_and(|decision| decision.is_allowed()));
             }
             admitted
         });
@@ -154,15 +154,15 @@ async fn a_denial_costs_nothing_and_tells_the_truth_across_slots() {
     // Four units of the first come back after 54 s, two of the last after 82 s.
     let check = || Check::new(FIRST, &short, 4).and("k", &idle, 5).unwrap().and(LAST, &long, 2).unwrap();
     let before = evalshas(&cluster);
-    let denied = limiter.decide(check()).await.unwrap();
+    let denied = limiter.check_all(check()).await.unwrap();
     assert_eq!(evalshas(&cluster) - before, 3, "a call for each slot");
     let waits: Vec<_> = denied.policies().iter().map(|policy| policy.retry_after).collect();
     assert_eq!(waits, [Some(Duration::from_secs(53)), None, Some(Duration::from_secs(81))]);
     assert_eq!(denied.policies().iter().map(|policy| policy.available).collect::<Vec<_>>(), [0, 10, 0]);
     clock.set_us(clock.now_us() + 81_000_000 - 1);
-    assert!(!limiter.decide(check()).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(check()).await.unwrap().is_allowed());
     clock.advance(Duration::from_micros(1));
-    let allowed = limiter.decide(check()).await.unwrap();
+    let allowed = limiter.check_all(check()).await.unwrap();
     assert!(allowed.is_allowed());
     assert_eq!(allowed.policies().iter().map(|policy| policy.available).collect::<Vec<_>>(), [6, 5, 0]);
 }
@@ -172,12 +172,12 @@ async fn rejections_are_counted_in_every_slot_whichever_refuses() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     settled(&limiter).await;
-    let counting = Policy::per_hour("counting", 100).unwrap().count_rejected(true);
+    let counting = Policy::per_hour("counting", 100).unwrap().with_count_rejected(true);
     let (plain, full) = (Policy::per_hour("plain", 100).unwrap(), Policy::per_hour("full", 1).unwrap());
     for key in [FIRST, LAST] {
         assert!(limiter.check(key, &full, 1).await.unwrap().is_allowed());
         let check = Check::new(FIRST, &counting, 5).and(LAST, &counting, 5).unwrap().and("k", &plain, 5).unwrap();
-        assert!(!limiter.decide(check.and(key, &full, 1).unwrap()).await.unwrap().is_allowed());
+        assert!(!limiter.check_all(check.and(key, &full, 1).unwrap()).await.unwrap().is_allowed());
     }
     let counted = [spent(&limiter, FIRST, &counting).await, spent(&limiter, LAST, &counting).await];
     assert_eq!((counted, spent(&limiter, "k", &plain).await), ([10, 10], 0));
@@ -242,9 +242,9 @@ async fn a_ban_counts_the_denials_of_its_own_slot() {
             limiter.reset(key, &scarce).await.unwrap();
         }
         let both = || Check::new(full, &scarce, 1).and(free, &ample, 1).unwrap();
-        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
         for denial in 1..=3 {
-            let decision = limiter.decide(both()).await.unwrap();
+            let decision = limiter.check_all(both()).await.unwrap();
             let [refused, fits] = decision.policies() else { panic!("{decision:?}") };
             assert!(!decision.is_allowed() && refused.violated && !fits.violated);
             assert_eq!((refused.ban.is_some(), fits.ban, fits.available), (denial == 3, None, 99), "{denial}");
@@ -276,7 +276,7 @@ async fn what_is_given_back_can_be_spent_at_once_by_a_check_that_was_denied_for_
         let policy = |name| Policy::per_day(format!("{name}{round}"), 1).unwrap();
         let (held, scarce) = (policy("held"), policy("scarce"));
         // Both fit when they are looked at. The one that takes the scarce unit is faster, and the other one gives back.
-        let both = limiter.decide(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1).unwrap());
+        let both = limiter.check_all(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1).unwrap());
         let faster = limiter.check(LAST, &scarce, 1);
         let (both, faster) = (tokio::spawn(both), tokio::spawn(faster));
         while !both.is_finished() && spent(&limiter, FIRST, &held).await == 0 {}

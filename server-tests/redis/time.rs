@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, time::Duration};
 
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, Source};
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use super::fake;
 use crate::support::{redis_server::RedisServer, until};
@@ -66,7 +66,7 @@ async fn a_server_whose_time_is_nonsense_makes_nothing_panic() {
         (Duration::ZERO, reply)
     });
     let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).unwrap();
-    let limiter = Limiter::new(store).with_local_learnt(MemoryStore::new());
+    let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new());
     limiter.check("k", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
     until("the instance is counted", || count.try_recv().is_ok());
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
-use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, RedisStoreBuilder};
+use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 
 use super::{policy, warm_up::assert_judged};
 use crate::support::{

@@ -92,7 +92,7 @@ async fn law_13_eviction_is_warned_of_although_a_master_is_away_at_the_start() {
     let (sender, warnings) = mpsc::channel();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(200));
     let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
-    let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap()).observer(Warnings(sender));
+    let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap()).with_observer(Warnings(sender));
     let start = Instant::now();
     let warned = loop {
         let _ = limiter.check("foo", &policy(), 1).await;
@@ -179,7 +179,7 @@ async fn what_a_moving_slot_cannot_judge_opens_no_breaker() {
     cluster.begin_move(SLOT, 2, 0);
     for _ in 0..30 {
         // Two keys that the old master does not have and the new one does not own.
-        let error = limiter.decide(Check::new("foo", &a, 1).and("foo", &b, 1).unwrap()).await.unwrap_err();
+        let error = limiter.check_all(Check::new("foo", &a, 1).and("foo", &b, 1).unwrap()).await.unwrap_err();
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
     }
     assert!(!limiter.is_breaker_open());

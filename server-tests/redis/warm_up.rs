@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tollgate::{Check, ErrorKind, Limiter, RedisStore, RedisStoreBuilder, Source};
+use tollgate::{Check, ErrorKind, Limiter, RedisStore, decision::Source, store::RedisStoreBuilder};
 
 use super::{fake, policy};
 use crate::support::{
@@ -68,7 +68,7 @@ async fn the_first_check_on_a_cluster_that_is_far_away_is_judged_also_across_slo
     let store = || RedisStore::builder().connect_cluster(&links).unwrap();
     assert_judged(store()).await;
     let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
-    assert!(Limiter::new(store()).decide(check).await.unwrap().is_allowed());
+    assert!(Limiter::new(store()).check_all(check).await.unwrap().is_allowed());
 }
 
 /// Connections are taken, and nothing is ever answered.

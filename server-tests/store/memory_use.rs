@@ -20,12 +20,12 @@ async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
     };
     for algorithm in ALGORITHMS {
         for window in [Duration::from_millis(1), Duration::from_secs(60), Policy::MAX_WINDOW] {
-            let policy = Policy::new("p", 5, window).unwrap().algorithm(algorithm);
+            let policy = Policy::new("p", 5, window).unwrap().with_algorithm(algorithm);
             let key = format!("{algorithm:?} {window:?}");
             for cost in [1, 2] {
                 limiter.check(&key, &policy, cost).await.unwrap();
             }
-            let policy = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().algorithm(algorithm);
+            let policy = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(algorithm);
             limiter.check("denied", &policy, 1).await.unwrap();
             let before = changes();
             for _ in 0..5 {
@@ -50,7 +50,7 @@ async fn law_6_refused_traffic_takes_no_more_memory_than_the_highest_limit_on_th
     let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url());
     let (store, mut connection) = (store.unwrap(), server.connection());
     let limiter = Limiter::new(store.clone());
-    let policy = |limit| Policy::per_hour("p", limit).unwrap().count_rejected(true);
+    let policy = |limit| Policy::per_hour("p", limit).unwrap().with_count_rejected(true);
     limiter.check("k", &policy(100), 1).await.unwrap();
     for _ in 0..2_000 {
         clock.advance(Duration::from_micros(1));

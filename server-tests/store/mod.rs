@@ -8,7 +8,7 @@ mod on {
     use std::time::Duration;
 
     use bb8_redis::{RedisConnectionManager, bb8};
-    use tollgate::{ManualClock, RedisStore, RedisStoreBuilder, bb8_redis};
+    use tollgate::{ManualClock, RedisStore, bb8_redis, store::RedisStoreBuilder};
 
     use super::suite::{Bench, suite};
     use crate::support::redis_server::RedisServer;

@@ -214,7 +214,7 @@ impl fmt::Display for ConfigError {
             ),
             Self::BurstWithoutTokenBucket { policy } => write!(
                 f,
-                "policy {policy:?}: only a token bucket has a burst; call `.algorithm(Algorithm::TokenBucket)` first"
+                "policy {policy:?}: only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` first"
             ),
             Self::BurstTooLarge { policy, burst } => {
                 write!(f, "policy {policy:?}: a burst of {burst} takes more than 366 days to refill; use a smaller one")
@@ -287,7 +287,7 @@ impl fmt::Display for ConfigError {
             ),
             Self::LocalWithoutFallback => f.write_str(
                 "fail_local needs a limiter with a local fallback: call `Limiter::with_local(MemoryStore::new(), instances)` or \
-                 `Limiter::with_local_learnt(MemoryStore::new())` first",
+                 `Limiter::with_local_discovered(MemoryStore::new())` first",
             ),
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
@@ -309,7 +309,7 @@ impl fmt::Display for ConfigError {
             Self::ResolutionWithoutLog { policy } => {
                 write!(
                     f,
-                    "policy {policy:?}: only the sliding window log has a resolution; leave out `.resolution(..)` or the \
+                    "policy {policy:?}: only the sliding window log has a resolution; leave out `.with_resolution(..)` or the \
                      other algorithm"
                 )
             }

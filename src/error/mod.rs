@@ -43,23 +43,23 @@ pub enum ErrorKind {
     BadKey,
     /// The check itself is wrong, see [`ConfigError`].
     Config,
-    /// The store did not answer within the deadline. Counts for the [`Breaker`](crate::Breaker).
+    /// The store did not answer within the deadline. Counts for the [`Breaker`](crate::failure::Breaker).
     Deadline,
     /// The store answers, but not to us: wrong credentials, missing permissions, an unusable script.
     Misconfigured,
     /// The store answers, but this process has sent it more checks than it answers within the deadline.
     ///
     /// No failure policy lets such a request pass: a flood must not lift the limit that it runs into. The
-    /// [`Breaker`](crate::Breaker) is not told. The check may have been sent, and charged:
+    /// [`Breaker`](crate::failure::Breaker) is not told. The check may have been sent, and charged:
     /// [`Error::may_have_charged`].
     Overloaded,
-    /// The store cannot be reached or cannot serve right now, or the [`Breaker`](crate::Breaker) is open and it
+    /// The store cannot be reached or cannot serve right now, or the [`Breaker`](crate::failure::Breaker) is open and it
     /// was not asked. Counts for the breaker if it was asked.
     Unavailable,
 }
 
 impl Error {
-    /// Creates an error, for implementations of [`Store`](crate::Store).
+    /// Creates an error, for implementations of [`Store`](crate::store::Store).
     ///
     /// The message is for operators; it is never sent to a client and must not hold a key.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {

@@ -62,7 +62,7 @@ impl Writer {
     /// come back in the same second.
     ///
     /// `Retry-After` and the values that tell the same (`t`, a reset) grow by the same amount, and so does
-    /// [`Denial::retry_after`](crate::Denial::retry_after); on an allowed response, `t` does where nothing is left.
+    /// [`Denial::retry_after`](crate::rejection::Denial::retry_after); on an allowed response, `t` does where nothing is left.
     /// Never less than the wait, and never more than twice of it. In whole seconds, as `Retry-After` is, all equally
     /// likely. Defaults to 0, because then `Retry-After` is exact. Fixed windows, whose clients all wait for the same
     /// instant, are where it is needed.

@@ -8,7 +8,7 @@ mod extension;
 mod header;
 mod ip;
 mod missing;
-mod path;
+pub(crate) mod path;
 
 use std::fmt;
 
@@ -136,7 +136,7 @@ impl Key {
         Self(name.into())
     }
 
-    /// The canonical form, for implementations of [`Store`](crate::Store): printable ASCII without braces.
+    /// The canonical form, for implementations of [`Store`](crate::store::Store): printable ASCII without braces.
     ///
     /// It identifies somebody, so keep it out of logs, and out of stores that others read.
     pub fn encoded(&self) -> &[u8] {
@@ -191,7 +191,7 @@ impl fmt::Debug for Key {
 ///
 /// ```
 /// use http::{Method, request::Parts};
-/// use tollgate::{Key, KeyError, KeyExtractor};
+/// use tollgate::{Key, KeyExtractor, key::KeyError};
 ///
 /// /// Inserted by authentication.
 /// #[derive(Clone)]

@@ -9,12 +9,14 @@ use std::{
 
 use super::{Limiter, guarded::Guarded};
 use crate::{
+    breaker::Signal,
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    failure::{FailurePolicy, Signal},
+    failure::FailurePolicy,
     observe::Watch,
-    store::{Pending, Verdict},
+    store::Pending,
+    verdict::Verdict,
 };
 
 /// The future of a [`Decision`], returned by [`Limiter::check`].

@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 
 use super::Limiter;
 use crate::{
-    deadline::Deadline,
+    breaker::{Permit, Signal},
     error::{Error, ErrorKind},
-    failure::{Permit, Signal},
+    runtime::deadline::Deadline,
     store::Pending,
 };
 

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use super::{CheckFuture, Limiter, Purpose, Sent};
 use crate::{
+    breaker::{Circuits, Permit, Signal},
     check::{Charge, Check},
-    decision::{Decision, Source},
+    decision::Decision,
     error::{Error, ErrorKind, Told},
-    failure::{self, Circuits, FailurePolicy, Fallback, Permit, Signal},
+    failure::FailurePolicy,
+    fallback::{Fallback, pay},
     key::Key,
     observe::{Observer, Outcome, Refused, Watch},
     rejection::Reason,
-    store::{Answer, Verdict},
+    store::Answer,
+    verdict::{Source, Verdict},
 };
 
 impl Limiter {
@@ -140,7 +143,7 @@ impl Limiter {
             if verdict.allowed {
                 fallback.warm(check);
             }
-            failure::pay(self, fallback);
+            pay(self, fallback);
         }
     }
 
@@ -165,7 +168,7 @@ impl Limiter {
     }
 
     fn part_of(&self, key: Option<&Key>) -> usize {
-        key.map_or(0, |key| self.parts.store.part_of(key))
+        key.map_or(0, |key| self.parts.store.failure_domain_of(key))
     }
 
     pub(super) fn settle(&self, permit: Option<Permit>, signal: Signal) {

@@ -40,7 +40,7 @@ pub enum Warning {
     /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
     GuessableKeys,
     /// Redis refuses to count the instances of the service, which
-    /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt) asks for.
+    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) asks for.
     InstancesUnknown {
         /// The key of the count.
         key: String,

@@ -15,9 +15,9 @@ use super::{
     Reset, StoreFailure, Warning, throttle::Cause, unenforced::Unenforced,
 };
 use crate::{
-    clock::{Clock, SystemClock},
-    decision::Source,
+    clock::{Clock, SystemClock, micros},
     error::ErrorKind,
+    verdict::Source,
 };
 
 /// Writes `tracing` events: more of them than a limiter does [by itself](super#what-a-limiter-says-by-itself), and in their
@@ -47,7 +47,7 @@ use crate::{
 /// ```
 /// use tollgate::{Limiter, MemoryStore, observe::Tracing};
 ///
-/// let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new());
+/// let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
 /// ```
 #[derive(Debug)]
 pub struct Tracing {
@@ -211,10 +211,6 @@ impl Observer for Tracing {
     fn on_warning(&self, warning: &Warning) {
         warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis_up(duration: Duration) -> u64 {

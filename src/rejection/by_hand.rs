@@ -10,8 +10,8 @@ use crate::{
     error::{ConfigError, Error},
     failure::FailurePolicy,
     headers::{self, Writer},
+    middleware::strictest::insert_if_strictest,
     observe::Refused,
-    strictest::insert_if_strictest,
 };
 
 impl Decision {
@@ -22,13 +22,13 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`Denial`] if the decision is denied: [`Reason::CostAboveLimit`](super::Reason::CostAboveLimit) if the cost can
+    /// [`Denial`] if the decision is denied: [`Reason::CostAboveLimit`] if the cost can
     /// never pass.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Denial, Limiter, Policy};
+    /// use tollgate::{Limiter, Policy, rejection::Denial};
     ///
     /// /// A handler of axum: answers 429, or 503 if the store cannot answer, with all fields.
     /// async fn send_code(limiter: Limiter, per_number: Policy) -> Result<&'static str, Denial> {
@@ -98,7 +98,7 @@ impl Denial {
     /// ```
     /// use bytes::Bytes;
     /// use http::{Request, Response};
-    /// use tollgate::{Error, HeaderStyle, Limiter, PlainText, Policy, headers::Writer};
+    /// use tollgate::{Error, HeaderStyle, Limiter, Policy, headers::Writer, rejection::PlainText};
     ///
     /// /// A handler of plain hyper.
     /// async fn export(request: Request<()>, limiter: &Limiter, daily: &Policy) -> Response<Bytes> {

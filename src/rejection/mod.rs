@@ -20,9 +20,10 @@ pub use self::{
     problem::{ProblemJson, ProblemType},
 };
 use crate::{
-    decision::{Decision, PolicyDecision, Source},
+    decision::{Decision, PolicyDecision},
     error::ConfigError,
     key::KeyError,
+    verdict::Source,
 };
 
 /// Builds the response to a refused request.
@@ -36,7 +37,7 @@ use crate::{
 /// ```
 /// use axum::body::Body;
 /// use http::{Response, request::Parts};
-/// use tollgate::{Denial, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::Denial};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());

@@ -15,7 +15,7 @@ use crate::headers::whole_seconds;
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, PlainText, Policy, RateLimitLayer};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::PlainText};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());

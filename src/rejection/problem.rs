@@ -16,7 +16,7 @@ use super::{Denial, Reason, Rejection, body::respond};
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, ProblemType, RateLimitLayer};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, rejection::ProblemType};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// // Guessing: whoever runs into this limit is not a client that is a little too fast.
@@ -43,7 +43,7 @@ pub enum ProblemType {
     #[default]
     QuotaExceeded,
     /// `temporary-reduced-capacity`, 503: the client is within what it was promised, but the server has lowered the
-    /// limit for a while, say by a [`PolicySource`](crate::PolicySource) that follows the load.
+    /// limit for a while, say by a [`PolicySource`](crate::policy::PolicySource) that follows the load.
     TemporaryReducedCapacity,
 }
 

@@ -13,9 +13,9 @@ use smallvec::SmallVec;
 use super::{Outcome, Verdict};
 use crate::{
     check::{Charge, Check},
-    decision::Source,
     key::Key,
     policy::Policy,
+    verdict::Source,
 };
 
 /// Remembers denials for as long as they are sure to hold.
@@ -161,7 +161,7 @@ impl DenyCache {
     /// Remembers a verdict on a check that was sent at `sent_us`, in the epoch that was read before.
     pub(super) fn put(&self, check: &Check, verdict: &Verdict, epoch: u64, sent_us: u64, received_us: u64) {
         let counts = |(charge, outcome): (&Charge, &Outcome)| {
-            outcome.ban_us == 0 && (charge.policy.counts_rejected() || charge.policy.ban().is_some())
+            outcome.ban_us == 0 && (charge.policy.count_rejected() || charge.policy.ban().is_some())
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(Certainty { wait_us, is_loose }) = certainty(check, verdict) else { return };

@@ -15,8 +15,6 @@ pub(crate) mod redis;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
-
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
 #[cfg(feature = "redis")]
@@ -27,8 +25,10 @@ pub use self::{
     memory::{MemoryStore, WhenFull},
     pending::Pending,
 };
-use crate::{
-    check::Check, decision::Source, error::Error, failure::Breaker, key::Key, observe::Observer, policy::Policy,
+use crate::{breaker::Breaker, error::Error, key::Key, observe::Observer, policy::Policy};
+pub use crate::{
+    check::{Charge, Check},
+    verdict::{Outcome, Verdict},
 };
 
 /// Keeps counts and judges checks against them.
@@ -90,7 +90,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// has a breaker of its own.
     ///
     /// Defaults to 1.
-    fn parts(&self) -> usize {
+    fn failure_domains(&self) -> usize {
         1
     }
 
@@ -98,13 +98,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// `RedisStore`, which asks the breaker of each part.
     ///
     /// Defaults to 0.
-    fn part_of(&self, key: &Key) -> usize {
+    fn failure_domain_of(&self, key: &Key) -> usize {
         let _ = key;
         0
     }
 
     /// How many instances share this store, as far as it knows; for
-    /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt), which asks from the beginning on.
+    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered), which asks from the beginning on.
     ///
     /// Defaults to `None`: it does not know.
     fn instances(&self) -> Option<u32> {
@@ -129,34 +129,4 @@ impl<T> Answer<T> {
     pub fn pending(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
         Self::Pending(Pending::new(future))
     }
-}
-
-/// A store's judgement of a check.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Whether the check passed and was charged.
-    pub allowed: bool,
-    /// Where the judgement comes from: [`Source::Store`], or [`Source::DenyCache`] if it was remembered.
-    pub source: Source,
-    /// The store's time at which it judged, in microseconds since the Unix epoch.
-    pub time_us: u64,
-    /// One outcome per charge, in the check's order.
-    pub outcomes: SmallVec<[Outcome; 1]>,
-}
-
-/// A store's report on one charge. All waits are microseconds from [`Verdict::time_us`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Outcome {
-    /// Whether this charge fit.
-    pub fits: bool,
-    /// The largest cost that would pass now, after this check, whether it passed or not.
-    pub available: u32,
-    /// Until the same cost fits; `None` if it fits or never can.
-    pub retry_after_us: Option<u64>,
-    /// Until more becomes available; 0 if nothing is spent.
-    pub next_us: u64,
-    /// Until all of it is available again.
-    pub reset_us: u64,
-    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; 0 if there is none.
-    pub ban_us: u64,
 }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
+    breaker::Circuits,
     error::{Error, ErrorKind},
-    failure::Circuits,
 };
 
 /// The future of a store's answer. See [`Answer::pending`](super::Answer::pending).

@@ -226,7 +226,7 @@ async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
             &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99", "x-ratelimit-reset: 1767225606"],
         ),
     ] {
-        let bucket = per_minute(10).algorithm(Algorithm::TokenBucket).burst(100).unwrap();
+        let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
         let app = app(RateLimitLayer::new(timed().0, bucket, GlobalKey).with_headers(style));
         assert_eq!(fields(&get(&app, "/").await), expected, "{style:?}");
     }
@@ -235,8 +235,9 @@ async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
 /// Several policies take another way to the fields than one.
 #[tokio::test]
 async fn no_more_than_a_quota_is_told_as_left_of_it() {
-    let bucket = per_minute(10).algorithm(Algorithm::TokenBucket).burst(100).unwrap();
-    let small = tollgate::Policy::per_minute("q", 10).unwrap().algorithm(Algorithm::TokenBucket).burst(4).unwrap();
+    let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
+    let small =
+        tollgate::Policy::per_minute("q", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4).unwrap();
     let app = app(RateLimitLayer::new(timed().0, [bucket, small], GlobalKey));
     let reply = get(&app, "/").await;
     assert_eq!(reply.header("ratelimit-policy").unwrap(), r#""p";q=10;w=60, "q";q=10;w=60"#);

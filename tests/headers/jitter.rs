@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use tollgate::{Algorithm, Denial, GlobalKey, HeaderStyle, Policy, RateLimitLayer, headers::Writer};
+use tollgate::{Algorithm, GlobalKey, HeaderStyle, Policy, RateLimitLayer, headers::Writer, rejection::Denial};
 
 use crate::support::{
     app::{app, down, get_passes, limiter, timed},
@@ -29,7 +29,7 @@ fn retry_after(reply: &Reply) -> u64 {
 async fn refused_clients_are_spread_over_the_jitter_and_every_field_says_the_same() {
     for (style, name) in STYLES {
         let (limiter, clock) = timed();
-        let policy = Policy::per_minute("p", 1).unwrap().algorithm(Algorithm::FixedWindow);
+        let policy = Policy::per_minute("p", 1).unwrap().with_algorithm(Algorithm::FixedWindow);
         let limit = RateLimitLayer::new(limiter, policy, GlobalKey);
         let app = app(limit.with_header_writer(jittered(style, 10)));
         clock.advance(Duration::from_secs(30));

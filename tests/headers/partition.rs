@@ -30,7 +30,7 @@ async fn partition(app: &Router, tenant: &str) -> String {
 #[tokio::test]
 async fn a_unit_is_told_and_requests_go_without_saying() {
     for (unit, policy) in [("content-bytes", r#""p";q=5;qu="content-bytes";w=60"#), ("requests", r#""p";q=5;w=60"#)] {
-        let app = keyed(per_minute(5).unit(unit).unwrap());
+        let app = keyed(per_minute(5).with_unit(unit).unwrap());
         assert_eq!(fields(&app, "a").await, (policy.into(), r#""p";r=4;t=60"#.into()));
     }
 }
@@ -38,7 +38,7 @@ async fn a_unit_is_told_and_requests_go_without_saying() {
 #[test]
 fn a_unit_that_no_header_can_hold_is_an_error() {
     for unit in ["", "content bytes", "octets\"", "größe", "1st"] {
-        let error = per_minute(5).unit(unit).unwrap_err();
+        let error = per_minute(5).with_unit(unit).unwrap_err();
         assert_eq!(error, ConfigError::InvalidUnit { policy: "p".into(), unit: unit.into() });
         assert!(error.to_string().contains(&format!("{unit:?}")), "{error}");
     }
@@ -53,18 +53,18 @@ async fn no_partition_is_told_unless_asked_for() {
 /// `printf 'pk\0a' | openssl dgst -sha256 -hmac 0123456789abcdef -binary | head -c 12 | base64`
 #[tokio::test]
 async fn a_partition_is_twelve_bytes_of_an_hmac_of_its_key() {
-    let app = keyed(per_minute(5).partition_keys(PartitionKeys::hmac(SECRET).unwrap()));
+    let app = keyed(per_minute(5).with_partition_keys(PartitionKeys::hmac(SECRET).unwrap()));
     assert_eq!(partition(&app, "a").await, ":t1Evl7C0bf9V0NFV:");
     assert_eq!(partition(&app, "a").await, ":t1Evl7C0bf9V0NFV:", "the same next time");
     assert_ne!(partition(&app, "b").await, ":t1Evl7C0bf9V0NFV:");
-    let other = keyed(per_minute(5).partition_keys(PartitionKeys::hmac("fedcba9876543210").unwrap()));
+    let other = keyed(per_minute(5).with_partition_keys(PartitionKeys::hmac("fedcba9876543210").unwrap()));
     assert_ne!(partition(&other, "a").await, ":t1Evl7C0bf9V0NFV:", "another secret, other partitions");
 }
 
 #[tokio::test]
 async fn a_label_is_told_as_it_is() {
     let label = |key: &Key| key.encoded().to_vec();
-    let app = keyed(per_minute(1).partition_keys(PartitionKeys::label(label)));
+    let app = keyed(per_minute(1).with_partition_keys(PartitionKeys::label(label)));
     assert_eq!(partition(&app, "tenant-a").await, ":dGVuYW50LWE=:");
     assert_eq!(partition(&app, "tenant-a").await, ":dGVuYW50LWE=:", "of refusals too");
 }
@@ -72,7 +72,7 @@ async fn a_label_is_told_as_it_is() {
 #[tokio::test]
 async fn every_policy_tells_its_own() {
     let keys = PartitionKeys::label(|_| b"x".to_vec());
-    let policies = [Policy::per_hour("hourly", 9).unwrap().partition_keys(keys), per_minute(5)];
+    let policies = [Policy::per_hour("hourly", 9).unwrap().with_partition_keys(keys), per_minute(5)];
     let app = app(RateLimitLayer::new(limiter(), policies, HeaderKey::new("x-tenant").unwrap()));
     let (policy, limit) = fields(&app, "a").await;
     assert_eq!(policy, r#""hourly";q=9;w=3600;pk=:eA==:, "p";q=5;w=60"#);
@@ -84,5 +84,5 @@ fn a_secret_that_could_be_guessed_is_an_error_and_none_is_shown() {
     let error = PartitionKeys::hmac("hunter2").unwrap_err();
     assert_eq!(error, ConfigError::SecretTooShort { length: 7, least: 16 });
     assert!(!error.to_string().contains("hunter2"));
-    assert!(!format!("{:?}", per_minute(1).partition_keys(PartitionKeys::hmac(SECRET).unwrap())).contains(SECRET));
+    assert!(!format!("{:?}", per_minute(1).with_partition_keys(PartitionKeys::hmac(SECRET).unwrap())).contains(SECRET));
 }

@@ -51,7 +51,7 @@ async fn law_5_waits_are_rounded_up_to_whole_seconds() {
 #[tokio::test]
 async fn law_5_a_client_that_obeys_passes_under_every_algorithm() {
     for algorithm in ALGORITHMS {
-        let policy = Policy::new("p", 3, Duration::from_millis(7_300)).unwrap().algorithm(algorithm);
+        let policy = Policy::new("p", 3, Duration::from_millis(7_300)).unwrap().with_algorithm(algorithm);
         let (app, clock) = limited(policy);
         let mut waits = 0;
         for step in 0..50 {

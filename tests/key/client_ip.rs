@@ -8,8 +8,10 @@ use axum::{
     http::Method,
 };
 use tollgate::{
-    ClientIp, ConfigError, Denial, GlobalKey, HeaderKey, KeyError, KeyExtractor, MatchedPathKey, MissingKey, Policy,
-    PrefixList, RateLimitLayer, Reason, Route,
+    ClientIp, ConfigError, GlobalKey, HeaderKey, KeyExtractor, MatchedPathKey, MissingKey, Policy, RateLimitLayer,
+    Route,
+    key::{KeyError, PrefixList},
+    rejection::{Denial, Reason},
 };
 
 use crate::support::{
@@ -124,7 +126,7 @@ async fn law_14_a_private_address_within_ipv6_is_not_trusted() {
     let ip =
         |limit: ClientIp, peer: &str| limit.resolve(&from(peer, "203.0.113.7").into_parts().0).unwrap().to_string();
     let local = || ClientIp::x_forwarded_for(["127.0.0.1", "10.0.0.0/8", "198.51.100.0/24"]).unwrap();
-    let own = || local().nat64_prefix("2001:db8:122::/96").unwrap();
+    let own = || local().with_nat64_prefix("2001:db8:122::/96").unwrap();
     for (limit, peer) in [
         (local(), "64:ff9b::127.0.0.1"),
         (local(), "64:ff9b::10.0.0.5"),
@@ -205,7 +207,7 @@ fn wrong_settings_are_errors_with_the_value() {
         (ClientIp::forwarded(["10.0.0/8"]).unwrap_err(), "10.0.0/8"),
         (client().exempt(["0.0.0.0/0"]).unwrap_err(), "0.0.0.0/0"),
         (client().deny(["localhost"]).unwrap_err(), "localhost"),
-        (client().ipv6_prefix(24).unwrap_err(), "/24"),
+        (client().with_ipv6_prefix(24).unwrap_err(), "/24"),
         (ClientIp::x_forwarded_for_hops(0).unwrap_err(), "0 hops"),
         (ClientIp::forwarded_hops(65).unwrap_err(), "65 hops"),
         (ClientIp::header("x client", ["10.0.0.1"]).unwrap_err(), "x client"),

@@ -1,7 +1,7 @@
 //! Keys that users find themselves: extensions, closures, tuples, boxes.
 
 use axum::{Extension, http::request::Parts};
-use tollgate::{ExtensionKey, GlobalKey, HeaderKey, Key, KeyError, KeyExtractor};
+use tollgate::{ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, key::KeyError};
 
 use crate::support::{
     app::{app, get_passes, get_passes_with, layer},

@@ -7,7 +7,7 @@ use axum::{
     extract::{Request, connect_info::ConnectInfo},
     http::Method,
 };
-use tollgate::{ClientIp, GlobalKey, HeaderKey, KeyExtractor, MissingKey, Policy, PrefixList, Route};
+use tollgate::{ClientIp, GlobalKey, HeaderKey, KeyExtractor, MissingKey, Policy, Route, key::PrefixList};
 
 use crate::support::{
     app::{app, layer},
@@ -65,7 +65,7 @@ async fn a_malformed_header_passes_an_exempt_route_where_no_address_is_denied() 
 #[tokio::test]
 async fn law_14_denied_prefixes_hold_addresses_of_nat64_in_both_forms() {
     let peer = ClientIp::peer;
-    let own = || peer().nat64_prefix("2001:db8:64::/96").unwrap();
+    let own = || peer().with_nat64_prefix("2001:db8:64::/96").unwrap();
     for (client, prefix, address) in [
         (peer(), "64:ff9b::/64", "64:ff9b::8.8.8.8"),
         (peer(), "8.8.8.0/24", "64:ff9b::8.8.8.8"),
@@ -92,7 +92,7 @@ async fn law_14_denied_prefixes_hold_addresses_of_nat64_in_both_forms() {
 #[tokio::test]
 async fn law_14_an_address_of_nat64_that_is_kept_is_not_exempt_as_ipv4() {
     let exempt = |client: ClientIp, prefix: &str| app(layer(1, client.exempt(prefix).unwrap()));
-    let own = || ClientIp::peer().nat64_prefix("2001:db8:64::/96").unwrap();
+    let own = || ClientIp::peer().with_nat64_prefix("2001:db8:64::/96").unwrap();
     for (app, address, second) in [
         (exempt(ClientIp::peer().keep_nat64(), "8.8.8.0/24"), "64:ff9b::8.8.8.8", 429),
         (exempt(ClientIp::peer().keep_nat64(), "64:ff9b::8.8.8.0/120"), "64:ff9b::8.8.8.8", 200),

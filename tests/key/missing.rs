@@ -1,7 +1,7 @@
 //! What a request without a key gets, and one whose key cannot be used.
 
 use axum::{Router, http::request::Parts};
-use tollgate::{GlobalKey, HeaderKey, Key, KeyError, KeyExtractor, MissingKey, PeerIp, Policy};
+use tollgate::{GlobalKey, HeaderKey, Key, KeyExtractor, MissingKey, PeerIp, Policy, key::KeyError};
 
 use crate::support::{
     app::{app, get_passes, get_passes_with, layer},

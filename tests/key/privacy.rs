@@ -5,8 +5,8 @@ use axum::{
     http::{Method, request::Parts},
 };
 use tollgate::{
-    ApiKey, Check, Decision, Denial, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, MatchedPathKey, MissingKey,
-    Policy, RateLimitLayer,
+    ApiKey, Check, Decision, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, MatchedPathKey, MissingKey, Policy,
+    RateLimitLayer, rejection::Denial,
 };
 use tower::Layer;
 

@@ -46,7 +46,7 @@ async fn a_limit_by_address_is_lifted() {
         let address: IpAddr = client.parse().unwrap();
         let peer = PeerIp::default();
         assert_lifted(peer, peer.key_of(address), || from(address, "x-other", "")).await;
-        let proxied = ClientIp::x_real_ip(["10.0.0.5"]).unwrap().ipv6_prefix(56).unwrap();
+        let proxied = ClientIp::x_real_ip(["10.0.0.5"]).unwrap().with_ipv6_prefix(56).unwrap();
         let key = proxied.key_of(address);
         assert_lifted(proxied, key, || from([10, 0, 0, 5].into(), "x-real-ip", client)).await;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_test::{assert_pending, task};
-use tollgate::{Breaker, ErrorKind, Limiter, Policy, RateLimitLayer};
+use tollgate::{ErrorKind, Limiter, Policy, RateLimitLayer, failure::Breaker};
 use tower::ServiceBuilder;
 
 use crate::support::{
@@ -316,7 +316,15 @@ async fn without_traffic_nothing_happens() {
 
 #[tokio::test(start_paused = true)]
 async fn switched_off_it_asks_always() {
-    for breaker in [None, Some(Breaker::default().failures(0).timeouts(0).half_of(0))] {
+    for breaker in [
+        None,
+        Some(
+            Breaker::default()
+                .with_consecutive_failures(0)
+                .with_consecutive_timeouts(0)
+                .with_failure_rate_min_samples(0),
+        ),
+    ] {
         for health in [AWAY, Health::Silent] {
             let store = Patient::with(health, breaker);
             let limiter = Limiter::new(store.clone());

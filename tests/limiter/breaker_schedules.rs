@@ -19,8 +19,10 @@ use std::{
 };
 
 use tollgate::{
-    Answer, Breaker, Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, Store, Verdict,
+    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
+    failure::Breaker,
     observe::{BreakerChange, BreakerState, Observer},
+    store::{Answer, Store, Verdict},
 };
 
 /// xorshift64*.
@@ -134,7 +136,7 @@ async fn schedule(seed: u64) {
     };
     let changes = Arc::<Mutex<Vec<_>>>::default();
     let observer = Nosy { random: random.clone(), changes: Arc::clone(&changes) };
-    let limiter = Limiter::new(store.clone()).observer(observer);
+    let limiter = Limiter::new(store.clone()).with_observer(observer);
     let mut tasks: Vec<Task> = Vec::new();
     for _ in 0..300 {
         match random.below(10) {

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use axum::{Router, http::Method, http::request::Parts, response::Response, routing::get as route};
 use tollgate::{
-    Check, Decision, Denial, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, ManualClock, MemoryStore, PlainText,
-    Policy, RateLimitLayer, Reason, Source, headers::Writer,
+    Check, Decision, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy,
+    RateLimitLayer,
+    decision::Source,
+    headers::Writer,
+    rejection::{Denial, PlainText, Reason},
 };
 
 use crate::support::{
@@ -57,7 +60,7 @@ async fn a_denial_is_an_error_that_says_why_and_until_when() {
     }
     async fn handler(limiter: &Limiter) -> Result<(), Denial> {
         let twice = Check::new("alice", &per_minute(1), 1).and("alice", &per_minute(2), 1)?;
-        limiter.decide(twice).await?.into_result()?;
+        limiter.check_all(twice).await?.into_result()?;
         Ok(())
     }
     let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));

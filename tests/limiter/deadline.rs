@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
-use tollgate::{Answer, Check, ErrorKind, Key, Limiter, Policy, Store, Verdict};
+use tollgate::{
+    Check, ErrorKind, Key, Limiter, Policy,
+    store::{Answer, Store, Verdict},
+};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::support::{
@@ -136,6 +139,6 @@ fn a_runtime_without_timers_is_an_error_that_says_what_to_write_and_no_panic() {
 }
 
 /// Polls once, and tells whether it is pending.
-async fn is_pending(mut future: std::pin::Pin<&mut tollgate::CheckFuture>) -> bool {
+async fn is_pending(mut future: std::pin::Pin<&mut tollgate::limiter::CheckFuture>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(Future::poll(future.as_mut(), cx).is_pending())).await
 }

@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{Answer, Breaker, Check, Key, Limiter, ManualClock, MemoryStore, Policy, Store, Verdict};
+use tollgate::{
+    Check, Key, Limiter, ManualClock, MemoryStore, Policy,
+    failure::Breaker,
+    store::{Answer, Store, Verdict},
+};
 
 use crate::support::unhealthy_store::{AWAY, Health, Patient};
 
@@ -18,22 +22,22 @@ struct Halves {
 
 impl Store for Halves {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        self.halves[self.part_of(&check.charges()[0].key)].check(check)
+        self.halves[self.failure_domain_of(&check.charges()[0].key)].check(check)
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
-        self.halves[self.part_of(key)].reset(key, policy)
+        self.halves[self.failure_domain_of(key)].reset(key, policy)
     }
 
     fn breaker(&self) -> Option<Breaker> {
         self.breaker
     }
 
-    fn parts(&self) -> usize {
+    fn failure_domains(&self) -> usize {
         2
     }
 
-    fn part_of(&self, key: &Key) -> usize {
+    fn failure_domain_of(&self, key: &Key) -> usize {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         usize::from(hasher.finish() % 2 == 1)
@@ -64,7 +68,7 @@ async fn in_debt(breaker: Option<Breaker>) -> (Limiter, Halves, [MemoryStore; 2]
 async fn charged(store: &Halves, counts: &[MemoryStore; 2], half: usize) -> (usize, usize) {
     let limiter = Limiter::new(counts[half].clone());
     let (mut keys, mut charged) = (0, 0);
-    for key in (0..KEYS).filter(|key| store.part_of(&Key::from(*key)) == half) {
+    for key in (0..KEYS).filter(|key| store.failure_domain_of(&Key::from(*key)) == half) {
         keys += 1;
         charged += usize::from(limiter.peek(key, &policy()).await.unwrap().available() == Some(79));
     }
@@ -103,7 +107,7 @@ async fn debts_of_a_part_that_is_away_do_not_hold_up_those_of_a_part_that_is_bac
 async fn a_part_that_stays_away_is_asked_with_one_debt_a_second() {
     let (limiter, store, _counts) = in_debt(None).await;
     store.halves[0].becomes(Health::Answers);
-    let key = (0..KEYS).find(|key| store.part_of(&Key::from(*key)) == 0).unwrap();
+    let key = (0..KEYS).find(|key| store.failure_domain_of(&Key::from(*key)) == 0).unwrap();
     let before = store.halves[1].sent();
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tollgate::{
     Algorithm, ConfigError, Decision, ErrorKind, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer, Route, Source, WhenFull,
+    RateLimitLayer, Route, decision::Source, store::WhenFull,
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -60,7 +60,7 @@ async fn an_instance_has_its_share_rounded_up() {
     for (limit, share) in [(1, 1), (7, 1), (8, 1), (9, 2), (80, 10)] {
         let limiter = Limiter::new(Down).with_local(MemoryStore::new(), 8).unwrap();
         assert_eq!(admitted(&limiter, &per_minute(limit)).await, share, "{limit}");
-        let bucket = per_minute(limit).algorithm(Algorithm::TokenBucket).burst(2 * limit).unwrap();
+        let bucket = per_minute(limit).with_algorithm(Algorithm::TokenBucket).with_burst(2 * limit).unwrap();
         let limiter = Limiter::new(Down).with_local(MemoryStore::new().with_clock(ManualClock::default()), 8).unwrap();
         assert_eq!(admitted(&limiter, &bucket).await, (2 * limit).div_ceil(8), "{limit}");
     }
@@ -82,7 +82,7 @@ async fn decisions_and_fields_tell_the_whole_limit_and_what_the_share_has_left()
         let decision = response.extensions().get::<Decision>().unwrap();
         assert_eq!((decision.source(), decision.available()), (Source::Local, Some(left)));
         assert_eq!(decision.policies()[0].policy.limit(), 16);
-        assert!(decision.time_us().is_some());
+        assert!(decision.time().is_some());
     }
 }
 
@@ -118,8 +118,8 @@ async fn routes_choose_for_themselves() {
 async fn an_outage_gives_nobody_a_fresh_budget() {
     let log = per_minute(80);
     let kinds = [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
-    let policies = kinds.map(|kind| log.clone().algorithm(kind));
-    for policy in policies.iter().chain([&log.clone().algorithm(Algorithm::TokenBucket)]) {
+    let policies = kinds.map(|kind| log.clone().with_algorithm(kind));
+    for policy in policies.iter().chain([&log.clone().with_algorithm(Algorithm::TokenBucket)]) {
         for (before, after) in [(0, 10), (1, 9), (7, 3), (10, 0), (30, 0)] {
             let (limiter, store, _clock) = one_of_eight();
             for _ in 0..before {
@@ -289,7 +289,7 @@ fn debts_are_paid_although_the_runtime_that_was_to_pay_rests() {
 async fn debts_never_make_the_store_count_more_than_the_limit() {
     for count_rejected in [false, true] {
         let (limiter, store, clock) = one_of_eight();
-        let policy = per_minute(80).count_rejected(count_rejected);
+        let policy = per_minute(80).with_count_rejected(count_rejected);
         store.becomes(AWAY);
         assert_eq!(admitted(&limiter, &policy).await, 10);
         store.becomes(Health::Answers);

@@ -7,8 +7,10 @@ use std::{
 };
 
 use tollgate::{
-    Answer, Breaker, Check, Key, Limiter, ManualClock, MemoryStore, Policy, Store, Verdict,
+    Check, Key, Limiter, ManualClock, MemoryStore, Policy,
+    failure::Breaker,
     observe::{BreakerChange, BreakerState, Decided, Observer, StoreFailure},
+    store::{Answer, Store, Verdict},
 };
 
 use crate::support::unhealthy_store::{AWAY, Health, Patient};
@@ -23,22 +25,22 @@ struct Halves([Patient; 2]);
 
 impl Store for Halves {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        self.0[self.part_of(&check.charges()[0].key)].check(check)
+        self.0[self.failure_domain_of(&check.charges()[0].key)].check(check)
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
-        self.0[self.part_of(key)].reset(key, policy)
+        self.0[self.failure_domain_of(key)].reset(key, policy)
     }
 
     fn breaker(&self) -> Option<Breaker> {
         Some(Breaker::default())
     }
 
-    fn parts(&self) -> usize {
+    fn failure_domains(&self) -> usize {
         2
     }
 
-    fn part_of(&self, key: &Key) -> usize {
+    fn failure_domain_of(&self, key: &Key) -> usize {
         usize::from(*key == Key::from("b"))
     }
 }
@@ -82,7 +84,7 @@ impl Observer for Heard {
 async fn a_part_that_is_away_takes_nobody_else_with_it() {
     let halves = Halves([Patient::new(Health::Answers), Patient::new(AWAY)]);
     let heard = Heard::default();
-    let limiter = Limiter::new(halves.clone()).observer(heard.clone());
+    let limiter = Limiter::new(halves.clone()).with_observer(heard.clone());
     for _ in 0..20 {
         assert!(limiter.check("a", &policy(), 1).await.is_ok());
         assert!(limiter.check("b", &policy(), 1).await.is_err());
@@ -99,7 +101,7 @@ async fn a_part_that_is_away_takes_nobody_else_with_it() {
 fn changes_that_a_slow_observer_hears_late_are_in_order_by_their_numbers() {
     let store = Patient::new(AWAY);
     let heard = Heard { slow: true, ..Heard::default() };
-    let limiter = Limiter::new(store.clone()).observer(heard.clone());
+    let limiter = Limiter::new(store.clone()).with_observer(heard.clone());
     let check = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(limiter.check("k", &policy(), 1)).is_ok()
@@ -124,7 +126,7 @@ async fn neither_debts_nor_caution_are_told_as_requests_or_failures() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = Patient::new(AWAY).counting_in(memory());
     let heard = Heard::default();
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap().observer(heard.clone());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap().with_observer(heard.clone());
     let decide = || async { limiter.check("k", &policy(), 1).fail_local().await.unwrap().is_allowed() };
     for _ in 0..12 {
         decide().await;

@@ -35,7 +35,7 @@ fn survives(observed: bool) {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let store = Patient::new(AWAY);
         let limiter = Limiter::new(store.clone());
-        let limiter = if observed { limiter.observer(Panics) } else { limiter };
+        let limiter = if observed { limiter.with_observer(Panics) } else { limiter };
         runtime.block_on(async {
             let check = |limiter: &Limiter| limiter.check("k", &policy(), 1);
             while !limiter.is_breaker_open() {

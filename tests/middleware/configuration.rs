@@ -116,7 +116,7 @@ fn a_cost_that_can_never_pass_is_an_error() {
 /// A bucket lets through its burst at once, not its limit.
 #[test]
 fn a_cost_above_the_burst_can_never_pass() {
-    let bucket = policy("p", 10).algorithm(tollgate::Algorithm::TokenBucket).burst(4).unwrap();
+    let bucket = policy("p", 10).with_algorithm(tollgate::Algorithm::TokenBucket).with_burst(4).unwrap();
     let limit = limit().with_policy(bucket);
     assert_eq!(error(limit.clone().with_cost(5), &["5", "4"]), cost_above_limit("p", 5, 4));
     let _ = limit.with_cost(4).unwrap();
@@ -166,13 +166,16 @@ fn two_policies_of_one_name_are_an_error() {
     assert_eq!(error(other.clone().and(policy("tenant", 5), GlobalKey), &["\"tenant\""]), duplicate("tenant"));
     let route = Route::policy(policy("tenant", 3));
     assert_eq!(error(other.route("/a", route), &["\"tenant\""]), duplicate("tenant"));
-    let route = Route::open().with_policies([policy("a", 1), policy("a", 2)]);
+    let route = Route::new().fail_open().with_policies([policy("a", 1), policy("a", 2)]);
     assert_eq!(error(limit().route("/a", route), &["\"a\""]), duplicate("a"));
 }
 
 #[test]
 fn a_route_without_a_policy_is_an_error() {
-    assert_eq!(error(limit().route("/a", Route::open().with_policies([])), &["policy"]), ConfigError::NoPolicy);
+    assert_eq!(
+        error(limit().route("/a", Route::new().fail_open().with_policies([])), &["policy"]),
+        ConfigError::NoPolicy
+    );
 }
 
 /// What is computed for each request cannot be judged before.

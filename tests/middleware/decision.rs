@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use axum::{Extension, Router, extract::Request, middleware, middleware::Next, response::Response, routing::get};
-use tollgate::{Decision, Denial, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Reason, Route, Source};
+use tollgate::{
+    Decision, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
+    decision::Source,
+    rejection::{Denial, Reason},
+};
 
 use crate::support::{
     Later,
@@ -75,7 +79,7 @@ async fn a_request_that_was_not_judged_has_no_decision() {
     let exempt = app(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
     assert!(fetch(&exempt, "/").await.extensions.get::<Decision>().is_none());
     let without_key =
-        app(layer(1, |_: &axum::http::request::Parts| Err::<Key, _>(tollgate::KeyError::missing("a key"))));
+        app(layer(1, |_: &axum::http::request::Parts| Err::<Key, _>(tollgate::key::KeyError::missing("a key"))));
     let refused = fetch(&without_key, "/").await;
     assert!(refused.extensions.get::<Decision>().is_none());
     assert!(matches!(refused.extensions.get::<Denial>().unwrap().reason(), Reason::Key(_)));

@@ -8,7 +8,7 @@ use axum::{
     routing::get,
 };
 use http::Request;
-use tollgate::{Key, KeyError, KeyExtractor, MatchedPathKey, PeerIp, Policy, RateLimitLayer};
+use tollgate::{Key, KeyExtractor, MatchedPathKey, PeerIp, Policy, RateLimitLayer, key::KeyError};
 
 use crate::support::{counting::Answers, http::get as fetch};
 

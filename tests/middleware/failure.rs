@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use axum::{Router, body::Body, http::request::Parts, response::Response};
 use tollgate::{
-    Answer, Check, Decision, Denial, Error, ErrorKind, GlobalKey, Key, Limiter, Policy, RateLimitLayer, Reason, Source,
-    Store, Verdict,
+    Check, Decision, Error, ErrorKind, GlobalKey, Key, Limiter, Policy, RateLimitLayer,
+    decision::Source,
+    rejection::{Denial, Reason},
+    store::{Answer, Store, Verdict},
 };
 
 use crate::support::{

@@ -2,7 +2,7 @@
 
 use http::{StatusCode, request::Parts};
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{KeyError, Limiter, Policy, RateLimitLayer};
+use tollgate::{Limiter, Policy, RateLimitLayer, key::KeyError};
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_test::mock;
 
@@ -108,11 +108,11 @@ fn no_key(_: &Parts) -> Result<tollgate::Key, KeyError> {
 }
 
 trait LayerOn<K>: Sized {
-    fn layer_on(&self, witness: &Witness) -> tollgate::RateLimit<Witness, K>;
+    fn layer_on(&self, witness: &Witness) -> tollgate::middleware::RateLimit<Witness, K>;
 }
 
 impl<K> LayerOn<K> for RateLimitLayer<K> {
-    fn layer_on(&self, witness: &Witness) -> tollgate::RateLimit<Witness, K> {
+    fn layer_on(&self, witness: &Witness) -> tollgate::middleware::RateLimit<Witness, K> {
         tower::Layer::layer(self, witness.watch())
     }
 }

@@ -93,7 +93,7 @@ async fn head_may_have_settings_of_its_own() {
 #[tokio::test]
 async fn a_route_with_policies_of_its_own_leaves_the_layers_alone() {
     let policies = [login(), Policy::per_hour("login-hourly", 2).unwrap()];
-    let app = app(layer(1, GlobalKey).route("/login", Route::open().with_policies(policies)).unwrap());
+    let app = app(layer(1, GlobalKey).route("/login", Route::new().fail_open().with_policies(policies)).unwrap());
     let reply = fetch(&app, "/login").await;
     assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""login";q=1;w=60, "login-hourly";q=2;w=3600"#));
     assert!(!get_passes(&app, "/login").await);
@@ -103,11 +103,11 @@ async fn a_route_with_policies_of_its_own_leaves_the_layers_alone() {
 #[tokio::test]
 async fn routes_fail_as_each_of_them_says() {
     let open = RateLimitLayer::new(down(), per_minute(1), GlobalKey);
-    let app = app(open.clone().route("/login", Route::closed()).unwrap());
+    let app = app(open.clone().route("/login", Route::new().fail_closed()).unwrap());
     assert_eq!(fetch(&app, "/").await.status, 200);
     assert_eq!(fetch(&app, "/login").await.status, 503);
 
-    let closed = crate::support::app::app(open.fail_closed().route("/search", Route::open()).unwrap());
+    let closed = crate::support::app::app(open.fail_closed().route("/search", Route::new().fail_open()).unwrap());
     assert_eq!(fetch(&closed, "/").await.status, 503);
     assert_eq!(fetch(&closed, "/search").await.status, 200);
 }
@@ -115,7 +115,7 @@ async fn routes_fail_as_each_of_them_says() {
 #[tokio::test]
 async fn routes_that_the_table_does_not_name_have_the_layers_settings() {
     let limit = RateLimitLayer::new(limiter(), per_minute(20), GlobalKey).with_cost(3).unwrap();
-    let app = app(limit.route("/search", Route::closed()).unwrap().route("/none", Route::exempt()).unwrap());
+    let app = app(limit.route("/search", Route::new().fail_closed()).unwrap().route("/none", Route::exempt()).unwrap());
     assert_eq!(left(&app, Method::GET, "/").await, r#""p";r=17;t=60"#);
     assert_eq!(left(&app, Method::GET, "/search").await, r#""p";r=14;t=60"#, "what a route leaves unset, too");
 }

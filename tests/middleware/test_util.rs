@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    ErrorKind, FailingStore, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, RateLimitLayer, TokioClock,
+    ErrorKind, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, RateLimitLayer, clock::TokioClock,
+    store::FailingStore,
 };
 
 use crate::support::{

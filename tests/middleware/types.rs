@@ -5,8 +5,10 @@ use std::fmt::Debug;
 use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, request::Parts};
 use tollgate::{
-    Denial, GlobalKey, Key, KeyError, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimit, RateLimitLayer,
-    Rejection, ResponseFuture,
+    GlobalKey, Key, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer,
+    key::KeyError,
+    middleware::{RateLimit, ResponseFuture},
+    rejection::{Denial, Rejection},
 };
 use tower::Layer;
 

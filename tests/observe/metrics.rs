@@ -21,10 +21,10 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    let limiter = Limiter::new(store).observer(Metrics::new());
+    let limiter = Limiter::new(store).with_observer(Metrics::new());
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 9));
     for _ in 0..5 {
-        limiter.decide(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
+        limiter.check_all(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
     }
     assert_shows(
         &handle,
@@ -48,7 +48,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
 async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    let limiter = Limiter::new(Down).observer(Metrics::new());
+    let limiter = Limiter::new(Down).with_observer(Metrics::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
     for (failure, times) in [(FailurePolicy::Open, 3), (FailurePolicy::Closed, 2)] {
         let layer = layer.clone();
@@ -91,7 +91,7 @@ async fn the_readme_shows_what_a_scrape_shows() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    let limiter = Limiter::new(store).observer(Metrics::new());
+    let limiter = Limiter::new(store).with_observer(Metrics::new());
     let layer = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60).unwrap(), PeerIp::default());
     let address = serve(Router::new().route("/watch", get(|| async {})).layer(layer)).await;
     let mut connection = Connection::open(address).await;
@@ -108,7 +108,7 @@ async fn the_readme_shows_what_a_scrape_shows() {
 async fn refusals_given_up_checks_and_resets_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    let limiter = Limiter::new(MemoryStore::new()).observer(Metrics::new());
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
     let key = HeaderKey::new("x-api-key").unwrap();
     let layer = RateLimitLayer::new(limiter.clone(), per_minute("p", 1), key);
     let app = Router::new().route("/", get(|| async {})).layer(layer);
@@ -116,10 +116,10 @@ async fn refusals_given_up_checks_and_resets_are_counted() {
         assert_eq!(fetch(&app, "/").await.status, 400);
     }
     limiter.reset("k", &per_minute("p", 1)).await.unwrap();
-    let silent = Limiter::new(Silent).observer(Metrics::new());
+    let silent = Limiter::new(Silent).with_observer(Metrics::new());
     let check = silent.check("k", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
-    let broken = Limiter::new(Down).observer(Metrics::new());
+    let broken = Limiter::new(Down).with_observer(Metrics::new());
     broken.reset("k", &per_minute("p", 1)).await.unwrap_err();
     Metrics::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
     assert_shows(
@@ -141,8 +141,8 @@ async fn limiters_with_names_are_told_apart() {
     let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
     metrics[1].on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
     for (metrics, times) in metrics.into_iter().zip([1, 2]) {
-        let limiter = Limiter::new(MemoryStore::new()).observer(metrics.clone());
-        let down = Limiter::new(Down).observer(metrics);
+        let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
+        let down = Limiter::new(Down).with_observer(metrics);
         for _ in 0..times {
             limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
             down.check("k", &per_minute("p", 9), 1).await.unwrap_err();

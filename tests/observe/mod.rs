@@ -16,5 +16,5 @@ use crate::support::recorder::Recorder;
 pub(crate) fn recorded() -> (Limiter, Recorder) {
     let recorder = Recorder::default();
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    (Limiter::new(store).observer(recorder.clone()), recorder)
+    (Limiter::new(store).with_observer(recorder.clone()), recorder)
 }

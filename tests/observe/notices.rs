@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::{Router, routing::get};
 use tollgate::{
-    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, PeerIp, RateLimitLayer, Rejection, observe::Tracing,
+    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, PeerIp, RateLimitLayer, observe::Tracing, rejection::Rejection,
 };
 use tracing::Level;
 
@@ -17,7 +17,7 @@ fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K,
 #[tokio::test]
 async fn where_tracing_observes_each_thing_is_told_once() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(Down).observer(Tracing::new());
+    let limiter = Limiter::new(Down).with_observer(Tracing::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::default());
     let layer = layer.on_missing_key(tollgate::MissingKey::ShareOneBucket);
     fetch(&app(layer), "/").await;

@@ -6,7 +6,8 @@ use axum::{Router, routing::get};
 use http::request::Parts;
 use tokio_test::{assert_pending, task};
 use tollgate::{
-    GlobalKey, HeaderKey, KeyExtractor, Limiter, MemoryStore, MissingKey, Policy, PolicySource, RateLimitLayer, Source,
+    GlobalKey, HeaderKey, KeyExtractor, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer, decision::Source,
+    policy::PolicySource,
 };
 
 use super::recorded;
@@ -19,7 +20,7 @@ use crate::support::{
 
 fn layer<K: KeyExtractor>(policies: impl PolicySource, key: K) -> (RateLimitLayer<K>, Recorder) {
     let recorder = Recorder::default();
-    (RateLimitLayer::new(Limiter::new(MemoryStore::new()).observer(recorder.clone()), policies, key), recorder)
+    (RateLimitLayer::new(Limiter::new(MemoryStore::new()).with_observer(recorder.clone()), policies, key), recorder)
 }
 
 fn app<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {
@@ -60,7 +61,7 @@ async fn a_request_without_a_key_that_may_pass_is_no_refusal() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_hangs_up_before_the_verdict_is_told() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Silent).observer(recorder.clone());
+    let limiter = Limiter::new(Silent).with_observer(recorder.clone());
     let app = app(RateLimitLayer::new(limiter, [per_minute("p", 1), per_minute("q", 9)], GlobalKey));
     tokio::time::timeout(Duration::from_millis(10), fetch(&app, "/")).await.unwrap_err();
     let seen = recorder.take();
@@ -75,7 +76,7 @@ async fn a_client_that_hangs_up_before_the_verdict_is_told() {
 #[tokio::test]
 async fn a_check_that_was_never_sent_and_one_that_owes_nothing_are_not_abandoned() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Silent).observer(recorder.clone());
+    let limiter = Limiter::new(Silent).with_observer(recorder.clone());
     let policy = per_minute("p", 1);
     drop(limiter.check("k", &policy, 1));
     drop(RateLimitLayer::new(limiter.clone(), policy.clone(), GlobalKey));
@@ -93,7 +94,7 @@ async fn a_check_that_was_never_sent_and_one_that_owes_nothing_are_not_abandoned
 async fn a_future_of_the_middleware_that_is_dropped_unpolled_was_not_sent() {
     use tower::{Layer, Service};
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Silent).observer(recorder.clone());
+    let limiter = Limiter::new(Silent).with_observer(recorder.clone());
     let inner = tower::service_fn(|_: http::Request<()>| async {
         Ok::<_, std::convert::Infallible>(http::Response::new(axum::body::Body::empty()))
     });
@@ -110,7 +111,7 @@ async fn resets_are_told_whether_they_worked_and_found_anything() {
         assert_eq!(limiter.reset("k", &per_minute("p", 1)).await.unwrap(), found);
         assert_eq!(recorder.take().resets, [("p".to_owned(), Some(found))]);
     }
-    let limiter = Limiter::new(Down).observer(recorder.clone());
+    let limiter = Limiter::new(Down).with_observer(recorder.clone());
     limiter.reset("k", &per_minute("p", 1)).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.resets, [("p".to_owned(), None)]);

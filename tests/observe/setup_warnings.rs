@@ -9,9 +9,11 @@ use axum::{
     routing::get,
 };
 use tollgate::{
-    ApiKey, GlobalKey, HeaderKey, KeyExtractor, KeyOrigin, Limiter, MatchedPathKey, MemoryStore, MissingKey, PeerIp,
-    Policy, RateLimitLayer, Rejection, Route,
+    ApiKey, GlobalKey, HeaderKey, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, MissingKey, PeerIp, Policy,
+    RateLimitLayer, Route,
+    key::KeyOrigin,
     observe::{Tracing, Warning},
+    rejection::Rejection,
 };
 use tracing::Level;
 
@@ -30,9 +32,9 @@ async fn law_13_a_full_memory_of_the_local_fallback_warns_too() {
         let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(10).unwrap());
         let limiter = Limiter::new(Down);
         let limiter = if observer_first {
-            limiter.observer(recorder.clone()).with_local(memory, 1).unwrap()
+            limiter.with_observer(recorder.clone()).with_local(memory, 1).unwrap()
         } else {
-            limiter.with_local(memory, 1).unwrap().observer(recorder.clone())
+            limiter.with_local(memory, 1).unwrap().with_observer(recorder.clone())
         };
         for key in 0..20_u64 {
             limiter.check(key, &per_minute("p", 10), 1).fail_local().await.unwrap();
@@ -197,7 +199,7 @@ async fn a_route_that_is_not_met_in_the_first_ten_thousand_requests_is_told() {
 #[tokio::test]
 async fn the_log_has_the_cause_and_the_remedy_but_nobodys_address() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new());
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
     let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()));
     for _ in 0..3 {
         send(&app, from([203, 0, 113, 7], &[("x-forwarded-for", "198.51.100.1")])).await;

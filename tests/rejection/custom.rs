@@ -9,7 +9,10 @@ use axum::{
     response::Response,
 };
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
-use tollgate::{Denial, EmptyBody, GlobalKey, HeaderKey, PlainText, ProblemJson, RateLimitLayer, Reason, Rejection};
+use tollgate::{
+    GlobalKey, HeaderKey, ProblemJson, RateLimitLayer,
+    rejection::{Denial, EmptyBody, PlainText, Reason, Rejection},
+};
 use tower::{Layer, service_fn};
 
 use crate::support::{

@@ -1,7 +1,7 @@
 //! What a client gets whose budget is spent.
 
 use axum::http::StatusCode;
-use tollgate::{GlobalKey, ProblemJson, ProblemType};
+use tollgate::{GlobalKey, ProblemJson, rejection::ProblemType};
 
 use crate::headers::fields::STYLES;
 use crate::support::{

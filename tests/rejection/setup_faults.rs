@@ -48,7 +48,7 @@ impl Observer for Heard {
 #[tokio::test]
 async fn a_layer_outside_the_one_that_inserts_its_key_is_500_with_what_to_do() {
     let heard = Heard::default();
-    let limit = RateLimitLayer::new(limiter().observer(heard.clone()), policy(9), ExtensionKey::<UserId>::new());
+    let limit = RateLimitLayer::new(limiter().with_observer(heard.clone()), policy(9), ExtensionKey::<UserId>::new());
     let router = Router::new().route("/", get(|| async {}));
     // The last layer of a router is the outermost: here the limit comes before authentication.
     let wrong = router.clone().layer(Extension(UserId(7))).layer(limit.clone());
@@ -70,7 +70,7 @@ async fn a_trusted_proxy_that_does_not_tell_the_client_is_warned_of_once() {
     let client = ClientIp::x_forwarded_for(["10.0.0.0/8"]).unwrap();
     let app = Router::new()
         .route("/", get(|| async {}))
-        .layer(RateLimitLayer::new(limiter().observer(heard.clone()), policy(9), client))
+        .layer(RateLimitLayer::new(limiter().with_observer(heard.clone()), policy(9), client))
         .layer(MockConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
     assert_eq!(get_with(&app, "/", &[("x-forwarded-for", "203.0.113.7")]).await.status, 200);
     assert!(heard.0.lock().unwrap().is_empty());

@@ -60,7 +60,7 @@ async fn clocks_at_both_ends_of_time_do_no_harm() {
         let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::at_us(now_us)));
         for algorithm in ALGORITHMS {
             for window in [Duration::from_micros(1), Policy::MAX_WINDOW] {
-                let policy = Policy::new("p", 2, window).unwrap().algorithm(algorithm);
+                let policy = Policy::new("p", 2, window).unwrap().with_algorithm(algorithm);
                 for left in [Some(1), Some(0), Some(0)] {
                     let decision = limiter.check("k", &policy, 1).await.unwrap();
                     assert_eq!(decision.available(), left, "{algorithm:?} at {now_us}");
@@ -75,7 +75,7 @@ async fn law_6_peeks_and_denials_leave_no_key_behind() {
     let store = MemoryStore::new();
     let limiter = Limiter::new(store.clone());
     for algorithm in ALGORITHMS {
-        let policy = Policy::per_minute("p", 10).unwrap().algorithm(algorithm);
+        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
         limiter.peek("k", &policy).await.unwrap();
         limiter.check("k", &policy, 11).await.unwrap();
     }

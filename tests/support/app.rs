@@ -6,7 +6,7 @@ use axum::{
     http::Request,
     routing::{get, post},
 };
-use tollgate::{KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, Rejection};
+use tollgate::{KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, rejection::Rejection};
 
 use crate::support::{
     Down,

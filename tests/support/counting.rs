@@ -12,7 +12,10 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use tollgate::{Answer, Check, Error, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Store, Verdict};
+use tollgate::{
+    Check, Error, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
+    store::{Answer, Store, Verdict},
+};
 use tower::{Service, ServiceExt};
 
 use crate::support::Later;

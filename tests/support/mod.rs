@@ -11,10 +11,13 @@ pub mod unhealthy_store;
 
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
-use tollgate::{Answer, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
+use tollgate::{
+    Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
+    store::{Answer, Store, Verdict},
+};
 
 /// A store that is always down.
 #[derive(Debug)]
@@ -103,4 +106,10 @@ impl<S: Store + Clone> Store for Later<S> {
 
 pub fn per_minute(name: &str, limit: u32) -> Policy {
     Policy::per_minute(name, limit).unwrap()
+}
+
+/// When the store judged, in microseconds since the Unix epoch.
+pub fn time_us(decision: &Decision) -> Option<u64> {
+    let since_epoch = decision.time()?.duration_since(UNIX_EPOCH).unwrap();
+    Some(u64::try_from(since_epoch.as_micros()).unwrap())
 }

@@ -6,7 +6,8 @@ use std::{
 };
 
 use tollgate::{
-    ErrorKind, Source,
+    ErrorKind,
+    decision::Source,
     observe::{
         Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, Observer, Refused, Reset, StoreFailure, Warning,
     },

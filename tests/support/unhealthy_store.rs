@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{Answer, Breaker, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
+use tollgate::{
+    Check, Error, ErrorKind, Key, MemoryStore, Policy,
+    failure::Breaker,
+    store::{Answer, Store, Verdict},
+};
 
 /// A store whose health the test sets.
 #[derive(Clone, Debug)]

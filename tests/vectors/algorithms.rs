@@ -44,14 +44,14 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
     let limit = u32::try_from(number("limit").unwrap()).unwrap();
     let window = Duration::from_micros(number("window_us").unwrap());
     let failed = |error: tollgate::ConfigError| Outcome::Failed(error.to_string());
-    let mut policy = Policy::new("p", limit, window).map_err(failed)?.algorithm(algorithm);
+    let mut policy = Policy::new("p", limit, window).map_err(failed)?.with_algorithm(algorithm);
     if let Some(resolution) = number("resolution_us") {
-        policy = policy.resolution(Duration::from_micros(resolution)).map_err(failed)?;
+        policy = policy.with_resolution(Duration::from_micros(resolution)).map_err(failed)?;
     }
     if let Some(burst) = number("burst") {
-        policy = policy.burst(u32::try_from(burst).unwrap()).map_err(failed)?;
+        policy = policy.with_burst(u32::try_from(burst).unwrap()).map_err(failed)?;
     }
-    Ok(policy.count_rejected(case["count_rejected"].as_bool().unwrap_or(false)))
+    Ok(policy.with_count_rejected(case["count_rejected"].as_bool().unwrap_or(false)))
 }
 
 async fn run_step(
@@ -69,7 +69,7 @@ async fn run_step(
     let retry = decision.retry_after().map(|wait| u64::try_from(wait.as_micros()).unwrap());
     let expected = step["retry_after_us"].as_u64();
     // The counter's may differ by 1 us, says the file.
-    let tolerance = u64::from(policy.kind() == Algorithm::SlidingWindowCounter);
+    let tolerance = u64::from(policy.algorithm() == Algorithm::SlidingWindowCounter);
     match (retry, expected) {
         (Some(retry), Some(expected)) if retry.abs_diff(expected) <= tolerance => Ok(()),
         _ => expect("retry_after_us", &retry, &expected),

@@ -22,7 +22,7 @@ pub(super) struct Quota<'a> {
 impl<'a> Quota<'a> {
     pub(super) fn new(policy: &'a Policy) -> Self {
         let (limit, window) = (policy.limit(), policy.window().as_secs_f64());
-        let unit = policy.unit_name().unwrap_or("requests");
+        let unit = policy.unit().unwrap_or("requests");
         Self { policy: policy.name(), limit, description: format!("{limit} {unit} per {window}s") }
     }
 

@@ -28,7 +28,7 @@ use crate::{headers::whole_seconds, key::KeyError};
 ///
 /// `grpc-retry-pushback-ms` tells clients that retry ([gRFC A6]) how long to wait, in milliseconds, rounded up, at most
 /// `i32::MAX` (24.8 days), which is all that they can read; -1 if no wait helps. `retry-after` and the RateLimit fields
-/// come along as metadata, and [`details`](Self::details) for clients that read those. Calls that pass have the fields
+/// come along as metadata, and [`details`](Self::with_details) for clients that read those. Calls that pass have the fields
 /// in their initial metadata, never in their trailers.
 ///
 /// A request is a gRPC call if it is a POST over HTTP/2 or newer whose content type is `application/grpc`, or that with
@@ -121,7 +121,7 @@ impl<R> GrpcStatus<R> {
     /// Defaults to `true`, because some client libraries read the wait there alone. It takes about 250 bytes for one
     /// policy.
     #[must_use]
-    pub fn details(self, details: bool) -> Self {
+    pub fn with_details(self, details: bool) -> Self {
         Self { details, ..self }
     }
 }

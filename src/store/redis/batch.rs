@@ -27,7 +27,8 @@ use super::{
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
-    store::{GiveUp, Verdict},
+    store::GiveUp,
+    verdict::Verdict,
 };
 
 /// The slot of all keys where there are no slots.

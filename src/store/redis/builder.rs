@@ -22,9 +22,9 @@ use super::{
     seal::Seal,
 };
 use crate::{
+    breaker::Breaker,
     clock::Clock,
     error::ConfigError,
-    failure::Breaker,
     observe::{Once, Slot},
     store::{
         DEFAULT_DEADLINE,
@@ -163,7 +163,7 @@ impl RedisStoreBuilder {
     /// comes back. Defaults to `true`, because a flood of refused requests then costs Redis nothing.
     ///
     /// Redis would deny such a check too, because nothing but time gives a unit back; what the other policies have left
-    /// does not matter. Policies that [count rejected requests](crate::Policy::count_rejected), and those that
+    /// does not matter. Policies that [count rejected requests](crate::Policy::with_count_rejected), and those that
     /// [ban](crate::Policy::ban_after), are always asked for.
     ///
     /// A denial is remembered for ten seconds at most, and for one second on a cluster. It is also one second where
@@ -284,7 +284,7 @@ impl RedisStoreBuilder {
     ///   itself gets no answer stays paid as far as it was, for its failure policy may let it pass.
     /// * A [reset](crate::Limiter::reset) in between forgets the charge; only the exact log knows that, others then give
     ///   back as much of what came after the reset.
-    /// * Policies that [count rejected requests](crate::Policy::count_rejected) count them in every slot. The answer
+    /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The answer
     ///   waits for that with half of what is left of the deadline, and a slot that is late counts after the answer.
     ///
     /// Keys that always contend together for scarce limits are better off as one key. Such a check takes one round trip

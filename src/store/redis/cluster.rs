@@ -17,8 +17,8 @@ use super::{
     words::Passwords,
 };
 use crate::{
-    deadline::within,
     error::{ConfigError, Error, ErrorKind as Kind},
+    runtime::deadline::within,
 };
 
 /// The nodes of a cluster that were given; the others are found through them.

@@ -13,7 +13,7 @@ use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, aio::Multiplexe
 use super::health::Health;
 #[cfg(feature = "cluster")]
 use super::node::Node;
-use crate::deadline::within;
+use crate::runtime::deadline::within;
 
 /// A connection and what is known about it. Clones share both.
 #[derive(Clone)]

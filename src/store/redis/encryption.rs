@@ -14,8 +14,8 @@ use tokio::{
 
 use super::{error, words::Passwords};
 use crate::{
-    deadline::within,
     error::{Error, ErrorKind},
+    runtime::deadline::within,
 };
 
 /// How long the question may take: a connection and a round trip.

@@ -18,7 +18,10 @@ use super::{
     progress::Progress,
     shared::{Link, Shared},
 };
-use crate::{deadline::within, error::Error, presence::Begin};
+use crate::{
+    error::Error,
+    runtime::{deadline::within, stalls::Begin},
+};
 
 /// The first dial of one pool. It is over when it has ended, in success or in failure, or when its time has passed.
 #[derive(Clone, Debug)]

@@ -48,7 +48,7 @@ use self::{
     shared::{Forget, Shared},
 };
 use super::{Answer, Pending, Store, Verdict};
-use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observe::Observer, policy::Policy};
+use crate::{breaker::Breaker, check::Check, error::ConfigError, key::Key, observe::Observer, policy::Policy};
 
 /// Counts on a Redis that every instance of a service shares.
 ///
@@ -114,7 +114,7 @@ use crate::{check::Check, error::ConfigError, failure::Breaker, key::Key, observ
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
-/// `+zadd +zremrangebyscore +zcard` for [`with_local_learnt`](crate::Limiter::with_local_learnt), whose first refused count
+/// `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered), whose first refused count
 /// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind
 /// sentinels, `+cluster|slots +asking` on a cluster.
 ///
@@ -231,12 +231,12 @@ impl Store for RedisStore {
     }
 
     #[cfg(feature = "cluster")]
-    fn parts(&self) -> usize {
+    fn failure_domains(&self) -> usize {
         self.shared.parts()
     }
 
     #[cfg(feature = "cluster")]
-    fn part_of(&self, key: &Key) -> usize {
+    fn failure_domain_of(&self, key: &Key) -> usize {
         if self.shared.source.is_cluster() { parts::part_of(&self.shared.seal.sealed(key)) } else { 0 }
     }
 

@@ -30,8 +30,8 @@ use super::{
     slot_map::{At, Layout, Poll, SlotMap},
 };
 use crate::{
-    deadline::within,
     error::{Error, ErrorKind as Kind},
+    runtime::deadline::within,
 };
 
 /// What one runtime has of a cluster.

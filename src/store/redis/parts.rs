@@ -6,11 +6,12 @@ use tokio::time::Instant;
 
 use super::{batch, progress::Progress, slots::slot_of};
 use crate::{
+    breaker::{Permit, Signal},
     error::Error,
-    failure::{Permit, Signal},
     key::Key,
-    presence::Begin,
-    store::{GiveUp, Verdict},
+    runtime::stalls::Begin,
+    store::GiveUp,
+    verdict::Verdict,
 };
 
 /// Parts that have a breaker each. A master usually has neighbouring slots. With this number few parts belong to two

@@ -41,8 +41,8 @@ use super::{
 #[cfg(feature = "cluster")]
 use super::{cluster::Cluster, nodes::Nodes};
 use crate::{
-    deadline::within,
     error::{Error, ErrorKind},
+    runtime::deadline::within,
 };
 
 /// Where connections come from.

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::{protocol::Step, queue::MAX_CHARGES};
 use crate::{
+    breaker::Circuits,
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
-    failure::Circuits,
-    presence::Begin,
+    runtime::stalls::Begin,
     store::{GiveUp, no_answer},
 };
 

@@ -8,13 +8,10 @@ use smallvec::SmallVec;
 use super::{key, progress::Progress};
 use crate::{
     check::{Charge, Check},
-    decision::Source,
     error::{Error, ErrorKind},
     policy::{Algorithm, Policy},
-    store::{
-        Outcome, Verdict,
-        ban::{self, Count},
-    },
+    store::ban::{self, Count},
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// A check, and what is to be done with it.
@@ -115,13 +112,13 @@ impl<'a> Policies<'a> {
     }
 
     fn pack(&mut self, policy: &Policy, step: Step) {
-        let (algorithm, parameter) = match policy.kind() {
+        let (algorithm, parameter) = match policy.algorithm() {
             Algorithm::SlidingWindowLog => (1, policy.resolution_us()),
             Algorithm::SlidingWindowCounter => (2, 0),
             Algorithm::FixedWindow => (3, 0),
             Algorithm::TokenBucket => (4, policy.capacity().into()),
         };
-        let counts = if policy.is_ban() { 8 } else { u8::from(policy.counts_rejected()) };
+        let counts = if policy.is_ban() { 8 } else { u8::from(policy.count_rejected()) };
         let step = match step {
             #[cfg(feature = "cluster")]
             Step::GiveBack { .. } => 4,

@@ -14,7 +14,7 @@ use super::{
     protocol::Request,
     shared::{Original, Shared},
 };
-use crate::{check::Check, error::Error, store::Verdict};
+use crate::{check::Check, error::Error, verdict::Verdict};
 
 /// Calls that are under way at the same time whatever they carry: one is judged while the next one travels.
 const ALWAYS_IN_FLIGHT: usize = 2;

@@ -11,11 +11,10 @@ use super::{
 };
 use crate::{
     check::Check,
-    deadline::within,
     error::{Error, ErrorKind},
     key::Key,
     policy::Policy,
-    presence::Begin,
+    runtime::{deadline::within, stalls::Begin},
 };
 
 /// How long slow dials and late answers are waited for.

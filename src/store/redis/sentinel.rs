@@ -14,7 +14,7 @@ use super::{
     url::{self, tcp_settings},
     words::Passwords,
 };
-use crate::{deadline::within, error::ConfigError};
+use crate::{error::ConfigError, runtime::deadline::within};
 
 /// Sentinels, and the name of the master that they watch.
 #[derive(Clone)]

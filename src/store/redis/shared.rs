@@ -27,18 +27,15 @@ use super::{
 #[cfg(feature = "cluster")]
 use super::{parts, slots};
 use crate::{
+    breaker::Breaker,
     check::Check,
     clock::{Clock, SystemClock},
-    deadline::within,
-    drivers::Driver,
     error::{Error, ErrorKind, Told},
-    failure::Breaker,
     key::Key,
     observe::{Call, Once, Slot, Warning},
-    store::{
-        Verdict,
-        deny_cache::{DenyCache, KeyGroup},
-    },
+    runtime::{deadline::within, drivers::Driver},
+    store::deny_cache::{DenyCache, KeyGroup},
+    verdict::Verdict,
 };
 
 /// What the clones of a store have in common.

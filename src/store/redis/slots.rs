@@ -30,11 +30,9 @@ use super::{
 };
 use crate::{
     check::{Charge, Check},
-    deadline::within,
-    decision::Source,
     error::{Error, ErrorKind},
-    presence::Begin,
-    store::{Outcome, Verdict},
+    runtime::{deadline::within, stalls::Begin},
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// The charges of one slot.
@@ -167,7 +165,7 @@ impl Shared {
     /// answers have half of what is left of the deadline, because the rejection may make the wait longer or lead to a
     /// ban. The denial stands without them.
     async fn refuse(self: &Arc<Self>, parts: &[Part], verdict: &mut Verdict, started: Begin) {
-        let counts = |charge: &Charge| charge.policy.counts_rejected() || charge.policy.ban().is_some();
+        let counts = |charge: &Charge| charge.policy.count_rejected() || charge.policy.ban().is_some();
         let (sender, mut counted) = mpsc::unbounded_channel();
         for (number, part) in parts.iter().enumerate() {
             if part.check.charges().iter().any(counts) {
@@ -198,7 +196,7 @@ impl Shared {
     fn give_back(self: &Arc<Self>, part: &Part, paid_us: u64) {
         let mut check = Check::empty();
         for Charge { key, policy, cost } in part.check.charges() {
-            if *cost > 0 && !policy.counts_rejected() {
+            if *cost > 0 && !policy.count_rejected() {
                 // What was admitted was no denial.
                 let pushed = check.push(key.clone(), policy.without_ban(), *cost);
                 pushed.expect("charges that were valid together are valid in a part");

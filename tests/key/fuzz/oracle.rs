@@ -4,7 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::extract::ConnectInfo;
 use http::{HeaderName, request::Parts};
-use tollgate::{ClientIp, KeyError, PrefixList};
+use tollgate::{
+    ClientIp,
+    key::{KeyError, PrefixList},
+};
 
 use super::random::Random;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderName, request::Parts};
-use tollgate::{ClientIp, Key, PrefixList};
+use tollgate::{ClientIp, Key, key::PrefixList};
 
 use super::{append, grammar::PROXY, parts, timed};
 

@@ -10,7 +10,7 @@ const BAN: Duration = Duration::from_secs(600);
 
 /// Two a minute; three denials are one too many.
 fn strict(algorithm: Algorithm) -> Policy {
-    Policy::per_minute("p", 2).unwrap().algorithm(algorithm).ban_after(3, BAN).unwrap()
+    Policy::per_minute("p", 2).unwrap().with_algorithm(algorithm).ban_after(3, BAN).unwrap()
 }
 
 /// Spends what there is, and is denied so often.
@@ -90,7 +90,7 @@ pub(crate) async fn only_denials_under_the_policy_itself_count(bench: Bench) {
     bench.check("all", &spent, 1).await;
     for _ in 0..5 {
         // Refused for the other one, for what can never pass; and a peek is no request.
-        assert!(!bench.limiter.decide(check(1)).await.unwrap().is_allowed());
+        assert!(!bench.limiter.check_all(check(1)).await.unwrap().is_allowed());
         assert!(!bench.check("k", &policy, 3).await.is_allowed());
         bench.peek("k", &policy).await;
     }
@@ -98,14 +98,14 @@ pub(crate) async fn only_denials_under_the_policy_itself_count(bench: Bench) {
     // Law 3: a ban refuses the whole check.
     deny(&bench, "k", &policy, 3).await;
     bench.clock.advance(Duration::from_secs(60));
-    let refused = bench.limiter.decide(check(1)).await.unwrap();
+    let refused = bench.limiter.check_all(check(1)).await.unwrap();
     assert_eq!(refused.violated().map(|standing| standing.policy.name()).collect::<Vec<_>>(), ["p"]);
     assert_eq!(bench.peek("all", &spent).await.available(), Some(1));
 }
 
 pub(crate) async fn a_ban_by_a_policy_that_counts_rejections_ends_when_it_was_said_to(bench: Bench) {
     for algorithm in ALGORITHMS {
-        let (key, policy) = (format!("{algorithm:?}"), strict(algorithm).count_rejected(true));
+        let (key, policy) = (format!("{algorithm:?}"), strict(algorithm).with_count_rejected(true));
         deny(&bench, &key, &policy, 3).await;
         let ban = bench.peek(&key, &policy).await.policies()[0].ban.unwrap();
         bench.clock.advance(ban - Duration::from_secs(5));

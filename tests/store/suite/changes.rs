@@ -7,7 +7,7 @@ use tollgate::{Algorithm, Policy};
 use super::{ALGORITHMS, Bench};
 
 fn per_minute(limit: u32, algorithm: Algorithm) -> Policy {
-    Policy::per_minute("p", limit).unwrap().algorithm(algorithm)
+    Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm)
 }
 
 pub(crate) async fn a_new_limit_holds_at_once_for_what_is_counted(bench: Bench) {
@@ -35,7 +35,7 @@ pub(crate) async fn old_and_new_limits_side_by_side_share_the_count(bench: Bench
 
 pub(crate) async fn another_window_or_resolution_starts_a_fresh_count(bench: Bench) {
     let policy = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap();
-    let coarse = policy(10).resolution(Duration::from_secs(1)).unwrap();
+    let coarse = policy(10).with_resolution(Duration::from_secs(1)).unwrap();
     for policy in [policy(10), policy(60), coarse] {
         assert_eq!(bench.peek("k", &policy).await.available(), Some(10));
         assert!(bench.check("k", &policy, 10).await.is_allowed());
@@ -54,7 +54,7 @@ pub(crate) async fn another_algorithm_starts_a_fresh_count(bench: Bench) {
 
 pub(crate) async fn alternating_windows_do_not_reset_counts(bench: Bench) {
     for algorithm in ALGORITHMS {
-        let window = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap().algorithm(algorithm);
+        let window = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap().with_algorithm(algorithm);
         let mut admitted = 0;
         for _ in 0..30 {
             admitted += u32::from(bench.check("k", &window(60), 1).await.is_allowed());
@@ -69,16 +69,16 @@ pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_h
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
         for (old_counts, resolution) in [(true, 1), (false, 1), (true, 1_000_000)] {
             let key = format!("{algorithm:?} {old_counts} {resolution}");
-            let per_hour = |limit| Policy::per_hour("p", limit).unwrap().algorithm(algorithm);
-            let (mut old, mut new) = (per_hour(1_000), per_hour(10).count_rejected(true));
+            let per_hour = |limit| Policy::per_hour("p", limit).unwrap().with_algorithm(algorithm);
+            let (mut old, mut new) = (per_hour(1_000), per_hour(10).with_count_rejected(true));
             if algorithm == Algorithm::SlidingWindowLog {
                 let resolution = Duration::from_micros(resolution);
-                (old, new) = (old.resolution(resolution).unwrap(), new.resolution(resolution).unwrap());
+                (old, new) = (old.with_resolution(resolution).unwrap(), new.with_resolution(resolution).unwrap());
             } else {
                 // Emptied, it is full again long before the old one.
-                new = new.burst(1).unwrap();
+                new = new.with_burst(1).unwrap();
             }
-            let old = old.count_rejected(old_counts);
+            let old = old.with_count_rejected(old_counts);
             assert!(bench.check(&key, &new, 1).await.is_allowed());
             let mut by_old = 0;
             for _ in 0..200 {

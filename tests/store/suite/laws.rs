@@ -18,7 +18,7 @@ async fn trace(bench: &Bench, policy: &Policy, key: &str, seed: u64, steps: usiz
         bench.clock.advance(Duration::from_micros(random.below(step + 1)));
         let cost = random.cost(policy.limit().min(8));
         let decision = bench.check(key, policy, cost).await;
-        history.push((decision.time_us().unwrap(), cost, decision));
+        history.push((crate::support::time_us(&decision).unwrap(), cost, decision));
     }
     history
 }
@@ -55,7 +55,7 @@ pub(crate) async fn law_2_a_denied_cost_did_not_fit(bench: Bench) {
 pub(crate) async fn law_3_a_denied_check_changes_no_count(bench: Bench) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
-        let policy = Policy::per_minute("p", 10).unwrap().algorithm(algorithm);
+        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
         bench.check(&key, &policy, 7).await;
         let before = bench.peek(&key, &policy).await;
         for cost in [4, 10, 11, u32::MAX] {
@@ -70,19 +70,19 @@ pub(crate) async fn law_3_a_denied_check_changes_no_count(bench: Bench) {
 pub(crate) async fn law_3_a_check_of_several_keys_is_paid_whole_or_not_at_all(bench: Bench) {
     for algorithm in ALGORITHMS {
         let key = |who: &str| format!("{who} {algorithm:?}");
-        let wide = Policy::per_minute("wide", 100).unwrap().algorithm(algorithm);
-        let narrow = Policy::per_minute("narrow", 2).unwrap().algorithm(algorithm);
+        let wide = Policy::per_minute("wide", 100).unwrap().with_algorithm(algorithm);
+        let narrow = Policy::per_minute("narrow", 2).unwrap().with_algorithm(algorithm);
         let check = || Check::new(key("a"), &wide, 1).and(key("b"), &narrow, 1).unwrap();
         for _ in 0..5 {
-            bench.limiter.decide(check()).await.unwrap();
+            bench.limiter.check_all(check()).await.unwrap();
         }
         assert_eq!(bench.peek(&key("a"), &wide).await.available(), Some(98));
-        let denied = bench.limiter.decide(check()).await.unwrap();
+        let denied = bench.limiter.check_all(check()).await.unwrap();
         let violated: Vec<&str> = denied.violated().map(|policy| policy.policy.name()).collect();
         assert_eq!(violated, ["narrow"]);
         // The order of the charges changes nothing.
         let swapped = Check::new(key("b"), &narrow, 1).and(key("a"), &wide, 1).unwrap();
-        assert!(!bench.limiter.decide(swapped).await.unwrap().is_allowed());
+        assert!(!bench.limiter.check_all(swapped).await.unwrap().is_allowed());
         assert_eq!(bench.peek(&key("a"), &wide).await.available(), Some(98));
     }
 }
@@ -91,7 +91,7 @@ pub(crate) async fn law_4_available_passes_and_one_more_does_not(bench: Bench) {
     for algorithm in ALGORITHMS {
         for seed in 0..20 {
             let key = format!("{algorithm:?} {seed}");
-            let policy = Policy::new("p", 20, WINDOW).unwrap().algorithm(algorithm);
+            let policy = Policy::new("p", 20, WINDOW).unwrap().with_algorithm(algorithm);
             let history = trace(&bench, &policy, &key, seed, 12).await;
             let available = history.last().unwrap().2.available().unwrap();
             assert_eq!(bench.peek(&key, &policy).await.available(), Some(available));
@@ -109,7 +109,7 @@ pub(crate) async fn law_5_the_same_cost_passes_at_retry_after_and_not_a_microsec
     for algorithm in ALGORITHMS {
         for seed in 0..20 {
             let key = format!("{algorithm:?} {seed}");
-            let policy = Policy::new("p", 20, WINDOW).unwrap().algorithm(algorithm);
+            let policy = Policy::new("p", 20, WINDOW).unwrap().with_algorithm(algorithm);
             let history = trace(&bench, &policy, &key, seed, 40).await;
             let (_, cost, last) = history.last().unwrap();
             let Some(wait) = last.retry_after() else { continue };
@@ -129,10 +129,10 @@ pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(bench: Benc
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
         let narrow = Policy::per_second("narrow", 1).unwrap();
-        let counting = Policy::per_minute("counting", 2).unwrap().algorithm(algorithm).count_rejected(true);
+        let counting = Policy::per_minute("counting", 2).unwrap().with_algorithm(algorithm).with_count_rejected(true);
         let decide = || {
             let check = Check::new(&key, &narrow, 1).and(&key, &counting, 1).unwrap();
-            async { bench.limiter.decide(check).await.unwrap() }
+            async { bench.limiter.check_all(check).await.unwrap() }
         };
         assert!(decide().await.is_allowed());
         let denied = decide().await;
@@ -146,13 +146,13 @@ pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(bench: Benc
 
     // Six units of one second each, and a rejection of four: two of them have to leave before the same four fit.
     let (counting, never) =
-        (Policy::per_minute("log", 12).unwrap().count_rejected(true), Policy::per_minute("never", 1).unwrap());
+        (Policy::per_minute("log", 12).unwrap().with_count_rejected(true), Policy::per_minute("never", 1).unwrap());
     for _ in 0..6 {
         assert!(bench.check("log", &counting, 1).await.is_allowed());
         bench.clock.advance(Duration::from_secs(1));
     }
     let check = Check::new("log", &counting, 4).and("log", &never, 2).unwrap();
-    let denied = bench.limiter.decide(check).await.unwrap();
+    let denied = bench.limiter.check_all(check).await.unwrap();
     assert_eq!((denied.policies()[0].available, denied.policies()[0].retry_after), (2, Some(Duration::from_secs(55))));
 }
 

@@ -10,7 +10,7 @@ pub(crate) mod tests {
     pub(crate) use super::{bans::*, changes::*, input::*, laws::*};
 }
 
-use tollgate::{Algorithm, Decision, Limiter, ManualClock, Policy, Store};
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, Policy, store::Store};
 
 pub(crate) const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::drivers::Driver;
+use crate::{clock::micros, runtime::drivers::Driver};
 
 /// What is known about one runtime.
 #[derive(Debug)]
@@ -124,10 +124,6 @@ fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<Presence>) -> T) -> Optio
 fn absence_us(now_us: u64, due_us: u64) -> u64 {
     let late_us = now_us.saturating_sub(due_us);
     if late_us > LATE_US { late_us - USUALLY_LATE_US } else { 0 }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Presence {

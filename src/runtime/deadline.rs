@@ -16,7 +16,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::presence::Begin;
+use crate::runtime::stalls::Begin;
 
 pin_project! {
     /// Resolves when the executor has been running for as long as it was given.

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::breaker::Breaker;
+use super::settings::Breaker;
 use crate::{
-    decision::Source,
     error::{Error, ErrorKind, Told},
-    store::Verdict,
+    verdict::{Source, Verdict},
 };
 
 /// What the end of a check says about the store.

@@ -28,10 +28,10 @@ use std::{
 /// # #[cfg(feature = "redis")]
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// use std::time::Duration;
-/// use tollgate::{Breaker, RedisStore};
+/// use tollgate::{RedisStore, failure::Breaker};
 ///
 /// let store = RedisStore::builder()
-///     .breaker(Breaker::default().timeouts(2).probes(Duration::from_millis(50), Duration::from_millis(500)))
+///     .breaker(Breaker::default().with_consecutive_timeouts(2).with_probe_intervals(Duration::from_millis(50), Duration::from_millis(500)))
 ///     .connect("redis://127.0.0.1:6379")?;
 /// let always_asks = RedisStore::builder().breaker(None).connect("redis://127.0.0.1:6379")?;
 /// # Ok(())
@@ -67,7 +67,7 @@ impl Breaker {
     ///
     /// Checks that were sent before the first of them failed are one wave, which counts once: a connection that breaks
     /// takes all of them with it.
-    pub fn failures(self, in_a_row: u32) -> Self {
+    pub fn with_consecutive_failures(self, in_a_row: u32) -> Self {
         Self { failures: in_a_row, ..self }
     }
 
@@ -76,7 +76,7 @@ impl Breaker {
     ///
     /// Checks that were sent before the first of them timed out are one wave, which counts once: it is one stall that
     /// they all met.
-    pub fn timeouts(self, in_a_row: u32) -> Self {
+    pub fn with_consecutive_timeouts(self, in_a_row: u32) -> Self {
         Self { timeouts: in_a_row, ..self }
     }
 
@@ -84,7 +84,7 @@ impl Breaker {
     /// switches this rule off. Defaults to 20: enough to be no accident, few enough to be there early in a stall under
     /// load. Checks are counted from the first failure on. Here each timeout of a wave counts by itself, and
     /// other failures of a wave count once.
-    pub fn half_of(self, at_least: u32) -> Self {
+    pub fn with_failure_rate_min_samples(self, at_least: u32) -> Self {
         Self { half_of: at_least, ..self }
     }
 
@@ -94,7 +94,7 @@ impl Breaker {
     ///
     /// Up to a fifth is added at random, so that the instances of a service do not probe in step; the most holds with
     /// it. Both are taken for an hour if they are longer.
-    pub fn probes(self, first: Duration, at_most: Duration) -> Self {
+    pub fn with_probe_intervals(self, first: Duration, at_most: Duration) -> Self {
         Self { first: first.min(HOUR), longest: at_most.min(HOUR), ..self }
     }
 

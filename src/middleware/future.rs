@@ -13,17 +13,16 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::{
-    config::Config,
     decision::Decision,
     failure::FailurePolicy,
     headers::Writer,
     limiter::CheckFuture,
+    middleware::{config::Config, strictest::insert_if_strictest},
     rejection::{Denial, Rejection},
-    strictest::insert_if_strictest,
 };
 
 pin_project! {
-    /// The response future of [`RateLimit`](crate::RateLimit).
+    /// The response future of [`RateLimit`](crate::middleware::RateLimit).
     pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody> {
         #[pin]
         state: State<S, F, K, R, ReqBody, ResBody>,

@@ -1,23 +1,10 @@
 //! What a request gets when the store cannot answer.
 
-mod breaker;
-mod circuit;
-mod circuits;
-mod debts;
-mod fallback;
-mod notifier;
-mod tally;
-
-pub use self::breaker::Breaker;
-pub(crate) use self::{
-    circuits::{Circuits, Permit},
-    debts::pay,
-    fallback::{Fallback, Instances},
-    tally::Signal,
-};
+pub use crate::breaker::Breaker;
 use crate::{
-    decision::{Decision, Source},
+    decision::Decision,
     error::{Error, ErrorKind},
+    verdict::Source,
 };
 
 /// What happens to a request when the store cannot answer.
@@ -46,7 +33,7 @@ impl FailurePolicy {
     /// [`ErrorKind::Overloaded`] is refused by every policy: the store is well, and a flood must not lift its own limit.
     ///
     /// [`Local`](Self::Local) refuses here, because the failed check is gone. Call
-    /// [`CheckFuture::fail_local`](crate::CheckFuture::fail_local) before you await it.
+    /// [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before you await it.
     ///
     /// # Examples
     ///

@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    breaker::Breaker,
-    circuit::{Circuit, Pass},
+    machine::{Circuit, Pass},
     notifier::Notifier,
-    tally::Signal,
+    settings::Breaker,
+    window::Signal,
 };
 use crate::{error::Error, observe::Observer};
 

@@ -5,17 +5,19 @@ use std::{fmt, sync::Arc, time::Duration};
 use tower_layer::Layer;
 
 use crate::{
-    config::{Config, Subject},
     cost::IntoCost,
     error::ConfigError,
     failure::FailurePolicy,
     headers::{HeaderStyle, Writer, whole_seconds},
     key::{KeyExtractor, MissingKey},
     limiter::Limiter,
-    policies::PolicySource,
+    middleware::{
+        RateLimit,
+        config::{Config, Subject},
+        route::{Route, Settings},
+    },
+    policy::PolicySource,
     rejection::ProblemJson,
-    route::{Route, Settings},
-    service::RateLimit,
 };
 
 /// Layer that applies [`RateLimit`]: requests pay before they reach the service.
@@ -289,8 +291,8 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.writer = writer)
     }
 
-    /// Sets how refused requests are answered: [`ProblemJson`], the default, [`PlainText`](crate::PlainText),
-    /// [`EmptyBody`](crate::EmptyBody) or a closure, see [`Rejection`](crate::Rejection).
+    /// Sets how refused requests are answered: [`ProblemJson`], the default, [`PlainText`](crate::rejection::PlainText),
+    /// [`EmptyBody`](crate::rejection::EmptyBody) or a closure, see [`Rejection`](crate::rejection::Rejection).
     pub fn with_rejection<T>(self, rejection: T) -> RateLimitLayer<K, T> {
         RateLimitLayer { config: Arc::new(Arc::unwrap_or_clone(self.config).with_rejection(rejection)) }
     }

@@ -12,9 +12,9 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    breaker::{Breaker, HOUR},
     notifier::Notifier,
-    tally::{Signal, Tally},
+    settings::{Breaker, HOUR},
+    window::{Signal, Tally},
 };
 use crate::{
     error::{Error, ErrorKind, Told},

@@ -9,12 +9,13 @@ use std::{
 use super::debts::{Debt, Debts};
 use crate::{
     check::{Charge, Check},
-    decision::{Decision, Source},
+    decision::Decision,
     error::{Error, ErrorKind},
     key::Key,
     observe::Observer,
     policy::{Algorithm, Policy},
-    store::{Answer, MemoryStore, Store, Verdict},
+    store::{Answer, MemoryStore, Store},
+    verdict::{Source, Verdict},
 };
 
 /// Counts what this instance admits, and judges by its share when nobody else can.
@@ -141,12 +142,12 @@ impl Fallback {
     pub(crate) fn forget(&self, key: &Key, policy: &Policy) -> bool {
         let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
         drop(self.memory.reset(key, &self.share(policy).owed));
-        self.debts.forget(self.store.part_of(key), key, policy);
+        self.debts.forget(self.store.failure_domain_of(key), key, policy);
         found
     }
 
     fn debt(&self, Charge { key, policy, cost }: &Charge) -> Debt {
-        Debt { part: self.store.part_of(key), key: key.clone(), policy: policy.clone(), cost: *cost }
+        Debt { part: self.store.failure_domain_of(key), key: key.clone(), policy: policy.clone(), cost: *cost }
     }
 
     /// The memory store always has its answer at hand.
@@ -179,12 +180,12 @@ impl Fallback {
 impl Share {
     fn new(policy: &Policy, instances: u32) -> Self {
         let part = policy.share(instances);
-        let warm = match policy.kind() {
+        let warm = match policy.algorithm() {
             // A bucket keeps times, not units, and they mean something else at another rate.
             Algorithm::TokenBucket => &part,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
         };
-        let warm = warm.without_ban().count_rejected(true);
+        let warm = warm.without_ban().with_count_rejected(true);
         Self { instances, whole: policy.clone(), owed: warm.apart("owed"), warm, part }
     }
 }

@@ -12,12 +12,13 @@ use crate::{
     headers::Writer,
     key::{Key, KeyError, KeyExtractor, MissingKey},
     limiter::Limiter,
-    lookout::{KeyLookout, StackLookout},
+    middleware::{
+        route::{Routes, Settings},
+        setup_checks::{KeyLookout, StackLookout},
+    },
     observe::{Exempt, ExemptCause},
-    policies::PolicySource,
-    policy::Policy,
+    policy::{Policy, PolicySource},
     rejection::{Denial, ProblemJson, Reason, Rejection},
-    route::{Routes, Settings},
 };
 
 /// Everything that one layer, its services and their futures share.

@@ -12,7 +12,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use super::fallback::Fallback;
+use super::shares::Fallback;
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
@@ -215,7 +215,7 @@ async fn debit(limiter: Limiter, fallback: Arc<Fallback>, debt: Debt) -> Result<
     let mut cost = (*cost).min(fallback.admitted(key, policy));
     let is_asked = cost > 0;
     // A refusal that counts must not come of this, so what is there is looked up first.
-    let mut peeks = policy.counts_rejected();
+    let mut peeks = policy.count_rejected();
     // Our own refusals are nobody's denials.
     let mild = policy.without_ban();
     while cost > 0 {

@@ -10,14 +10,13 @@ use http::{Method, request::Parts};
 use super::{
     Settings,
     clean::is_clean,
-    matched_path,
     pattern::Pattern,
     tree::{Kind, Node},
-    without_trailing_slash,
 };
+use crate::key::path::{matched_path, without_trailing_slash};
 use crate::{
     error::ConfigError,
-    lookout::Countdown,
+    middleware::setup_checks::Countdown,
     observe::{Observer, Warning},
 };
 

@@ -2,6 +2,7 @@
 
 mod ban;
 mod definition;
+mod source;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -11,6 +12,8 @@ use std::{
 use http::HeaderValue;
 
 use self::definition::{Definition, is_token, micros_up};
+pub(crate) use self::source::SharedSource;
+pub use self::source::{IntoPolicies, Policies, PolicySource};
 use crate::{
     error::ConfigError,
     headers::{PartitionKey, PartitionKeys},
@@ -29,7 +32,7 @@ use crate::{
 /// the shared counts. Another window, resolution or algorithm starts a fresh count, so that for one window a client may
 /// spend both.
 ///
-/// A bucket's debt is time, which is worth more units at a higher rate. Rejections that [count](Policy::count_rejected)
+/// A bucket's debt is time, which is worth more units at a higher rate. Rejections that [count](Policy::with_count_rejected)
 /// take nothing from what others have admitted: a log keeps them as far back as the highest limit that has charged since
 /// it was last empty, so after a limit was lowered, the old one bounds its memory until then.
 ///
@@ -41,8 +44,8 @@ use crate::{
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_client = Policy::per_minute("per-client", 60)?;
-/// let bursts = Policy::per_second("bursts", 100)?.algorithm(Algorithm::TokenBucket).burst(20)?;
-/// let daily = Policy::per_day("daily", 1_000_000)?.resolution(Duration::from_secs(86))?;
+/// let bursts = Policy::per_second("bursts", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
+/// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86))?;
 /// # Ok(())
 /// # }
 /// ```
@@ -75,7 +78,7 @@ struct Shared {
 pub enum Algorithm {
     /// Remembers every request of the window: never more than `limit` in *any* window, to the microsecond.
     ///
-    /// The default, because it is the only one whose limit means what it says. [`Policy::resolution`] bounds its
+    /// The default, because it is the only one whose limit means what it says. [`Policy::with_resolution`] bounds its
     /// memory for large limits.
     #[default]
     SlidingWindowLog,
@@ -89,7 +92,7 @@ pub enum Algorithm {
     /// The cheapest and the least strict: a full limit just before a boundary and another just after it both pass, so
     /// up to **twice the limit** fits into one window's length.
     FixedWindow,
-    /// Refills `limit` units per window, evenly, up to a [burst](Policy::burst) (GCRA).
+    /// Refills `limit` units per window, evenly, up to a [burst](Policy::with_burst) (GCRA).
     ///
     /// For shaping traffic to a rate. Within one window up to `burst + limit` units can pass.
     TokenBucket,
@@ -177,7 +180,7 @@ impl Policy {
     ///
     /// Defaults to [`Algorithm::SlidingWindowLog`], because it is exact.
     #[must_use]
-    pub fn algorithm(self, algorithm: Algorithm) -> Self {
+    pub fn with_algorithm(self, algorithm: Algorithm) -> Self {
         let burst = self.0.definition.limit;
         self.change(|d| (d.algorithm, d.resolution, d.burst) = (algorithm, 1, burst))
     }
@@ -192,7 +195,7 @@ impl Policy {
     /// # Errors
     ///
     /// [`ConfigError`] if the algorithm is not the log, or the resolution is below 1 µs or above the window.
-    pub fn resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
+    pub fn with_resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
         let policy = self.name().to_owned();
         if self.0.definition.algorithm != Algorithm::SlidingWindowLog {
             return Err(ConfigError::ResolutionWithoutLog { policy });
@@ -212,7 +215,7 @@ impl Policy {
     ///
     /// [`ConfigError`] if the algorithm is not the token bucket, the burst is 0, or refilling it takes longer than
     /// [`MAX_WINDOW`](Self::MAX_WINDOW).
-    pub fn burst(self, burst: u32) -> Result<Self, ConfigError> {
+    pub fn with_burst(self, burst: u32) -> Result<Self, ConfigError> {
         let policy = self.name().to_owned();
         if self.0.definition.algorithm != Algorithm::TokenBucket {
             return Err(ConfigError::BurstWithoutTokenBucket { policy });
@@ -231,7 +234,7 @@ impl Policy {
     /// A cost above the limit is never counted, and neither is a peek. The token bucket empties, but owes nothing.
     /// Defaults to `false`, because a client that waits as told should pass.
     #[must_use]
-    pub fn count_rejected(self, count_rejected: bool) -> Self {
+    pub fn with_count_rejected(self, count_rejected: bool) -> Self {
         self.change(|d| d.count_rejected = count_rejected)
     }
 
@@ -243,7 +246,7 @@ impl Policy {
     /// # Errors
     ///
     /// [`ConfigError::InvalidUnit`] if the unit is not usable as a Structured Field String and Token, as the name.
-    pub fn unit(self, unit: impl Into<String>) -> Result<Self, ConfigError> {
+    pub fn with_unit(self, unit: impl Into<String>) -> Result<Self, ConfigError> {
         let unit = unit.into();
         if !is_token(&unit) {
             return Err(ConfigError::InvalidUnit { policy: self.name().to_owned(), unit });
@@ -257,7 +260,7 @@ impl Policy {
     ///
     /// Defaults to not telling it, because most clients have one partition, and it makes them recognisable.
     #[must_use]
-    pub fn partition_keys(self, keys: PartitionKeys) -> Self {
+    pub fn with_partition_keys(self, keys: PartitionKeys) -> Self {
         self.change(|d| d.partition_keys = Some(keys))
     }
 
@@ -269,6 +272,19 @@ impl Policy {
     /// Units per window.
     pub fn limit(&self) -> u32 {
         self.0.definition.limit
+    }
+
+    /// The resolution of a [sliding window log](Algorithm::SlidingWindowLog), 1 µs unless
+    /// [set](Self::with_resolution); `None` for the other algorithms.
+    pub fn resolution(&self) -> Option<Duration> {
+        let is_log = self.algorithm() == Algorithm::SlidingWindowLog;
+        is_log.then(|| Duration::from_micros(self.resolution_us()))
+    }
+
+    /// The burst of a [token bucket](Algorithm::TokenBucket), the limit unless [set](Self::with_burst); `None` for the
+    /// other algorithms.
+    pub fn burst(&self) -> Option<u32> {
+        (self.algorithm() == Algorithm::TokenBucket).then_some(self.0.definition.burst)
     }
 
     /// The most that can pass at one instant: the burst of a token bucket, otherwise the limit.
@@ -285,17 +301,17 @@ impl Policy {
     }
 
     /// The algorithm.
-    pub fn kind(&self) -> Algorithm {
+    pub fn algorithm(&self) -> Algorithm {
         self.0.definition.algorithm
     }
 
     /// Whether refused requests are counted.
-    pub fn counts_rejected(&self) -> bool {
+    pub fn count_rejected(&self) -> bool {
         self.0.definition.count_rejected
     }
 
     /// The unit, if it is not requests.
-    pub fn unit_name(&self) -> Option<&str> {
+    pub fn unit(&self) -> Option<&str> {
         self.0.definition.unit.as_deref()
     }
 
@@ -387,17 +403,17 @@ mod tests {
     #[test]
     fn resolution_and_burst_belong_to_their_algorithms() {
         let policy = Policy::per_second("p", 10).unwrap();
-        assert!(matches!(policy.clone().burst(5), Err(ConfigError::BurstWithoutTokenBucket { .. })));
+        assert!(matches!(policy.clone().with_burst(5), Err(ConfigError::BurstWithoutTokenBucket { .. })));
         for resolution in [Duration::ZERO, Duration::from_millis(1001)] {
-            let error = policy.clone().resolution(resolution).unwrap_err();
+            let error = policy.clone().with_resolution(resolution).unwrap_err();
             assert!(matches!(error, ConfigError::InvalidResolution { .. }));
         }
-        let bucket = policy.algorithm(Algorithm::TokenBucket);
-        assert!(matches!(bucket.clone().burst(0), Err(ConfigError::ZeroBurst { .. })));
-        let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().algorithm(Algorithm::TokenBucket);
-        assert!(matches!(yearly.burst(2), Err(ConfigError::BurstTooLarge { burst: 2, .. })));
-        assert_eq!(bucket.clone().burst(7).unwrap().capacity(), 7);
-        let error = bucket.resolution(Duration::from_millis(1)).unwrap_err();
+        let bucket = policy.with_algorithm(Algorithm::TokenBucket);
+        assert!(matches!(bucket.clone().with_burst(0), Err(ConfigError::ZeroBurst { .. })));
+        let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket);
+        assert!(matches!(yearly.with_burst(2), Err(ConfigError::BurstTooLarge { burst: 2, .. })));
+        assert_eq!(bucket.clone().with_burst(7).unwrap().capacity(), 7);
+        let error = bucket.with_resolution(Duration::from_millis(1)).unwrap_err();
         assert!(matches!(error, ConfigError::ResolutionWithoutLog { .. }));
     }
 }

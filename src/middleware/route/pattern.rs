@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use http::Method;
 
-use super::without_trailing_slash;
 use crate::error::ConfigError;
+use crate::key::path::without_trailing_slash;
 
 /// An entry that has been read.
 pub(super) struct Pattern<'a> {

@@ -11,12 +11,14 @@ use tower_service::Service;
 
 use crate::{
     check::Check,
-    config::{Config, Step},
-    future::ResponseFuture,
     key::KeyExtractor,
     limiter::Sent,
+    middleware::{
+        ResponseFuture,
+        config::{Config, Step},
+        strictest::insert_if_strictest,
+    },
     rejection::{Denial, Rejection},
-    strictest::insert_if_strictest,
 };
 
 /// Middleware that lets a request pass only if it can pay; see [`RateLimitLayer`](crate::RateLimitLayer).

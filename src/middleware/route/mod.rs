@@ -7,14 +7,12 @@ mod tree;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use http::request::Parts;
-
 pub(crate) use self::table::Routes;
 use crate::{
     cost::{Cost, IntoCost, NamedCosts},
     error::ConfigError,
     failure::FailurePolicy,
-    policies::{PolicySource, SharedSource},
+    policy::{PolicySource, SharedSource},
 };
 
 /// Settings of one route in [`RateLimitLayer::route`](crate::RateLimitLayer::route).
@@ -33,7 +31,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "pass it to `RateLimitLayer::route`"]
 pub struct Route {
     cost: Option<Result<Cost, ConfigError>>,
@@ -44,11 +42,14 @@ pub struct Route {
 }
 
 impl Route {
-    const INHERIT: Self = Self { cost: None, named_costs: Vec::new(), failure: None, policies: None, exempt: false };
+    /// A route with the settings of its layer.
+    pub const fn new() -> Self {
+        Self { cost: None, named_costs: Vec::new(), failure: None, policies: None, exempt: false }
+    }
 
     /// Requests to this route cost so much.
     pub fn cost(cost: impl IntoCost) -> Self {
-        Self::INHERIT.with_cost(cost)
+        Self::new().with_cost(cost)
     }
 
     /// Requests to this route are counted under policies of their own, instead of those of the layer's first key.
@@ -76,7 +77,7 @@ impl Route {
     /// # }
     /// ```
     pub fn policy(policies: impl PolicySource) -> Self {
-        Self::INHERIT.with_policies(policies)
+        Self::new().with_policies(policies)
     }
 
     /// Requests to this route are not limited. Addresses that [`ClientIp::deny`](crate::ClientIp::deny) names are refused
@@ -85,22 +86,7 @@ impl Route {
     /// Where no router has matched the request, a path with `.`, `..` or `//` in it is never exempt, because a server
     /// may serve another route's path in its place.
     pub fn exempt() -> Self {
-        Self { exempt: true, ..Self::INHERIT }
-    }
-
-    /// Requests to this route pass when the store cannot answer.
-    pub fn open() -> Self {
-        Self::INHERIT.fail_open()
-    }
-
-    /// Requests to this route are refused when the store cannot answer.
-    pub fn closed() -> Self {
-        Self::INHERIT.fail_closed()
-    }
-
-    /// Requests to this route are judged by the instance's share when the store cannot answer.
-    pub fn local() -> Self {
-        Self::INHERIT.fail_local()
+        Self { exempt: true, ..Self::new() }
     }
 
     /// Sets the cost.
@@ -164,27 +150,5 @@ impl TryFrom<Route> for Settings {
             named_costs.set(&policy, cost?);
         }
         Ok(Self { cost: cost.transpose()?, failure, named_costs, policies, exempt, met: Arc::default() })
-    }
-}
-
-/// The route's template, `/users/{id}`, without a trailing slash, if a router has matched one.
-#[cfg(feature = "axum")]
-pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
-    let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
-    // Not a route of the user's: newer versions of axum route their fallback through it.
-    if path.contains("__private__") { None } else { without_trailing_slash(path) }
-}
-
-/// Without a router that says so, no route is matched.
-#[cfg(not(feature = "axum"))]
-pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
-    None
-}
-
-/// The path, or template, without slashes at its end, `/` for the root; `None` if it does not begin with a slash.
-fn without_trailing_slash(path: &str) -> Option<&str> {
-    match path.trim_end_matches('/') {
-        "" if path.starts_with('/') => Some("/"),
-        trimmed => trimmed.starts_with('/').then_some(trimmed),
     }
 }

@@ -1,0 +1,16 @@
+//! The tower middleware: a thin HTTP skin over a [`Limiter`](crate::Limiter).
+
+mod config;
+#[cfg(feature = "axum")]
+mod extract;
+mod future;
+mod layer;
+mod route;
+mod service;
+mod setup_checks;
+pub(crate) mod strictest;
+
+#[cfg(feature = "axum")]
+pub use self::extract::MissingDecision;
+pub use self::{future::ResponseFuture, layer::RateLimitLayer, route::Route, service::RateLimit};
+pub use crate::cost::{Cost, IntoCost};
