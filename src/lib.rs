@@ -170,14 +170,17 @@ pub mod decision;
 mod error;
 pub mod failure;
 mod fallback;
+// Documentation only. The programs in it need the three features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
+pub mod guide;
 pub mod headers;
 pub mod key;
 pub mod limiter;
 pub mod middleware;
 pub mod observe;
 pub mod policy;
-// For readers and their tests alone: there is nothing in it. The programs in it need the two features.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "test-util"))))]
+// Documentation only. The programs in it need the three features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
 pub mod recipes;
 pub mod rejection;
 mod runtime;
@@ -212,10 +215,6 @@ pub use http;
 #[cfg(feature = "redis")]
 pub use redis;
 
-#[cfg(all(doctest, feature = "redis"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(all(doctest, feature = "axum"))]
-#[doc = include_str!("../docs/behind-a-proxy.md")]
-struct BehindAProxy;
