@@ -68,9 +68,11 @@ impl From<ConfigError> for Denial {
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason() {
-            Reason::CostAboveLimit { .. } | Reason::Misconfigured(_) | Reason::Key(_) => {
-                write!(f, "request refused: {}", Refused::new(self.reason()))
+            Reason::CostAboveLimit { policy, cost, limit } => {
+                write!(f, "request refused: {}", cost_above_limit(policy, *cost, *limit))
             }
+            Reason::Key(error) => write!(f, "request refused: {error}"),
+            Reason::Misconfigured(error) => write!(f, "request refused: {error}"),
             Reason::QuotaExceeded(decision) => {
                 let names: Vec<&str> = decision.violated().map(|policy| policy.policy.name()).collect();
                 write!(f, "rate limit exceeded: {}", names.join(", "))

@@ -48,7 +48,7 @@ type Guards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 impl MemoryStore {
     /// Charges a count of the key's own. If the store is full and drops nothing, a new key is not counted at all: the
     /// bucket that new keys share is not charged either.
-    pub(crate) fn note(&self, charge: &Charge) {
+    pub(crate) fn charge_own_count(&self, charge: &Charge) {
         self.judge_one(charge, false);
     }
 
