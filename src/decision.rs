@@ -10,7 +10,7 @@ use std::{
 pub use crate::verdict::Source;
 use crate::{
     check::{Charge, Check},
-    headers::PartitionKey,
+    key::partition::PartitionKey,
     policy::Policy,
     verdict::{Outcome, Verdict},
 };

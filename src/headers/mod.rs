@@ -7,7 +7,6 @@ mod fields;
 mod ietf;
 mod jitter;
 mod line;
-mod partition;
 mod quota;
 mod report;
 mod structured;
@@ -19,8 +18,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-pub use self::{fields::Fields, partition::PartitionKeys, quota::Quota, style::HeaderStyle, writer::Writer};
-pub(crate) use self::{partition::PartitionKey, report::whole_seconds};
+pub(crate) use self::report::whole_seconds;
+pub use self::{fields::Fields, quota::Quota, style::HeaderStyle, writer::Writer};
+pub use crate::key::partition::PartitionKeys;
 
 /// The fields of a refusal that no quota is behind.
 pub(crate) fn refuse(headers: &mut HeaderMap, retry_after: Option<Duration>) {

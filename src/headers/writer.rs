@@ -175,5 +175,5 @@ fn told_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> Opti
 /// `RateLimit-Policy` of one policy without a partition key: the same value every time.
 fn policy_header(decision: &PolicyDecision, quotas: &[Quota<'_>]) -> HeaderValue {
     let write = || ietf::draft_11_policies(quotas).expect("a policy's name is a Token, which headers can hold");
-    decision.policy.header(write).clone()
+    decision.policy.derived(write)
 }

@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use super::{Key, KeyError, KeyExtractor};
+use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
 /// Charges the route that the request matched (`/users/{id}`), one budget per route.
 ///

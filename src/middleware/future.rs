@@ -17,8 +17,8 @@ use crate::{
     failure::FailurePolicy,
     headers::Writer,
     limiter::CheckFuture,
-    middleware::{config::Config, strictest::insert_if_strictest},
-    rejection::{Denial, Rejection},
+    middleware::config::Config,
+    rejection::{Denial, Rejection, extensions::insert_if_strictest},
 };
 
 pin_project! {

@@ -8,7 +8,6 @@ mod layer;
 mod route;
 mod service;
 mod setup_checks;
-pub(crate) mod strictest;
 
 #[cfg(feature = "axum")]
 pub use self::extract::MissingDecision;

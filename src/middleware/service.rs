@@ -14,11 +14,10 @@ use crate::{
     key::KeyExtractor,
     limiter::Sent,
     middleware::{
-        ResponseFuture,
         config::{Config, Step},
-        strictest::insert_if_strictest,
+        future::ResponseFuture,
     },
-    rejection::{Denial, Rejection},
+    rejection::{Denial, Rejection, extensions::insert_if_strictest},
 };
 
 /// Middleware that lets a request pass only if it can pay; see [`RateLimitLayer`](crate::RateLimitLayer).

@@ -5,19 +5,20 @@ mod definition;
 mod source;
 
 use std::{
+    any::Any,
     sync::{Arc, OnceLock},
     time::Duration,
 };
-
-use http::HeaderValue;
 
 use self::definition::{Definition, is_token, micros_up};
 pub(crate) use self::source::SharedSource;
 pub use self::source::{IntoPolicies, Policies, PolicySource};
 use crate::{
     error::ConfigError,
-    headers::{PartitionKey, PartitionKeys},
-    key::Key,
+    key::{
+        Key,
+        partition::{PartitionKey, PartitionKeys},
+    },
 };
 
 /// A quota: `limit` units per `window`, counted by an [`Algorithm`].
@@ -58,8 +59,8 @@ struct Shared {
     name_hash: u64,
     /// What denials are counted under, if they lead to a ban.
     ban: Option<Policy>,
-    /// The policy as a header tells it; made when it is first sent, for it never changes.
-    header: OnceLock<HeaderValue>,
+    /// A value that another module derives from this policy, see [`Policy::derived`].
+    derived: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// How units are counted.
@@ -363,9 +364,13 @@ impl Policy {
         Ok(())
     }
 
-    /// The header value, made by `write` at the first time.
-    pub(crate) fn header(&self, write: impl FnOnce() -> HeaderValue) -> &HeaderValue {
-        self.0.header.get_or_init(write)
+    /// A value that depends on this policy alone: computed by `derive` at the first call, then returned from memory.
+    ///
+    /// The RateLimit fields keep their constant part here. Its type is theirs, so that policies know no HTTP. There is
+    /// room for one value: one of another type is computed at each call.
+    pub(crate) fn derived<T: Any + Clone + Send + Sync>(&self, derive: impl Fn() -> T) -> T {
+        let derived = self.0.derived.get_or_init(|| Box::new(derive()));
+        derived.downcast_ref().cloned().unwrap_or_else(derive)
     }
 
     fn change(self, change: impl FnOnce(&mut Definition)) -> Self {

@@ -4,13 +4,13 @@ use std::fmt;
 
 use http::{Response, request::Parts};
 
+use super::extensions::insert_if_strictest;
 use super::{Denial, Reason, Rejection};
 use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     failure::FailurePolicy,
     headers::{self, Writer},
-    middleware::strictest::insert_if_strictest,
     observe::Refused,
 };
 

@@ -2,6 +2,7 @@
 
 mod body;
 mod by_hand;
+pub(crate) mod extensions;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod map_body;
