@@ -6,7 +6,8 @@
 
 mod args;
 mod http_bench;
-#[path = "../../../tests/support/link.rs"]
+#[allow(dead_code, reason = "the server tests use the rest of this module")]
+#[path = "../../../server-tests/support/link.rs"]
 mod link;
 mod lua_bench;
 mod memory_bench;

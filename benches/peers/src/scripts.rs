@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Value};
 
-/// tollgate's script with a given log, assembled in the order of the crate's own `script.rs`.
+/// tollgate's script with a given log, assembled as in the crate's `script.rs` but without refunds.
 macro_rules! tollgate_script {
     ($log:literal) => {
         concat!(
