@@ -10,7 +10,7 @@ use tollgate::{
     http,
 };
 
-use crate::{Outcome, expect, id, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
 
 const COMMON: [&str; 2] = ["retry-after", "cache-control"];
 
