@@ -9,7 +9,7 @@ use crate::{check::Check, decision::Decision, error::Error, failure::FailurePoli
 
 /// Made when a check is sent, and only if somebody listens: it reads the clock and copies the check, for a decision
 /// takes the charges out of it. Given up with the future that waits for the verdict, it says so.
-pub(crate) struct Watch {
+pub(crate) struct CheckSpan {
     observer: Arc<dyn Observer>,
     check: Check,
     /// What the caller will make of an error, if that is known.
@@ -19,7 +19,7 @@ pub(crate) struct Watch {
     started: Instant,
 }
 
-impl Watch {
+impl CheckSpan {
     /// Out of the way of those who have no observer.
     #[cold]
     #[inline(never)]
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for CheckSpan {
     fn drop(&mut self) {
         // In a panic the observer's own, a second one, would end the process.
         if self.waits && self.owes() && !std::thread::panicking() {
@@ -79,7 +79,7 @@ impl Drop for Watch {
 
 /// One call of a store under observation. Given up with the future that makes it, it ends unanswered.
 #[cfg(feature = "redis")]
-pub(crate) struct Call {
+pub(crate) struct BatchSpan {
     observer: Arc<dyn Observer>,
     checks: usize,
     charges: usize,
@@ -88,7 +88,7 @@ pub(crate) struct Call {
 }
 
 #[cfg(feature = "redis")]
-impl Call {
+impl BatchSpan {
     pub(crate) fn start<'a>(observer: Arc<dyn Observer>, checks: impl Iterator<Item = &'a Check>) -> Self {
         let count = |(count, charges): (usize, usize), check: &Check| (count + 1, charges + check.charges().len());
         let (checks, charges) = checks.fold((0, 0), count);
@@ -101,7 +101,7 @@ impl Call {
 }
 
 #[cfg(feature = "redis")]
-impl Drop for Call {
+impl Drop for BatchSpan {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // As above.

@@ -74,9 +74,9 @@ impl Observer for Both {
 
 /// Where those who were made before keep the observer that they get. Looked at once a call, not once a check.
 #[derive(Default)]
-pub(crate) struct Slot(RwLock<Option<Arc<dyn Observer>>>);
+pub(crate) struct ObserverCell(RwLock<Option<Arc<dyn Observer>>>);
 
-impl Slot {
+impl ObserverCell {
     pub(crate) fn set(&self, observer: Option<Arc<dyn Observer>>) {
         // One assignment, so a poisoned lock is as good as any.
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = observer;

@@ -10,14 +10,14 @@ use crate::{
 };
 
 /// Says that limits are not enforced.
-pub(crate) struct Unenforced<'a> {
+pub(crate) struct FailureMessage<'a> {
     cause: &'a Error,
-    outcome: Outcome,
+    outcome: FailureEffect,
 }
 
 /// What a request gets instead of a verdict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum FailureEffect {
     /// The limiter is called directly.
     Error,
     Pass,
@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
     UnknownShare,
 }
 
-impl From<Option<FailurePolicy>> for Outcome {
+impl From<Option<FailurePolicy>> for FailureEffect {
     fn from(failure: Option<FailurePolicy>) -> Self {
         match failure {
             None => Self::Error,
@@ -50,8 +50,8 @@ const REMEDIES: &[(&str, &str)] = &[
     (" WRONGPASS ", "Correct the login in the store's URL."),
 ];
 
-impl<'a> Unenforced<'a> {
-    pub(super) fn new(error: &'a Error, outcome: Outcome) -> Self {
+impl<'a> FailureMessage<'a> {
+    pub(super) fn new(error: &'a Error, outcome: FailureEffect) -> Self {
         Self { cause: error, outcome }
     }
 
@@ -62,11 +62,11 @@ impl<'a> Unenforced<'a> {
 
     fn outcome(&self) -> &'static str {
         match self.outcome {
-            Outcome::Error => "The caller of the limiter gets this error.",
-            Outcome::Pass => "Requests pass without a limit (fail_open).",
-            Outcome::Refusal => "Requests are refused with 503 (fail_closed).",
-            Outcome::Share => "Requests are judged by this instance's share (fail_local).",
-            Outcome::UnknownShare => {
+            FailureEffect::Error => "The caller of the limiter gets this error.",
+            FailureEffect::Pass => "Requests pass without a limit (fail_open).",
+            FailureEffect::Refusal => "Requests are refused with 503 (fail_closed).",
+            FailureEffect::Share => "Requests are judged by this instance's share (fail_local).",
+            FailureEffect::UnknownShare => {
                 "Requests are refused with 503 (fail_local): the number of instances is not known yet."
             }
         }
@@ -91,14 +91,14 @@ impl<'a> Unenforced<'a> {
     }
 }
 
-impl fmt::Display for Unenforced<'_> {
+impl fmt::Display for FailureMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What Redis says may end with a full stop or not.
         let cause = self.cause.to_string();
         let cause = cause.trim_end_matches('.');
         match (self.cause.kind(), self.outcome) {
             // No failure policy lets these pass.
-            (ErrorKind::Overloaded, Outcome::Error) => write!(f, "Checks get no verdict: {cause}.")?,
+            (ErrorKind::Overloaded, FailureEffect::Error) => write!(f, "Checks get no verdict: {cause}.")?,
             (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
             _ => write!(f, "Limits are not enforced: {cause}. {}", self.outcome())?,
         }
