@@ -52,7 +52,6 @@ fn keys(c: &mut Criterion) {
     group.bench_function("from a peer address", |b| b.iter(|| PeerIp::default().extract(black_box(&parts))));
     group.bench_function("from text", |b| b.iter(|| Key::from(black_box("user:17"))));
     group.bench_function("hashed", |b| b.iter(|| Key::hashed(black_box("a secret of some length"))));
-    #[cfg(feature = "redis")]
     {
         let plain = tollgate::RedisStore::builder().plain_keys().connect("redis://127.0.0.1:1").unwrap();
         let sealed = tollgate::RedisStore::connect("redis://127.0.0.1:1").unwrap();

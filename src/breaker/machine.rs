@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use super::{
     notifier::Notifier,
     settings::{Breaker, HOUR},
-    window::{Signal, Tally},
+    window::{CallOutcome, Tally},
 };
 use crate::{
-    error::{Error, ErrorKind, Told},
+    error::{Error, ErrorKind, StoreEvidence},
     observe::BreakerState,
 };
 
@@ -113,9 +113,8 @@ impl Circuit {
         };
         let now = Instant::now();
         if now < until {
-            return Err(
-                Error::new(ErrorKind::Unavailable, "not asked, for it has not answered lately").telling(Told::Unasked)
-            );
+            return Err(Error::new(ErrorKind::Unavailable, "not asked, for it has not answered lately")
+                .with_evidence(StoreEvidence::NotSent));
         }
         // ## Open => Probing; Probing => Probing, when the probe is lost.
         let number = self.next_wave();
@@ -124,9 +123,9 @@ impl Circuit {
     }
 
     /// Learns what came of a check.
-    pub(super) fn settle(&self, pass: Pass, signal: Signal) {
+    pub(super) fn settle(&self, pass: Pass, signal: CallOutcome) {
         match pass {
-            Pass::Ordinary { .. } if signal == Signal::Answered && !self.noted.load(Ordering::Acquire) => {}
+            Pass::Ordinary { .. } if signal == CallOutcome::Answered && !self.noted.load(Ordering::Acquire) => {}
             Pass::Ordinary { wave } => self.note(wave, signal),
             Pass::Probe(probe) => probe.settle(signal),
         }
@@ -148,7 +147,7 @@ impl Circuit {
         recovering
     }
 
-    fn note(&self, wave: u64, signal: Signal) {
+    fn note(&self, wave: u64, signal: CallOutcome) {
         let mut state = self.lock();
         // Otherwise it was sent before the circuit opened, and only a probe can close it.
         let State::Closed(tally) = &mut *state else { return };
@@ -163,14 +162,14 @@ impl Circuit {
         }
     }
 
-    fn probed(&self, number: u64, signal: Signal) {
+    fn probed(&self, number: u64, signal: CallOutcome) {
         let state = self.lock();
         let State::Probing { number: current, round, .. } = *state else { return };
         let now = Instant::now();
         let open = |round, interval| State::Open { until: now + self.limits.interval(interval), round };
         let next = match signal {
             // ## Probing => Closed. Good news is welcome also from a probe that was given up for lost.
-            Signal::Answered => {
+            CallOutcome::Answered => {
                 self.noted.store(false, Ordering::Release);
                 self.recovering.store(true, Ordering::Release);
                 self.broken.store(false, Ordering::Release);
@@ -178,9 +177,9 @@ impl Circuit {
             }
             _ if number != current => return,
             // ## Probing => Open, for longer than before.
-            Signal::Failed | Signal::TimedOut => open(round.saturating_add(1), round.saturating_add(1)),
+            CallOutcome::Failed | CallOutcome::TimedOut => open(round.saturating_add(1), round.saturating_add(1)),
             // ## Probing => Open, when the probe was dropped: it says nothing, and the store may be back already.
-            Signal::Nothing => open(round, 0),
+            CallOutcome::NoEvidence => open(round, 0),
         };
         self.change(state, next);
     }
@@ -205,7 +204,7 @@ impl Circuit {
 }
 
 impl Probe {
-    pub(super) fn settle(mut self, signal: Signal) {
+    pub(super) fn settle(mut self, signal: CallOutcome) {
         self.settled = true;
         self.circuit.probed(self.number, signal);
     }
@@ -214,7 +213,7 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         if !mem::replace(&mut self.settled, true) {
-            self.circuit.probed(self.number, Signal::Nothing);
+            self.circuit.probed(self.number, CallOutcome::NoEvidence);
         }
     }
 }

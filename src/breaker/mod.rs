@@ -8,6 +8,6 @@ mod window;
 
 pub use self::settings::Breaker;
 pub(crate) use self::{
-    partitioned::{Circuits, Permit},
-    window::Signal,
+    partitioned::{Breakers, Permit},
+    window::CallOutcome,
 };

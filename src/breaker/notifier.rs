@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use crate::observe::{BreakerChange, BreakerState, Observer, Slot};
+use crate::observe::{BreakerChange, BreakerState, Observer, ObserverCell};
 
 /// Sums up the breakers of one store: open if one is, or else probing if one is, or else closed.
 ///
@@ -14,7 +14,7 @@ use crate::observe::{BreakerChange, BreakerState, Observer, Slot};
 /// may report two changes in either order; their numbers say which came first.
 #[derive(Default)]
 pub(super) struct Notifier {
-    observer: Slot,
+    observer: ObserverCell,
     counts: Mutex<Counts>,
 }
 

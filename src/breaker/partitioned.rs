@@ -6,13 +6,13 @@ use super::{
     machine::{Circuit, Pass},
     notifier::Notifier,
     settings::Breaker,
-    window::Signal,
+    window::CallOutcome,
 };
 use crate::{error::Error, observe::Observer};
 
-/// The circuits of one store, in the order of its parts.
-pub(crate) struct Circuits {
-    circuits: Box<[Arc<Circuit>]>,
+/// The breakers of one store, in the order of its parts.
+pub(crate) struct Breakers {
+    breakers: Box<[Arc<Circuit>]>,
     notifier: Arc<Notifier>,
 }
 
@@ -28,19 +28,19 @@ impl Permit {
         matches!(self.pass, Pass::Probe(_))
     }
 
-    /// Learns what came of a probe. Other checks are settled with the circuits that they were admitted by.
-    pub(crate) fn settle_probe(self, signal: Signal) {
+    /// Learns what came of a probe. Other checks are settled with the breakers that they were admitted by.
+    pub(crate) fn settle_probe(self, signal: CallOutcome) {
         if let Pass::Probe(probe) = self.pass {
             probe.settle(signal);
         }
     }
 }
 
-impl Circuits {
+impl Breakers {
     pub(crate) fn new(limits: Breaker, deadline: Duration, parts: usize) -> Self {
         let notifier = Arc::<Notifier>::default();
         let circuit = |_| Arc::new(Circuit::new(limits, deadline, Arc::clone(&notifier)));
-        Self { circuits: (0..parts.max(1)).map(circuit).collect(), notifier }
+        Self { breakers: (0..parts.max(1)).map(circuit).collect(), notifier }
     }
 
     /// Lets a check of a part through, or fails at once.
@@ -49,13 +49,13 @@ impl Circuits {
     }
 
     /// Learns what came of a check.
-    pub(crate) fn settle(&self, permit: Permit, signal: Signal) {
+    pub(crate) fn settle(&self, permit: Permit, signal: CallOutcome) {
         self.circuit(permit.part).settle(permit.pass, signal);
     }
 
     /// Whether checks are not sent, probes aside, to one part at least.
     pub(crate) fn is_open(&self) -> bool {
-        self.circuits.iter().any(|circuit| circuit.is_open())
+        self.breakers.iter().any(|circuit| circuit.is_open())
     }
 
     /// Whether a part has come back so short a time ago that other instances may not have noticed.
@@ -69,12 +69,12 @@ impl Circuits {
 
     fn circuit(&self, part: usize) -> &Arc<Circuit> {
         // A store that names a part it does not have means some part.
-        &self.circuits[part % self.circuits.len()]
+        &self.breakers[part % self.breakers.len()]
     }
 }
 
-impl fmt::Debug for Circuits {
+impl fmt::Debug for Breakers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.circuits.iter().filter(|circuit| circuit.is_open())).finish()
+        f.debug_list().entries(self.breakers.iter().filter(|circuit| circuit.is_open())).finish()
     }
 }

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use super::settings::Breaker;
 use crate::{
-    error::{Error, ErrorKind, Told},
+    error::{Error, ErrorKind, StoreEvidence},
     verdict::{Source, Verdict},
 };
 
 /// What the end of a check says about the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Signal {
+pub(crate) enum CallOutcome {
     /// It answers, whatever the answer.
     Answered,
     /// It cannot be reached, or says that it cannot serve.
@@ -20,24 +20,24 @@ pub(crate) enum Signal {
     /// It says nothing.
     TimedOut,
     /// The check never got as far.
-    Nothing,
+    NoEvidence,
 }
 
-impl Signal {
+impl CallOutcome {
     pub(crate) fn of<T>(result: &Result<T, Error>) -> Self {
         let Err(error) = result else { return Self::Answered };
-        match error.store() {
-            Told::Kind => {}
+        match error.evidence() {
+            StoreEvidence::FromKind => {}
             #[cfg(feature = "redis")]
-            Told::Late => {}
+            StoreEvidence::Late => {}
             #[cfg(feature = "redis")]
-            Told::Answered => return Self::Answered,
-            Told::Caution | Told::Unasked => return Self::Nothing,
+            StoreEvidence::Answered => return Self::Answered,
+            StoreEvidence::HeldBack | StoreEvidence::NotSent => return Self::NoEvidence,
         }
         match error.kind() {
             ErrorKind::Deadline => Self::TimedOut,
             ErrorKind::Unavailable => Self::Failed,
-            ErrorKind::Overloaded => Self::Nothing,
+            ErrorKind::Overloaded => Self::NoEvidence,
             // Whoever opens for these opens again after every probe.
             ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured => Self::Answered,
         }
@@ -46,7 +46,7 @@ impl Signal {
     /// The same of a check. A denial from memory is no answer of the store's.
     pub(crate) fn of_verdict(result: &Result<Verdict, Error>) -> Self {
         match result {
-            Ok(verdict) if verdict.source == Source::DenyCache => Self::Nothing,
+            Ok(verdict) if verdict.source == Source::DenyCache => Self::NoEvidence,
             _ => Self::of(result),
         }
     }
@@ -70,27 +70,27 @@ impl Tally {
     }
 
     /// Counts a check and tells whether the circuit is to open.
-    pub(super) fn note(&mut self, signal: Signal, wave: u64, now: Instant, limits: &Breaker) -> bool {
+    pub(super) fn note(&mut self, signal: CallOutcome, wave: u64, now: Instant, limits: &Breaker) -> bool {
         if wave < self.since {
             return false;
         }
         match signal {
-            Signal::Nothing => return false,
-            Signal::Answered => (self.failures, self.timeouts) = (0, 0),
+            CallOutcome::NoEvidence => return false,
+            CallOutcome::Answered => (self.failures, self.timeouts) = (0, 0),
             // A connection that breaks takes all with it that is under way: one failure.
-            Signal::Failed if wave < self.wave => return false,
-            Signal::Failed => {
+            CallOutcome::Failed if wave < self.wave => return false,
+            CallOutcome::Failed => {
                 self.failures = self.failures.saturating_add(1);
                 self.wave += 1;
             }
-            Signal::TimedOut if wave == self.wave => {
+            CallOutcome::TimedOut if wave == self.wave => {
                 self.timeouts = self.timeouts.saturating_add(1);
                 self.wave += 1;
             }
             // One stall, one timeout in a row; but each of them took somebody's time.
-            Signal::TimedOut => {}
+            CallOutcome::TimedOut => {}
         }
-        self.second.add(signal != Signal::Answered, now);
+        self.second.add(signal != CallOutcome::Answered, now);
         let reached = |count: u32, limit: u32| limit > 0 && count >= limit;
         let Count { checks, failed } = self.second.sum();
         reached(self.failures, limits.failures)

@@ -10,7 +10,7 @@ pub use self::future::CheckFuture;
 pub(crate) use self::future::{Purpose, Sent};
 use self::guarded::Guarded;
 use crate::{
-    breaker::{Circuits, Signal},
+    breaker::{Breakers, CallOutcome},
     check::Check,
     error::{ConfigError, Error},
     fallback::{Fallback, Instances},
@@ -60,7 +60,7 @@ struct Parts {
     /// Receives warnings: the observer, the notices, or both.
     listener: Option<Arc<dyn Observer>>,
     /// `None` for a store that is never away.
-    circuits: Option<Arc<Circuits>>,
+    breakers: Option<Arc<Breakers>>,
     fallback: Option<Arc<Fallback>>,
 }
 
@@ -70,10 +70,10 @@ impl Limiter {
     ///
     /// The limiter [says by itself](crate::observe#what-a-limiter-says-by-itself) when it does not limit.
     pub fn new(store: impl Store) -> Self {
-        let circuits = |breaker| Arc::new(Circuits::new(breaker, store.deadline(), store.failure_domains()));
-        let circuits = store.breaker().map(circuits);
+        let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
+        let breakers = store.breaker().map(breakers);
         let store = Arc::new(store);
-        let parts = Parts { store, observer: None, notices: None, listener: None, circuits, fallback: None };
+        let parts = Parts { store, observer: None, notices: None, listener: None, breakers, fallback: None };
         Self { parts: Arc::new(parts) }.with_notices(Some(Notices::default()))
     }
 
@@ -119,8 +119,8 @@ impl Limiter {
         if let Some(fallback) = &parts.fallback {
             fallback.set_observer(listener);
         }
-        if let Some(circuits) = &parts.circuits {
-            circuits.set_observer(listener);
+        if let Some(breakers) = &parts.breakers {
+            breakers.set_observer(listener);
         }
         self
     }
@@ -212,7 +212,7 @@ impl Limiter {
     /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; of a cluster, from a part of it at
     /// least.
     pub fn is_breaker_open(&self) -> bool {
-        self.circuits().is_some_and(|circuits| circuits.is_open())
+        self.breakers().is_some_and(|breakers| breakers.is_open())
     }
 
     /// Waits until checks would be judged, and tells why if they would not. For start-up and health checks.
@@ -380,7 +380,7 @@ impl Limiter {
         match self.parts.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
-                let mut guarded = Guarded::new(future, Signal::of);
+                let mut guarded = Guarded::new(future, CallOutcome::of);
                 poll_fn(|cx| guarded.poll(self, |_| self.admit(Some(key)), cx)).await
             }
         }
@@ -389,10 +389,10 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { store, circuits, fallback, .. } = &*self.parts;
+        let Parts { store, breakers, fallback, .. } = &*self.parts;
         f.debug_struct("Limiter")
             .field("store", store)
-            .field("circuits", circuits)
+            .field("breakers", breakers)
             .field("fallback", fallback)
             .finish_non_exhaustive()
     }

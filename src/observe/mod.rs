@@ -59,41 +59,41 @@
 mod beside;
 mod event;
 mod exempt;
+mod failure_message;
+mod fanout;
 mod fingerprint;
+mod log_line;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod notices;
 mod outage;
-mod say;
-mod setup;
-mod several;
+mod span;
 mod throttle;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod unenforced;
-mod watch;
+mod warning;
 
 use std::sync::Arc;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "redis")]
+pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
-#[cfg(feature = "redis")]
-pub(crate) use self::watch::Call;
 pub use self::{
     beside::{Abandoned, Evicted, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,
-    setup::Warning,
+    warning::Warning,
 };
 pub(crate) use self::{
+    failure_message::FailureEffect,
+    fanout::{ObserverCell, both},
     notices::Notices,
-    setup::Once,
-    several::{Slot, both},
-    unenforced::Outcome,
-    watch::Watch,
+    span::CheckSpan,
+    warning::Once,
 };
 
 /// Is told what the limiter does.

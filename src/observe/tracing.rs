@@ -12,7 +12,7 @@ use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
     Abandoned, Batch, BreakerChange, BreakerState, Decided, Exempt, ExemptCause, ObservedCharge, Observer, Refused,
-    Reset, StoreFailure, Warning, throttle::Cause, unenforced::Unenforced,
+    Reset, StoreFailure, Warning, failure_message::FailureMessage, throttle::Cause,
 };
 use crate::{
     clock::{Clock, SystemClock, micros},
@@ -147,7 +147,7 @@ impl Observer for Tracing {
         let key = if concerns_all { None } else { failure.charges().next() };
         let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
         let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
-        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", Unenforced::of(failure));
+        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", FailureMessage::of(failure));
     }
 
     fn on_batch(&self, batch: &Batch) {

@@ -7,11 +7,8 @@ use tollgate::{
     observe::{BreakerChange, BreakerState, Fingerprint, Observer},
 };
 
-use crate::{
-    per_minute, recorded,
-    recorder::Recorder,
-    support::{Down, Later, Silent, http::get as fetch},
-};
+use super::recorded;
+use crate::support::{Down, Later, Silent, http::get as fetch, per_minute, recorder::Recorder};
 
 #[tokio::test]
 async fn allowed_and_denied_are_told_with_policies_costs_and_who() {

@@ -11,12 +11,12 @@ use tollgate::{
 };
 use tracing::Level;
 
-use crate::{
+use crate::support::{
+    http::{get as fetch, get_with},
     log::Log,
-    metrics::recorder,
     per_minute,
     recorder::Recorder,
-    support::http::{get as fetch, get_with},
+    scrape::recorder,
 };
 
 /// `/healthz` is exempt, and so is who asks for `?internal`; what has no tenant passes.

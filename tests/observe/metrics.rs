@@ -4,41 +4,17 @@ use std::time::Duration;
 
 use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    RedisStore,
     observe::{BreakerChange, BreakerState, Metrics, Observer, Warning},
 };
 
-use crate::{
+use crate::support::{
+    Down, Silent,
+    http::{Connection, get as fetch, serve},
     per_minute,
-    support::{
-        Down, Silent,
-        http::{Connection, get as fetch, serve},
-        redis_server::RedisServer,
-    },
+    scrape::{assert_shows, recorder},
 };
-
-pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
-    let durations = Matcher::Suffix("_duration_seconds".to_owned());
-    let batches = Matcher::Full("tollgate_batch_checks".to_owned());
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(durations, &Metrics::DURATION_BUCKETS)
-        .and_then(|builder| builder.set_buckets_for_metric(batches, &Metrics::BATCH_BUCKETS))
-        .unwrap()
-        .build_recorder();
-    let handle = recorder.handle();
-    (recorder, handle)
-}
-
-#[track_caller]
-fn assert_shows(handle: &PrometheusHandle, lines: &[&str]) {
-    let scrape = handle.render();
-    for line in lines {
-        assert!(scrape.lines().any(|shown| shown == *line), "{line}\nis not in\n{scrape}");
-    }
-}
 
 #[tokio::test]
 async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
@@ -93,29 +69,6 @@ async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
         ],
     );
     assert!(!handle.render().contains("SECRET-STORE-TEXT"));
-}
-
-#[tokio::test]
-async fn batches_and_the_deny_cache_are_counted() {
-    let (recorder, handle) = recorder();
-    let _guard = set_default_local_recorder(&recorder);
-    let server = RedisServer::start();
-    // A loaded machine must not turn into missing answers.
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
-    let limiter = Limiter::new(store).with_observer(Metrics::new());
-    for _ in 0..10 {
-        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
-    }
-    assert_shows(
-        &handle,
-        &[
-            r#"tollgate_decisions_total{policy="p",outcome="denied"} 9"#,
-            r#"tollgate_deny_cache_hits_total{policy="p"} 8"#,
-            r#"tollgate_batch_checks_bucket{le="1"} 2"#,
-            "tollgate_batch_checks_sum 2",
-            "tollgate_batch_duration_seconds_count 2",
-        ],
-    );
 }
 
 #[test]

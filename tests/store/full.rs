@@ -15,7 +15,7 @@ use tollgate::{
     store::WhenFull,
 };
 
-use crate::{ALGORITHMS, trace::Random};
+use super::suite::{ALGORITHMS, random::Random};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,21 +1,17 @@
 //! What several test areas need.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
-#[cfg(feature = "cluster")]
-pub mod cluster;
+pub mod app;
+pub mod counting;
 pub mod http;
-pub mod judge;
-pub mod link;
-pub mod proxy;
-#[cfg(feature = "redis")]
-pub mod redis_server;
-#[cfg(feature = "sentinel")]
-pub mod sentinel;
+pub mod log;
+pub mod recorder;
+pub mod scrape;
+pub mod unhealthy_store;
 
 use std::{
     sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use tollgate::{
@@ -108,14 +104,8 @@ impl<S: Store + Clone> Store for Later<S> {
     }
 }
 
-/// Waits until it is so. Servers take real time to agree.
-pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !reached() {
-        // A sentinel that was kept from running for two seconds does nothing for thirty.
-        assert!(start.elapsed() < Duration::from_secs(60), "not yet: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
+pub fn per_minute(name: &str, limit: u32) -> Policy {
+    Policy::per_minute(name, limit).unwrap()
 }
 
 /// When the store judged, in microseconds since the Unix epoch.

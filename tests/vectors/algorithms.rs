@@ -1,28 +1,21 @@
-//! algorithms.json: traces of one key under one policy, on both stores.
+//! algorithms.json: traces of one key under one policy, on a store.
 
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+use tollgate::{Algorithm, Limiter, ManualClock, Policy};
 
-use crate::{Outcome, expect, id, support::redis_server::RedisServer, unknown};
+use super::outcome::{Outcome, expect, id, unknown};
 
-pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
-    let server = RedisServer::start();
-    let clock = ManualClock::default();
-    let memory = MemoryStore::new().with_clock(clock.clone());
-    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
-    let redis = redis.connect(&server.url()).unwrap();
-    let stores = [("memory", Limiter::new(memory)), ("redis", Limiter::new(redis))];
-
+pub(crate) async fn run(file: &Value, clock: &ManualClock, limiter: &Limiter) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();
     for case in file["algorithms"].as_array().unwrap() {
-        results.push((id(case), run_case(case, &clock, &stores).await));
+        results.push((id(case), run_case(case, clock, limiter).await));
     }
     results
 }
 
-async fn run_case(case: &Value, clock: &ManualClock, stores: &[(&str, Limiter)]) -> Outcome {
+async fn run_case(case: &Value, clock: &ManualClock, limiter: &Limiter) -> Outcome {
     let known = ["id", "title", "algorithm", "limit", "window_us", "steps", "count_rejected", "resolution_us", "burst"];
     if let Some(skipped) = unknown(case, &known) {
         return skipped;
@@ -31,11 +24,9 @@ async fn run_case(case: &Value, clock: &ManualClock, stores: &[(&str, Limiter)])
         Ok(policy) => policy,
         Err(outcome) => return outcome,
     };
-    for (name, limiter) in stores {
-        for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
-            if let Err(why) = run_step(case, step, clock, limiter, &policy).await {
-                return Outcome::Failed(format!("on {name}, step {index}: {why}"));
-            }
+    for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+        if let Err(why) = run_step(case, step, clock, limiter, &policy).await {
+            return Outcome::Failed(format!("step {index}: {why}"));
         }
     }
     Outcome::Passed

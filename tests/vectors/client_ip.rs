@@ -14,7 +14,7 @@ use tollgate::{
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{Outcome, expect, id, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
 
 const OPTIONS: [&str; 9] = [
     "source",

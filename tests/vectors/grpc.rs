@@ -13,7 +13,8 @@ use tonic::Status;
 use tonic_types::{ErrorDetail, StatusExt};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{Outcome, expect, id, problem::Scripted, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
+use crate::problem::Scripted;
 
 pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();

@@ -13,7 +13,7 @@ use tollgate::{
     http,
 };
 
-use crate::{Outcome, expect, id, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
 
 const COMMON: [&str; 2] = ["retry-after", "cache-control"];
 

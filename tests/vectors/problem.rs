@@ -15,7 +15,7 @@ use tollgate::{
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{Outcome, expect, id};
+use crate::outcome::{Outcome, expect, id};
 
 pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();

@@ -25,7 +25,7 @@ use crate::{
     breaker::Breaker,
     clock::Clock,
     error::ConfigError,
-    observe::{Once, Slot},
+    observe::{ObserverCell, Once},
     store::{
         DEFAULT_DEADLINE,
         deny_cache::{self, DenyCache},
@@ -367,7 +367,7 @@ impl RedisStoreBuilder {
             clock,
             latest_us: AtomicU64::new(0),
             time_forbidden_until_us: AtomicU64::new(0),
-            observer: Slot::default(),
+            observer: ObserverCell::default(),
         };
         Ok(RedisStore { shared: Arc::new(shared) })
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{batch, progress::Progress, slots::slot_of};
 use crate::{
-    breaker::{Permit, Signal},
+    breaker::{CallOutcome, Permit},
     error::Error,
     key::Key,
     runtime::stalls::Begin,
@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(2);
 
 impl Leave {
     pub(super) fn ask(slot: u16, progress: &Arc<Progress>, deadline: Duration) -> Result<Self, Error> {
-        let permit = progress.breakers().map(|(circuits, _)| circuits.admit(batch::part(slot, PARTS))).transpose()?;
+        let permit = progress.breakers().map(|(breakers, _)| breakers.admit(batch::part(slot, PARTS))).transpose()?;
         Ok(Self { progress: Arc::clone(progress), deadline, permit })
     }
 
@@ -45,12 +45,12 @@ impl Leave {
     }
 
     pub(super) fn end(mut self, result: &Result<Verdict, Error>) {
-        self.settle(|_| Signal::of_verdict(result));
+        self.settle(|_| CallOutcome::of_verdict(result));
     }
 
-    fn settle(&mut self, signal: impl FnOnce(&Begin) -> Signal) {
-        if let (Some((circuits, begin)), Some(permit)) = (self.progress.breakers(), self.permit.take()) {
-            circuits.settle(permit, signal(begin));
+    fn settle(&mut self, signal: impl FnOnce(&Begin) -> CallOutcome) {
+        if let (Some((breakers, begin)), Some(permit)) = (self.progress.breakers(), self.permit.take()) {
+            breakers.settle(permit, signal(begin));
         }
     }
 }
@@ -59,8 +59,8 @@ impl Drop for Leave {
     fn drop(&mut self) {
         let (progress, deadline) = (Arc::clone(&self.progress), self.deadline);
         self.settle(|begin| match begin.running(Instant::now()) + TICK >= deadline {
-            true => Signal::of::<()>(&Err(progress.error(deadline))),
-            false => Signal::Nothing,
+            true => CallOutcome::of::<()>(&Err(progress.error(deadline))),
+            false => CallOutcome::NoEvidence,
         });
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{protocol::Step, queue::MAX_CHARGES};
 use crate::{
-    breaker::Circuits,
+    breaker::Breakers,
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     runtime::stalls::Begin,
@@ -39,7 +39,7 @@ pub(super) struct Progress {
     /// Whether the check has several keys, which may be in several parts of a cluster.
     has_parts: bool,
     /// The breakers of the parts, and when the wait began.
-    breakers: OnceLock<(Arc<Circuits>, Begin)>,
+    breakers: OnceLock<(Arc<Breakers>, Begin)>,
 }
 
 /// Whether the check waits for the first connection, beyond its deadline.
@@ -112,7 +112,7 @@ impl Progress {
 
     /// The breakers, if this check asks them by itself, and when the wait began.
     #[cfg(feature = "cluster")]
-    pub(super) fn breakers(&self) -> Option<&(Arc<Circuits>, Begin)> {
+    pub(super) fn breakers(&self) -> Option<&(Arc<Breakers>, Begin)> {
         self.breakers.get()
     }
 
@@ -237,9 +237,9 @@ impl GiveUp for Progress {
         Some(time.saturating_sub(since.running(Instant::now()))).filter(|more| !more.is_zero())
     }
 
-    fn takes_over(&self, circuits: &Arc<Circuits>) -> bool {
+    fn takes_over(&self, breakers: &Arc<Breakers>) -> bool {
         let Some(begin) = self.has_parts.then(|| Begin::now(Duration::ZERO)).flatten() else { return false };
-        self.breakers.set((Arc::clone(circuits), begin)).is_ok()
+        self.breakers.set((Arc::clone(breakers), begin)).is_ok()
     }
 }
 

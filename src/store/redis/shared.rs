@@ -30,9 +30,9 @@ use crate::{
     breaker::Breaker,
     check::Check,
     clock::{Clock, SystemClock},
-    error::{Error, ErrorKind, Told},
+    error::{Error, ErrorKind, StoreEvidence},
     key::Key,
-    observe::{Call, Once, Slot, Warning},
+    observe::{BatchSpan, ObserverCell, Once, Warning},
     runtime::{deadline::within, drivers::Driver},
     store::deny_cache::{DenyCache, KeyGroup},
     verdict::Verdict,
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) latest_us: AtomicU64,
     /// Until when scripts are given the time, for the server has not let one ask for it.
     pub(super) time_forbidden_until_us: AtomicU64,
-    pub(super) observer: Slot,
+    pub(super) observer: ObserverCell,
 }
 
 /// By runtime.
@@ -147,7 +147,8 @@ impl Shared {
 
     /// A connection to the server that has a slot, or an error as soon as there is none to be had.
     pub(super) async fn connect(&self, link: &Link, slot: u16) -> Result<Connection, Error> {
-        let late = || Err(Error::new(ErrorKind::Unavailable, "no connection in time").telling(Told::Late));
+        let late =
+            || Err(Error::new(ErrorKind::Unavailable, "no connection in time").with_evidence(StoreEvidence::Late));
         let result = within(self.deadline, link.pool.get(slot)).await.unwrap_or_else(late);
         result.inspect_err(|_| self.forget_denials())
     }
@@ -222,7 +223,8 @@ impl Shared {
         {
             observer.on_warning(&Warning::GuessableKeys);
         }
-        let observed = observer.map(|observer| Call::start(observer, requests.clone().map(|request| &request.check)));
+        let observed =
+            observer.map(|observer| BatchSpan::start(observer, requests.clone().map(|request| &request.check)));
         let now_us = self.script_now_us();
         let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
