@@ -33,7 +33,7 @@ use crate::{
 ///    is never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
 ///    addresses are forged (RFC 6052, section 3.1), so `64:ff9b::127.0.0.1` is not this host.
 ///
-/// The page [behind a proxy](https://docs.rs/crate/tollgate/latest/source/docs/behind-a-proxy.md) tells which deployment
+/// The page [behind a proxy](crate::guide::behind_a_proxy) tells which deployment
 /// needs what. The connection's other end is found as in [`PeerIp`](super::PeerIp).
 ///
 /// # Examples
