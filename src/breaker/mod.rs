@@ -10,8 +10,8 @@ mod notifier;
 pub(crate) mod settings;
 mod window;
 
-pub use self::settings::Breaker;
 pub(crate) use self::{
     breakers::{Breakers, Permit},
     call_outcome::CallOutcome,
+    settings::Breaker,
 };

@@ -3,26 +3,20 @@
 //! One arithmetic for all styles ([`Quota`]), one file per family of spellings. The default is the format of
 //! draft-ietf-httpapi-ratelimit-headers-11; a draft may still change, so its number is in the name.
 
+mod bounded_text;
 mod fields;
 mod ietf;
 mod jitter;
-mod line;
+mod names;
+mod number;
 mod quota;
-mod report;
+mod seconds;
+mod snapshot;
 mod structured;
 mod style;
 mod writer;
 mod x_rate_limit;
 
-use std::time::Duration;
-
-use http::HeaderMap;
-
-pub(crate) use self::report::whole_seconds;
 pub use self::{fields::Fields, quota::Quota, style::HeaderStyle, writer::Writer};
+pub(crate) use self::{fields::insert_rejection, seconds::whole_seconds};
 pub use crate::key::partition::PartitionKeys;
-
-/// The fields of a refusal that no quota is behind.
-pub(crate) fn refuse(headers: &mut HeaderMap, retry_after: Option<Duration>) {
-    fields::refuse(headers, retry_after.map(whole_seconds));
-}

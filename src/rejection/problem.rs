@@ -4,7 +4,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
 use smallvec::SmallVec;
 
-use super::{Denial, Reason, Rejection, body::respond};
+use super::{
+    body::respond,
+    denial::{Denial, Reason},
+    respond::Rejection,
+};
 
 /// Answers refused requests with `application/problem+json` (RFC 9457): the default.
 ///

@@ -251,7 +251,7 @@ async fn no_style_has_no_fields() {
 
 #[tokio::test]
 async fn a_writer_sets_the_details() {
-    let strict = Writer::new(HeaderStyle::Draft11).list_all_on_denial(true);
+    let strict = Writer::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
     let hourly = tollgate::Policy::per_hour("hourly", 10).unwrap();
     let limit = layer(1, GlobalKey).and(hourly, GlobalKey).unwrap();
     for (limit, expected) in

@@ -1,7 +1,7 @@
 //! Whatever the quotas are, the fields are well-formed, tell what they were given, and contradict neither each other nor
 //! the policy. Read back by a Structured Fields parser that is not ours.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::HeaderMap;
 use proptest::{collection::vec, option, prelude::*};
@@ -57,7 +57,7 @@ fn quota(given: &Given, allowed: bool) -> Quota<'_> {
 fn written(writer: Writer, given: &[Given], allowed: bool) -> HeaderMap {
     let quotas: Vec<Quota<'_>> = given.iter().map(|given| quota(given, allowed)).collect();
     let mut headers = HeaderMap::new();
-    writer.write_quotas(&quotas, allowed, 1_767_225_600_000_000).apply(&mut headers);
+    writer.write_quotas(&quotas, allowed, UNIX_EPOCH + Duration::from_secs(1_767_225_600)).apply(&mut headers);
     headers
 }
 
@@ -85,7 +85,7 @@ fn is_named(item: &Item, name: &str) -> bool {
 proptest! {
     #[test]
     fn draft_11_is_read_back_by_another_parser(given in vec(given(), 1..4), allowed in any::<bool>(), jitter in 0..9_u32) {
-        let headers = written(Writer::new(HeaderStyle::Draft11).jitter_seconds(jitter), &given, allowed);
+        let headers = written(Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into())), &given, allowed);
         let policies = members(&headers, "ratelimit-policy");
         prop_assert_eq!(policies.len(), given.len());
         for (item, given) in policies.iter().zip(&given) {
@@ -141,7 +141,7 @@ proptest! {
             violated: true,
         };
         let mut headers = HeaderMap::new();
-        Writer::new(HeaderStyle::Draft11).jitter_seconds(9).write_quotas(&[huge], false, u64::MAX).apply(&mut headers);
+        Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9)).write_quotas(&[huge], false, UNIX_EPOCH + Duration::from_micros(u64::MAX)).apply(&mut headers);
         prop_assert_eq!(integer(&members(&headers, "ratelimit-policy")[0], "q"), Some(999_999_999_999_999));
         prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "r"), Some(999_999_999_999_999));
         prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "t"), Some(2_147_483_647));

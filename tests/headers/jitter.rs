@@ -17,7 +17,7 @@ const STYLES: [(HeaderStyle, &str); 4] = [
 ];
 
 fn jittered(style: HeaderStyle, most: u32) -> Writer {
-    Writer::new(style).jitter_seconds(most)
+    Writer::new(style).with_jitter(Duration::from_secs(most.into()))
 }
 
 fn retry_after(reply: &Reply) -> u64 {

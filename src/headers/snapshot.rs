@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use super::Quota;
+use super::{
+    quota::Quota,
+    seconds::{seconds_up, whole_seconds},
+};
 
 /// What a response has to tell.
-pub(super) struct Report<'a> {
+pub(super) struct Snapshot<'a> {
     pub(super) quotas: &'a [Quota<'a>],
     pub(super) allowed: bool,
     pub(super) now_us: u64,
-    pub(super) cap_ratio: bool,
+    pub(super) capped_ratio: bool,
     /// Added wherever the client is told to wait.
     pub(super) jitter: Duration,
 }
 
-impl Report<'_> {
+impl Snapshot<'_> {
     /// Whole seconds until the refused request passes; `None` if it was allowed or never will.
     pub(super) fn retry_after(&self) -> Option<u64> {
         let mut waits = self.quotas.iter().filter(|quota| quota.violated).map(|quota| quota.retry_after);
@@ -28,7 +31,7 @@ impl Report<'_> {
         let next = quota.next?;
         let told_to_wait = quota.violated || self.allowed && quota.remaining == 0;
         let mut seconds = seconds_up(if told_to_wait { next.saturating_add(self.jitter) } else { next });
-        if let Some(window) = quota.window.filter(|_| self.cap_ratio && quota.remaining > 0 && quota.limit > 0) {
+        if let Some(window) = quota.window.filter(|_| self.capped_ratio && quota.remaining > 0 && quota.limit > 0) {
             seconds = seconds.max(paced_seconds(quota.remaining, window, quota.limit));
         }
         match self.retry_after() {
@@ -59,14 +62,4 @@ fn paced_seconds(units: u64, window: Duration, limit: u64) -> u64 {
     }
     let paced = u128::from(units).saturating_mul(window.as_micros());
     u64::try_from(paced.div_ceil(u128::from(limit) * 1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Rounded up: a client that waits so long is not early.
-pub(super) fn seconds_up(wait: Duration) -> u64 {
-    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
-}
-
-/// `Retry-After`: at least 1, for 0 makes clients hammer, and at most what a signed 32-bit integer holds.
-pub(crate) fn whole_seconds(wait: Duration) -> u64 {
-    seconds_up(wait).clamp(1, 2_147_483_647)
 }

@@ -3,18 +3,18 @@
 /// Room for a policy's name, which has up to 64 characters, and two numbers.
 const ROOM: usize = 128;
 
-pub(super) struct Line {
+pub(super) struct BoundedText {
     text: [u8; ROOM],
     length: usize,
 }
 
-impl Default for Line {
+impl Default for BoundedText {
     fn default() -> Self {
         Self { text: [0; ROOM], length: 0 }
     }
 }
 
-impl Line {
+impl BoundedText {
     #[inline]
     pub(super) fn push(&mut self, text: &[u8]) {
         self.text[self.length..][..text.len()].copy_from_slice(text);

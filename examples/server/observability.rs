@@ -1,4 +1,4 @@
-//! Logs on standard error, and `/metrics` in Prometheus' text format.
+//! Logs on standard error, and metrics at `/metrics` in the Prometheus text format.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tollgate::{
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Sets the observers, and returns the route that serves the metrics.
+/// Adds the observers to `limiter`. Returns the limiter and the route that serves the metrics.
 pub(crate) fn observe(limiter: Limiter) -> Result<(Limiter, Router), BuildError> {
-    // Warnings and recoveries of the store; denials are at debug.
+    // The default level shows failures and recoveries of the store. Denials are logged at level debug.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    // The recorder that tollgate's metrics, and the application's own, go to.
+    // The global recorder, which also receives the metrics of the application itself.
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_duration_seconds".to_owned()), &Metrics::DURATION_BUCKETS)?
         .set_buckets_for_metric(Matcher::Full("tollgate_batch_checks".to_owned()), &Metrics::BATCH_BUCKETS)?

@@ -9,17 +9,17 @@ pub(super) struct Status<'a> {
     pub(super) code: u16,
     pub(super) message: &'a str,
     pub(super) retry_after_ms: Option<u64>,
-    pub(super) quotas: Vec<Quota<'a>>,
+    pub(super) violations: Vec<Violation<'a>>,
 }
 
 /// A `google.rpc.QuotaFailure.Violation`.
-pub(super) struct Quota<'a> {
+pub(super) struct Violation<'a> {
     pub(super) policy: &'a str,
     pub(super) limit: u32,
     pub(super) description: String,
 }
 
-impl<'a> Quota<'a> {
+impl<'a> Violation<'a> {
     pub(super) fn new(policy: &'a Policy) -> Self {
         let (limit, window) = (policy.limit(), policy.window().as_secs_f64());
         let unit = policy.unit().unwrap_or("requests");
@@ -39,15 +39,15 @@ impl<'a> Quota<'a> {
 impl Status<'_> {
     /// `None` if there is nothing to tell that the other fields do not tell.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
-        if self.retry_after_ms.is_none() && self.quotas.is_empty() {
+        if self.retry_after_ms.is_none() && self.violations.is_empty() {
             return None;
         }
         let mut status = Message::default().number(1, self.code.into()).bytes(2, self.message);
         if let Some(millis) = self.retry_after_ms {
             status = status.any("RetryInfo", Message::default().bytes(1, duration(millis)));
         }
-        if !self.quotas.is_empty() {
-            let violations = self.quotas.iter().map(Quota::message);
+        if !self.violations.is_empty() {
+            let violations = self.violations.iter().map(Violation::message);
             status = status.any("QuotaFailure", violations.fold(Message::default(), |all, one| all.bytes(1, one)));
         }
         Some(status.0)
