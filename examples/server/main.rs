@@ -1,7 +1,8 @@
 //! A server to try tollgate on: `cargo run --release --example server`, then `curl -i localhost:3000/watch`.
 
+mod observability;
 mod options;
-mod seeing;
+mod prometheus;
 
 use std::{net::SocketAddr, process::ExitCode};
 
@@ -40,7 +41,7 @@ async fn run() -> Result<(), Failure> {
         Some(url) => Limiter::new(RedisStore::builder().deadline(options.deadline).connect(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
-    let (limiter, figures) = seeing::observe(limiter)?;
+    let (limiter, figures) = observability::observe(limiter)?;
     // The service starts all the same: each route's failure policy decides until Redis answers.
     if let Err(error) = limiter.ready().await {
         eprintln!("limits are not enforced yet: {error}");

@@ -73,7 +73,7 @@ impl Options {
   curl -i -X POST http://{address}/login    5 a minute, refused attempts count
   curl -i http://{address}/healthz          is not limited
   curl -s http://{address}/quota            where you stand
-  curl -s http://{address}/metrics          what everybody did (--features metrics)
+  curl -s http://{address}/metrics          counts of all clients
 
   for i in $(seq 61); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/watch; done; echo",
             self.limit, self.window, self.algorithm,
