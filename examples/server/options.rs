@@ -66,7 +66,7 @@ impl Options {
     pub(crate) fn print_commands_to_try(&self, address: SocketAddr) {
         let store = if self.redis.is_some() { "in Redis" } else { "in memory" };
         println!(
-            "Listening on http://{address}.
+            "Listening on http://{address}
 Each client may spend {} units per {:?} ({:?}, counted {store}).
 
   curl -i http://{address}/watch            costs 1 unit; allowed while the store is down
