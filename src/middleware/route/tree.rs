@@ -27,7 +27,7 @@ pub(super) enum Kind {
 
 impl Node {
     /// The place of the entry that is the same as `path`, whatever its parameters are called.
-    pub(super) fn place_of(&mut self, path: &str) -> &mut Option<usize> {
+    pub(super) fn entry_of(&mut self, path: &str) -> &mut Option<usize> {
         let mut node = self;
         for segment in segments(path) {
             node = match read(segment, Kind::Template) {
