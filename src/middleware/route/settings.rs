@@ -9,9 +9,9 @@ use crate::{
     policy::{PolicySource, SharedSource},
 };
 
-/// Settings of one route in [`RateLimitLayer::route`](crate::RateLimitLayer::route).
+/// Settings of one route, for [`RateLimitLayer::route`](crate::RateLimitLayer::route).
 ///
-/// What is not set is the layer's.
+/// A setting that the route does not have comes from its layer.
 ///
 /// # Examples
 ///
@@ -36,20 +36,43 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route with the settings of its layer.
+    /// Creates a route with all settings of its layer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Route;
+    ///
+    /// // The cost and the policies of the layer, with another failure policy.
+    /// let export = Route::new().fail_closed();
+    /// ```
     pub const fn new() -> Self {
         Self { cost: None, named_costs: Vec::new(), failure: None, policies: None, exempt: false }
     }
 
-    /// Requests to this route cost so much.
+    /// Creates a route whose requests cost `cost` units: a number, or a closure over the request.
+    ///
+    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns the error of a cost that is negative or above the
+    /// limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::Route;
+    ///
+    /// let search = Route::cost(10);
+    /// // A request with a filter costs less.
+    /// let list = Route::cost(|parts: &Parts| if parts.uri.query().is_some() { 2 } else { 20 });
+    /// ```
     pub fn cost(cost: impl IntoCost) -> Self {
         Self::new().with_cost(cost)
     }
 
-    /// Requests to this route are counted under policies of their own, instead of those of the layer's first key.
+    /// Creates a route whose requests are counted under `policies`, in place of the policies of the layer's first key.
     ///
-    /// Takes all that [`RateLimitLayer::new`](crate::RateLimitLayer::new) takes: a policy, an array or `Vec`, or a
-    /// closure that chooses them for each request.
+    /// Takes the same types as [`RateLimitLayer::new`](crate::RateLimitLayer::new): a policy, an array or `Vec`, or a
+    /// closure that chooses policies for each request.
     ///
     /// # Examples
     ///
@@ -57,7 +80,7 @@ impl Route {
     /// use http::request::Parts;
     /// use tollgate::{Key, Policy, Route};
     ///
-    /// /// Set by authentication.
+    /// /// Inserted by authentication.
     /// #[derive(Clone)]
     /// struct PaidPlan;
     ///
@@ -74,52 +97,94 @@ impl Route {
         Self::new().with_policies(policies)
     }
 
-    /// Requests to this route are not limited. Addresses that [`ClientIp::deny`](crate::ClientIp::deny) names are refused
-    /// even so, and so are requests whose header hides the address.
+    /// Creates a route whose requests are not limited. Requests from addresses that
+    /// [`ClientIp::deny`](crate::ClientIp::deny) lists are refused, and so are requests whose header hides the address.
     ///
-    /// Where no router has matched the request, a path with `.`, `..` or `//` in it is never exempt, because a server
-    /// may serve another route's path in its place.
+    /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a server
+    /// may rewrite it to the path of another route.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .route("/healthz", Route::exempt())?
+    ///     .route("/static/{*rest}", Route::exempt())?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn exempt() -> Self {
         Self { exempt: true, ..Self::new() }
     }
 
-    /// Sets the cost.
+    /// Sets the cost. Takes the same types as [`Route::cost`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let search = Route::policy(Policy::per_minute("search", 100)?).with_cost(10);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_cost(self, cost: impl IntoCost) -> Self {
         Self { cost: Some(cost.into_cost()), ..self }
     }
 
-    /// Sets the cost under the policy called `policy`, in place of every other cost; see
+    /// Sets the cost under the policy with the name `policy`, in place of every other cost; see
     /// [`RateLimitLayer::with_cost_of`](crate::RateLimitLayer::with_cost_of).
     ///
-    /// The name may be that of a policy of this route, or of one that the layer also charges on it.
+    /// The policy is one of this route, or one that the layer also charges on this route.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 10_000)?];
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, GlobalKey)
+    ///     .route("/summary", Route::new().with_cost_of("tokens", 500))?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_cost_of(mut self, policy: &str, cost: impl IntoCost) -> Self {
         self.named_costs.push((policy.to_owned(), cost.into_cost()));
         self
     }
 
-    /// Sets the policies. Takes all that [`Route::policy`] takes.
+    /// Sets the policies. Takes the same types as [`Route::policy`].
     pub fn with_policies(self, policies: impl PolicySource) -> Self {
         Self { policies: Some(SharedSource::new(policies)), ..self }
     }
 
-    /// Lets requests pass when the store cannot answer.
+    /// Lets requests pass without a limit when the store cannot answer; see [`FailurePolicy::Open`].
     pub fn fail_open(self) -> Self {
         Self { failure: Some(FailurePolicy::Open), ..self }
     }
 
-    /// Refuses requests when the store cannot answer.
+    /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
     pub fn fail_closed(self) -> Self {
         Self { failure: Some(FailurePolicy::Closed), ..self }
     }
 
-    /// Judges requests by the instance's share when the store cannot answer. The layer refuses such a route unless its limiter
-    /// has [a local fallback](crate::Limiter::with_local).
+    /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
+    /// [`FailurePolicy::Local`].
+    ///
+    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns an error unless the limiter has
+    /// [a local fallback](crate::Limiter::with_local).
     pub fn fail_local(self) -> Self {
         Self { failure: Some(FailurePolicy::Local), ..self }
     }
 }
 
-/// A [`Route`] whose settings have been checked.
+/// A [`Route`] without errors, as the table keeps it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) cost: Option<Cost>,
