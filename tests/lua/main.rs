@@ -3,7 +3,7 @@
 
 mod clock_steps;
 mod differential;
-mod give_back;
+mod refund;
 mod naive;
 mod protocol;
 mod side_by_side;
