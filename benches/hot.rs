@@ -30,7 +30,7 @@ fn memory_check(c: &mut Criterion) {
         [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket]
     {
         let limiter = Limiter::new(MemoryStore::new());
-        let policy = policy(100).algorithm(algorithm);
+        let policy = policy(100).with_algorithm(algorithm);
         let keys: Vec<Key> = (0..10_000_u64).map(Key::from).collect();
         let mut next = keys.iter().cycle();
         group.bench_function(format!("{algorithm:?}, 10 000 keys"), |b| {
@@ -52,7 +52,6 @@ fn keys(c: &mut Criterion) {
     group.bench_function("from a peer address", |b| b.iter(|| PeerIp::default().extract(black_box(&parts))));
     group.bench_function("from text", |b| b.iter(|| Key::from(black_box("user:17"))));
     group.bench_function("hashed", |b| b.iter(|| Key::hashed(black_box("a secret of some length"))));
-    #[cfg(feature = "redis")]
     {
         let plain = tollgate::RedisStore::builder().plain_keys().connect("redis://127.0.0.1:1").unwrap();
         let sealed = tollgate::RedisStore::connect("redis://127.0.0.1:1").unwrap();
@@ -67,7 +66,7 @@ fn keys(c: &mut Criterion) {
 fn headers(c: &mut Criterion) {
     let mut group = c.benchmark_group("headers");
     let limiter = Limiter::new(MemoryStore::new());
-    let decision = now(limiter.decide(Check::new("k", &policy(100), 1))).unwrap();
+    let decision = now(limiter.check_all(Check::new("k", &policy(100), 1))).unwrap();
     for style in [HeaderStyle::Draft11, HeaderStyle::Draft07, HeaderStyle::XRateLimitDelta] {
         let writer = Writer::new(style);
         group.bench_function(format!("{style:?}"), |b| {
@@ -92,7 +91,7 @@ fn layer(c: &mut Criterion) {
     });
     for (name, limit) in [("allowed", u32::MAX), ("denied", 1)] {
         // A fixed window, so that the figure is the layer's and not a growing log's.
-        let policy = policy(limit).algorithm(Algorithm::FixedWindow);
+        let policy = policy(limit).with_algorithm(Algorithm::FixedWindow);
         let policy = if limit == 1 { Policy::per_day("per-client", 1).unwrap() } else { policy };
         let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, GlobalKey);
         group.bench_function(name, |b| {

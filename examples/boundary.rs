@@ -14,7 +14,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tollgate::{Algorithm, Clock, Limiter, MemoryStore, Policy, RedisStore};
+use tollgate::{Algorithm, Limiter, MemoryStore, Policy, RedisStore, clock::Clock};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -76,7 +76,7 @@ async fn run() -> Result<(), Failure> {
     for (title, algorithm) in
         [("fixed window", Algorithm::FixedWindow), ("sliding window log", Algorithm::SlidingWindowLog)]
     {
-        runs.push(two_bursts(title, &limiter, &key, &policy.clone().algorithm(algorithm), &clock).await?);
+        runs.push(two_bursts(title, &limiter, &key, &policy.clone().with_algorithm(algorithm), &clock).await?);
     }
 
     println!(

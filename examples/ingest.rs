@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{task::JoinSet, time::sleep};
-use tollgate::{Decision, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, Source};
+use tollgate::{Decision, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 type Failure = Box<dyn std::error::Error>;
 

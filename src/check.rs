@@ -17,7 +17,7 @@ use crate::{error::ConfigError, key::Key, policy::Policy};
 /// let per_user = Policy::per_minute("per-user", 10)?;
 /// let per_tenant = Policy::per_day("per-tenant", 1_000)?;
 /// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1)?;
-/// assert!(limiter.decide(check).await?.is_allowed());
+/// assert!(limiter.check_all(check).await?.is_allowed());
 /// # Ok(())
 /// # }
 /// ```
@@ -65,12 +65,6 @@ impl Check {
 
     pub(crate) fn first_key(&self) -> Option<&Key> {
         self.charges.first().map(|charge| &charge.key)
-    }
-
-    /// Puts other keys in the place of these. Two that differ must not become one.
-    #[cfg(feature = "redis")]
-    pub(crate) fn replace_keys(&mut self, mut replace: impl FnMut(&mut Key)) {
-        self.charges.iter_mut().for_each(|charge| replace(&mut charge.key));
     }
 
     /// Takes the charge out, if there is one alone.

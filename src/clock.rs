@@ -33,7 +33,8 @@ impl Clock for SystemClock {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+/// Whole microseconds, rounded down; a duration beyond `u64` counts as the largest one.
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -101,7 +102,7 @@ impl Clock for ManualClock {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Limiter, MemoryStore, Policy, TokioClock};
+/// use tollgate::{Limiter, MemoryStore, Policy, clock::TokioClock};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] // in a test: #[tokio::test(start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,19 +1,25 @@
 //! The outcome of a check.
 
-use std::{cmp::Reverse, fmt, slice, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    fmt, slice,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+pub use crate::verdict::Source;
 use crate::{
     check::{Charge, Check},
-    headers::PartitionKey,
+    key::partition::PartitionKey,
     policy::Policy,
-    store::{Outcome, Verdict},
+    verdict::{Outcome, Verdict},
 };
 
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
 /// The middleware puts it into the extensions of the request, where handlers read it, and of the response, where outer
 /// layers do: of every response to a request that was checked, a 429 or 503 of ours included. A refusal has its
-/// [`Denial`](crate::Denial) beside it, and one without a check (no key, say) only that; an exempt request has neither.
+/// [`Denial`](crate::rejection::Denial) beside it, and one without a check (no key, say) only that; an exempt request has neither.
 ///
 /// Where several layers check one request, the extensions hold the strictest decision: a denied one before an allowed
 /// one, then one that a store has judged before one without a verdict, then the one with the fewest units
@@ -61,27 +67,6 @@ enum Policies {
     Several(Arc<[PolicyDecision]>),
 }
 
-/// Where a [`Decision`] comes from.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum Source {
-    /// The store could not answer and the failure policy refuses.
-    Closed,
-    /// The process remembered a denial of the store that still holds, see
-    /// `RedisStoreBuilder::deny_cache`.
-    DenyCache,
-    /// The store could not answer and the process judged by its share of the limit, see
-    /// [`Limiter::with_local`](crate::Limiter::with_local).
-    Local,
-    /// The store could not answer and the failure policy lets pass.
-    Open,
-    /// More checks waited for the store than it answers within the deadline; refused whatever the failure policy is.
-    /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).
-    Overloaded,
-    /// The store judged.
-    Store,
-}
-
 /// Where one policy stands after a check. All waits count from the decision.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -125,7 +110,7 @@ impl PolicyDecision {
         }
     }
 
-    /// Which partition it was counted in, if the policy [tells that](Policy::partition_keys).
+    /// Which partition it was counted in, if the policy [tells that](Policy::with_partition_keys).
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_ref().map(PartitionKey::as_bytes)
     }
@@ -213,9 +198,13 @@ impl Decision {
         waits.try_fold(first, |longest, wait| wait.map(|wait| longest.max(wait)))
     }
 
-    /// The time of the decision by the clock of the store that judged, in microseconds since the Unix epoch; `None` if
-    /// none did.
-    pub fn time_us(&self) -> Option<u64> {
+    /// The time of the decision by the clock of the store that judged, to the microsecond; `None` if no store judged.
+    pub fn time(&self) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_micros(self.time_us()?))
+    }
+
+    /// The same in microseconds since the Unix epoch.
+    pub(crate) fn time_us(&self) -> Option<u64> {
         matches!(self.source, Source::Store | Source::DenyCache | Source::Local).then_some(self.time_us)
     }
 }

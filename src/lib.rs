@@ -65,7 +65,7 @@
 //! 1. A request is charged once per layer that it passes, before the inner service is called. What happens afterwards
 //!    gives nothing back.
 //! 2. All charges of a request, one per policy and key, are paid together or not at all. A denied request changes no
-//!    count, unless the policy [counts rejections](Policy::count_rejected) or [bans](Policy::ban_after).
+//!    count, unless the policy [counts rejections](Policy::with_count_rejected) or [bans](Policy::ban_after).
 //! 3. Layers that are clones of, or derived from, one another share one budget, because they share the [`Limiter`],
 //!    the policies and the keys. So do processes whose [`RedisStore`] has the same prefix.
 //! 4. A request without a key is refused with 400, unless the layer says otherwise ([`MissingKey`]).
@@ -77,7 +77,7 @@
 //! | [`Algorithm`] | lets through | keeps per key | Retry-After | choose it |
 //! | --- | --- | --- | --- | --- |
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
-//! | the same with a [resolution](Policy::resolution) | the same; units come back up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
+//! | the same with a [resolution](Policy::with_resolution) | the same; units come back up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
 //! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | of the estimate | for very many keys |
 //! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the window's end | for calendar quotas |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
@@ -92,7 +92,7 @@
 //! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does
 //! more harm than a refused one: logins, anything that spends money. No policy lets pass what a flood of this process
 //! itself has made late ([`ErrorKind::Overloaded`]). A check whose fate is unknown is never sent again; it may have been charged once, never twice.
-//! After a few failures in a row a [`Breaker`] answers at once, without asking; from time to time it lets one check
+//! After a few failures in a row a [`Breaker`](failure::Breaker) answers at once, without asking; from time to time it lets one check
 //! through. Connections are made again in the background, at most 400 ms apart, so limits hold within a second after
 //! Redis is back.
 //!
@@ -101,7 +101,7 @@
 //! A limiter that does not limit says so by itself, as `tracing` warnings or on stderr, and says what looks wrong about its
 //! setup: see [`observe`](observe#what-a-limiter-says-by-itself). [`Limiter::quiet`] switches that off.
 //!
-//! [`Limiter::observer`] adds an [`Observer`](observe::Observer), which hears of every decision, failure, batch and change
+//! [`Limiter::with_observer`] adds an [`Observer`](observe::Observer), which hears of every decision, failure, batch and change
 //! of the breaker: [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None of them
 //! gets a key. Without one a check pays one branch.
 //!
@@ -148,8 +148,8 @@
 //!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
 //! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
 //! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
-//! * `test-util`: [`ManualClock`] and [`TokioClock`], for tests that move time instead of sleeping, and
-//!   [`FailingStore`], for tests of what happens without a verdict.
+//! * `test-util`: [`ManualClock`] and [`TokioClock`](clock::TokioClock), for tests that move time instead of sleeping, and
+//!   [`FailingStore`](store::FailingStore), for tests of what happens without a verdict.
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
@@ -159,72 +159,55 @@
 #![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`observe::Tracing`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
-#![cfg_attr(not(feature = "test-util"), doc = "[`TokioClock`]: #feature-flags")]
-#![cfg_attr(not(feature = "test-util"), doc = "[`FailingStore`]: #feature-flags")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+mod breaker;
 mod check;
-mod clock;
-mod config;
+pub mod clock;
 mod cost;
-mod deadline;
-mod decision;
-mod drivers;
+pub mod decision;
 mod error;
-#[cfg(feature = "axum")]
-mod extract;
-mod failure;
-mod future;
+pub mod failure;
+mod fallback;
+// Documentation only. The programs in it need the three features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
+pub mod guide;
 pub mod headers;
-mod key;
-mod layer;
-mod limiter;
-mod lookout;
+pub mod key;
+pub mod limiter;
+pub mod middleware;
 pub mod observe;
-mod policies;
-mod policy;
-mod presence;
-// For readers and their tests alone: there is nothing in it. The programs in it need the two features.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "test-util"))))]
+pub mod policy;
+// Documentation only. The programs in it need the three features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
 pub mod recipes;
-mod rejection;
-mod route;
-mod service;
-mod store;
-mod strictest;
+pub mod rejection;
+mod runtime;
+pub mod store;
+mod verdict;
 
 #[cfg(feature = "test-util")]
-pub use self::clock::{ManualClock, TokioClock};
-#[cfg(feature = "axum")]
-pub use self::extract::MissingDecision;
+pub use self::clock::ManualClock;
 #[cfg(feature = "grpc")]
-pub use self::rejection::{GrpcStatus, StatusOnly};
-#[cfg(feature = "test-util")]
-pub use self::store::FailingStore;
+pub use self::rejection::GrpcStatus;
 #[cfg(feature = "redis")]
-pub use self::store::{RedisStore, RedisStoreBuilder};
+pub use self::store::RedisStore;
 pub use self::{
-    check::{Charge, Check},
-    clock::{Clock, SystemClock},
-    cost::{Cost, IntoCost},
-    decision::{Decision, PolicyDecision, Source},
+    check::Check,
+    cost::Cost,
+    decision::Decision,
     error::{ConfigError, Error, ErrorKind},
-    failure::{Breaker, FailurePolicy},
-    future::ResponseFuture,
+    failure::FailurePolicy,
     headers::HeaderStyle,
     key::{
-        ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, IntoExtraction, IntoPrefixes, Key, KeyError,
-        KeyExtractor, KeyOrigin, MatchedPathKey, MissingKey, OnMissingKey, PeerIp, PrefixList,
+        ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, MatchedPathKey, MissingKey, PeerIp,
     },
-    layer::RateLimitLayer,
-    limiter::{CheckFuture, Limiter},
-    policies::{IntoPolicies, Policies, PolicySource},
+    limiter::Limiter,
+    middleware::{RateLimitLayer, Route},
     policy::{Algorithm, Policy},
-    rejection::{Denial, EmptyBody, MapBody, PlainText, ProblemJson, ProblemType, Reason, Rejection},
-    route::Route,
-    service::RateLimit,
-    store::{Answer, MemoryStore, Outcome, Pending, Store, Verdict, WhenFull},
+    rejection::ProblemJson,
+    store::MemoryStore,
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;
@@ -232,10 +215,6 @@ pub use http;
 #[cfg(feature = "redis")]
 pub use redis;
 
-#[cfg(all(doctest, feature = "redis"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(all(doctest, feature = "axum"))]
-#[doc = include_str!("../docs/behind-a-proxy.md")]
-struct BehindAProxy;

@@ -45,8 +45,8 @@ async fn run() -> Result<(), Failure> {
     if let Err(error) = limiter.ready().await {
         eprintln!("limits are not enforced yet: {error}");
     }
-    let per_client = Policy::new("per-client", options.limit, options.window)?.algorithm(options.algorithm);
-    let login = Policy::per_minute("login", 5)?.count_rejected(true);
+    let per_client = Policy::new("per-client", options.limit, options.window)?.with_algorithm(options.algorithm);
+    let login = Policy::per_minute("login", 5)?.with_count_rejected(true);
 
     let limit = RateLimitLayer::new(limiter.clone(), per_client.clone(), PeerIp::default())
         .with_headers(options.headers)

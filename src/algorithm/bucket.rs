@@ -63,7 +63,7 @@ impl Count for Bucket {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
         let mut full = Arrival::new(rolled.at + whole, rolled.fraction + rest, limit);
-        if policy.counts_rejected() {
+        if policy.count_rejected() {
             // A rejection empties the bucket, and no more than that. A larger bucket, of another burst or limit, may have
             // gone beyond: what it has admitted stays charged.
             let (depth, fraction) = refill(policy, policy.capacity());

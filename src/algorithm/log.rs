@@ -104,7 +104,7 @@ impl Count for Log {
             }
         }
         self.newest = Record { at: stamp, total };
-        if policy.counts_rejected() {
+        if policy.count_rejected() {
             // What lies further back decides nothing: not even for a policy of a higher limit that shares the log.
             let highest = u64::from(self.highest);
             self.settle(self.records.partition_point(|record| record.total + highest <= total));

@@ -9,7 +9,7 @@ mod log;
 
 use crate::{
     policy::{Algorithm, Policy},
-    store::Outcome,
+    verdict::Outcome,
 };
 
 /// What one key has spent under one policy.
@@ -77,7 +77,7 @@ impl Report {
 
 impl State {
     pub(crate) fn new(policy: &Policy) -> Self {
-        match policy.kind() {
+        match policy.algorithm() {
             Algorithm::FixedWindow => Self::Fixed(fixed::Fixed::default()),
             Algorithm::SlidingWindowCounter => Self::Counter(counter::Counter::default()),
             Algorithm::SlidingWindowLog => Self::Log(log::Log::default()),
@@ -143,7 +143,7 @@ fn commit<C: Count>(
     let capacity = policy.capacity();
     let counts = match pays {
         Pays::Admitted => true,
-        Pays::Rejected => policy.counts_rejected(),
+        Pays::Rejected => policy.count_rejected(),
         Pays::Nothing => false,
     };
     if counts && cost > 0 && cost <= capacity {

@@ -1,21 +1,16 @@
 //! The fields of draft-ietf-httpapi-ratelimit-headers, in the forms of its revisions 03, 06, 07 and 11.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::{
-    Fields, Quota,
-    fields::number,
-    line::Line,
-    report::{Report, seconds_up},
-    structured::{List, Text, bytes, parameter, string},
+    bounded_text::BoundedText,
+    fields::Fields,
+    names::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET},
+    number::number,
+    quota::Quota,
+    snapshot::Snapshot,
+    structured::{List, Text, bytes, parameter, string, window},
 };
-
-// Not statics: a constant is made in place, a static is cloned through its table of functions.
-pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(super) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-pub(super) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-pub(super) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
 /// Revision 11, section 3: what the client may do, a List with one member per policy.
 pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
@@ -28,7 +23,7 @@ pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
                 out.extend_from_slice(b";qu=");
                 string(out, unit);
             }
-            window(out, quota);
+            window(out, quota.window);
             partition_key(out, quota);
         });
     }
@@ -36,14 +31,14 @@ pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
 }
 
 /// Revision 11, section 4: where it stands.
-pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool) -> Option<HeaderValue> {
+pub(super) fn draft_11_limits(snapshot: &Snapshot<'_>, all_on_denial: bool) -> Option<HeaderValue> {
     let mut limits = List::default();
-    for quota in report.quotas.iter().filter(|quota| report.allowed || all_on_denial || quota.violated) {
+    for quota in snapshot.quotas.iter().filter(|quota| snapshot.allowed || all_on_denial || quota.violated) {
         limits.member(|out| {
             string(out, quota.name);
             let quota = &within_quota(quota);
             parameter(out, ";r=", quota.remaining);
-            if let Some(window) = report.effective_window(quota) {
+            if let Some(window) = snapshot.effective_window(quota) {
                 parameter(out, ";t=", window);
             }
             partition_key(out, quota);
@@ -53,18 +48,18 @@ pub(super) fn draft_11_limits(report: &Report<'_>, all_on_denial: bool) -> Optio
 }
 
 /// The same of one policy, which has a name without escapes and of a bounded length, and tells no partition key.
-pub(super) fn draft_11_limit(report: &Report<'_>, quota: &Quota<'_>) -> HeaderValue {
-    let mut line = Line::default();
-    line.push(b"\"");
-    line.push(quota.name.as_bytes());
-    line.push(b"\";r=");
+pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> HeaderValue {
+    let mut text = BoundedText::default();
+    text.push(b"\"");
+    text.push(quota.name.as_bytes());
+    text.push(b"\";r=");
     let quota = &within_quota(quota);
-    line.push_number(quota.remaining);
-    if let Some(window) = report.effective_window(quota) {
-        line.push(b";t=");
-        line.push_number(window);
+    text.push_number(quota.remaining);
+    if let Some(window) = snapshot.effective_window(quota) {
+        text.push(b";t=");
+        text.push_number(window);
     }
-    HeaderValue::from_bytes(line.as_slice()).expect("a policy's name is a Token, which headers can hold")
+    HeaderValue::from_bytes(text.as_slice()).expect("a policy's name is a Token, which headers can hold")
 }
 
 /// The quota with no more left than `q` units.
@@ -77,56 +72,56 @@ fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
 }
 
 /// Revision 07: one Dictionary about the policy that is closest to its limit.
-pub(super) fn draft_07(report: &Report<'_>, fields: &mut Fields) {
-    if let Some((selected, reset)) = selected(report) {
+pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
         limit.member(|out| parameter(out, "limit=", selected.capacity));
         limit.member(|out| parameter(out, "remaining=", selected.remaining));
         limit.member(|out| parameter(out, "reset=", reset));
         limit.push_to(fields, RATELIMIT);
-        quota_policies(List::default(), report, selected).push_to(fields, RATELIMIT_POLICY);
+        quota_policies(List::default(), snapshot, selected).push_to(fields, RATELIMIT_POLICY);
     }
 }
 
 /// Revision 06: the same in fields of their own.
-pub(super) fn draft_06(report: &Report<'_>, fields: &mut Fields) {
-    if let Some((selected, reset)) = selected(report) {
+pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some((selected, reset)) = selected(snapshot) {
         fields.push(RATELIMIT_LIMIT, number(selected.capacity));
         fields.push(RATELIMIT_REMAINING, number(selected.remaining));
         fields.push(RATELIMIT_RESET, number(reset));
-        quota_policies(List::default(), report, selected).push_to(fields, RATELIMIT_POLICY);
+        quota_policies(List::default(), snapshot, selected).push_to(fields, RATELIMIT_POLICY);
     }
 }
 
 /// Revision 03: the policies follow the limit, in its field.
-pub(super) fn draft_03(report: &Report<'_>, fields: &mut Fields) {
-    if let Some((selected, reset)) = selected(report) {
+pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
         limit.member(|out| parameter(out, "", selected.capacity));
-        quota_policies(limit, report, selected).push_to(fields, RATELIMIT_LIMIT);
+        quota_policies(limit, snapshot, selected).push_to(fields, RATELIMIT_LIMIT);
         fields.push(RATELIMIT_REMAINING, number(selected.remaining));
         fields.push(RATELIMIT_RESET, number(reset));
     }
 }
 
 /// These revisions require a reset, and on a denial the same one as Retry-After.
-fn selected<'a>(report: &'a Report<'_>) -> Option<(&'a Quota<'a>, u64)> {
-    let selected = report.selected()?;
-    let reset = if report.allowed { None } else { report.retry_after() };
-    Some((selected, reset.or_else(|| report.effective_window(selected))?))
+fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, u64)> {
+    let selected = snapshot.selected()?;
+    let reset = if snapshot.allowed { None } else { snapshot.retry_after() };
+    Some((selected, reset.or_else(|| snapshot.effective_window(selected))?))
 }
 
 /// `100;w=60, 1000;w=86400`: a quota value once, for revision 06 and 07 forbid to share one; the selected policy stays.
-fn quota_policies(mut policies: List, report: &Report<'_>, selected: &Quota<'_>) -> List {
-    for (index, quota) in report.quotas.iter().enumerate() {
+fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<'_>) -> List {
+    for (index, quota) in snapshot.quotas.iter().enumerate() {
         let is_selected = std::ptr::eq(quota, selected);
-        let shared = report.quotas[..index].iter().any(|earlier| earlier.limit == quota.limit);
+        let shared = snapshot.quotas[..index].iter().any(|earlier| earlier.limit == quota.limit);
         if !is_selected && (shared || quota.limit == selected.limit) {
             continue;
         }
         policies.member(|out| {
             parameter(out, "", quota.limit);
-            window(out, quota);
+            window(out, quota.window);
             if quota.capacity != quota.limit {
                 // The parameter that the examples of these revisions have.
                 parameter(out, ";burst=", quota.capacity);
@@ -134,13 +129,6 @@ fn quota_policies(mut policies: List, report: &Report<'_>, selected: &Quota<'_>)
         });
     }
     policies
-}
-
-/// `w`, in whole seconds, at least 1.
-pub(super) fn window(out: &mut Text, quota: &Quota<'_>) {
-    if let Some(window) = quota.window {
-        parameter(out, ";w=", seconds_up(window).max(1));
-    }
 }
 
 fn partition_key(out: &mut Text, quota: &Quota<'_>) {

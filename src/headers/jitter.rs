@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::report::whole_seconds;
+use super::seconds::whole_seconds;
 
 /// What is added to a wait: whole seconds, for that is what clients are told, up to `most` and never more than the wait.
 pub(super) fn draw(wait: Duration, most: u32) -> Duration {

@@ -3,26 +3,20 @@
 //! One arithmetic for all styles ([`Quota`]), one file per family of spellings. The default is the format of
 //! draft-ietf-httpapi-ratelimit-headers-11; a draft may still change, so its number is in the name.
 
+mod bounded_text;
 mod fields;
 mod ietf;
 mod jitter;
-mod line;
-mod partition;
+mod names;
+mod number;
 mod quota;
-mod report;
+mod seconds;
+mod snapshot;
 mod structured;
 mod style;
 mod writer;
 mod x_rate_limit;
 
-use std::time::Duration;
-
-use http::HeaderMap;
-
-pub use self::{fields::Fields, partition::PartitionKeys, quota::Quota, style::HeaderStyle, writer::Writer};
-pub(crate) use self::{partition::PartitionKey, report::whole_seconds};
-
-/// The fields of a refusal that no quota is behind.
-pub(crate) fn refuse(headers: &mut HeaderMap, retry_after: Option<Duration>) {
-    fields::refuse(headers, retry_after.map(whole_seconds));
-}
+pub use self::{fields::Fields, quota::Quota, style::HeaderStyle, writer::Writer};
+pub(crate) use self::{fields::insert_rejection, seconds::whole_seconds};
+pub use crate::key::partition::PartitionKeys;

@@ -39,7 +39,7 @@ impl<'a> From<&'a PolicyDecision> for Quota<'a> {
             limit: policy.limit().into(),
             capacity: policy.capacity().into(),
             window: Some(policy.window()),
-            unit: policy.unit_name(),
+            unit: policy.unit(),
             partition_key: decision.partition_key(),
             remaining: (*available).into(),
             next: Some(*next),

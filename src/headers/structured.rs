@@ -1,10 +1,12 @@
 //! Pieces of Structured Fields, RFC 9651.
 
+use std::time::Duration;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::Fields;
+use super::{fields::Fields, seconds::seconds_up};
 
 /// The text of a field.
 pub(super) type Text = SmallVec<[u8; 96]>;
@@ -58,6 +60,13 @@ pub(super) fn string(out: &mut Text, text: &str) {
 pub(super) fn parameter(out: &mut Text, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value.min(MAX_INTEGER)).as_bytes());
+}
+
+/// The parameter `w`, in whole seconds, at least 1; nothing for a quota without a window.
+pub(super) fn window(out: &mut Text, window: Option<Duration>) {
+    if let Some(window) = window {
+        parameter(out, ";w=", seconds_up(window).max(1));
+    }
 }
 
 /// A Byte Sequence: base64 with padding, between colons.

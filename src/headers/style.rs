@@ -1,8 +1,11 @@
 //! The spellings, and the names that each of them uses.
 
-use http::{HeaderName, header::RETRY_AFTER};
+use http::{
+    HeaderName,
+    header::{CACHE_CONTROL, RETRY_AFTER},
+};
 
-use super::{ietf, x_rate_limit};
+use super::names;
 
 /// How the limit's state is spelt in response headers.
 ///
@@ -68,8 +71,9 @@ impl HeaderStyle {
         }
     }
 
-    /// Those of its names that there is one value of, about one limit, the units left first and the reset last.
-    pub(super) fn single(self) -> &'static [HeaderName] {
+    /// The fields that describe one limit together, in a style that sends a single limit: the units left first, the
+    /// reset last.
+    pub(super) fn stricter_group(self) -> &'static [HeaderName] {
         match self {
             Self::Draft03 | Self::Draft06 => &SINGLE_DRAFT,
             Self::Draft07 => &SINGLE_DRAFT_07,
@@ -78,20 +82,44 @@ impl HeaderStyle {
             Self::TowerGovernorCompat => &SINGLE_X[..2],
         }
     }
+
+    /// How a field of this style is merged into a response that has the field already.
+    pub(super) fn merge(self, name: &HeaderName) -> Merge {
+        if name == RETRY_AFTER || name == names::X_AFTER {
+            Merge::Longest
+        } else if name == CACHE_CONTROL || name == names::X_ENVOY_RATELIMITED {
+            Merge::IfAbsent
+        } else if self.stricter_group().contains(name) {
+            Merge::StricterGroup
+        } else {
+            Merge::Append
+        }
+    }
+}
+
+/// What happens to a field that the response has already.
+pub(super) enum Merge {
+    /// Both values stay: the field is a list.
+    Append,
+    /// The longer wait stays.
+    Longest,
+    /// The value of the response stays.
+    IfAbsent,
+    /// All fields of the [group](HeaderStyle::stricter_group) are kept or replaced together.
+    StricterGroup,
 }
 
 static DRAFT_03: [HeaderName; 4] =
-    [RETRY_AFTER, ietf::RATELIMIT_LIMIT, ietf::RATELIMIT_REMAINING, ietf::RATELIMIT_RESET];
+    [RETRY_AFTER, names::RATELIMIT_LIMIT, names::RATELIMIT_REMAINING, names::RATELIMIT_RESET];
 static DRAFT_06: [HeaderName; 5] =
-    [RETRY_AFTER, ietf::RATELIMIT_LIMIT, ietf::RATELIMIT_REMAINING, ietf::RATELIMIT_RESET, ietf::RATELIMIT_POLICY];
-static DRAFT_07: [HeaderName; 3] = [RETRY_AFTER, ietf::RATELIMIT, ietf::RATELIMIT_POLICY];
+    [RETRY_AFTER, names::RATELIMIT_LIMIT, names::RATELIMIT_REMAINING, names::RATELIMIT_RESET, names::RATELIMIT_POLICY];
+static DRAFT_07: [HeaderName; 3] = [RETRY_AFTER, names::RATELIMIT, names::RATELIMIT_POLICY];
 static ENVOY: [HeaderName; 5] =
-    [RETRY_AFTER, x_rate_limit::LIMIT, x_rate_limit::REMAINING, x_rate_limit::RESET, x_rate_limit::ENVOY_RATELIMITED];
+    [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_RESET, names::X_ENVOY_RATELIMITED];
 static NONE: [HeaderName; 1] = [RETRY_AFTER];
-static TOWER_GOVERNOR: [HeaderName; 4] =
-    [RETRY_AFTER, x_rate_limit::LIMIT, x_rate_limit::REMAINING, x_rate_limit::AFTER];
-static X_RATE_LIMIT: [HeaderName; 4] = [RETRY_AFTER, x_rate_limit::LIMIT, x_rate_limit::REMAINING, x_rate_limit::RESET];
+static TOWER_GOVERNOR: [HeaderName; 4] = [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_AFTER];
+static X_RATE_LIMIT: [HeaderName; 4] = [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_RESET];
 
-static SINGLE_DRAFT: [HeaderName; 3] = [ietf::RATELIMIT_REMAINING, ietf::RATELIMIT_LIMIT, ietf::RATELIMIT_RESET];
-static SINGLE_DRAFT_07: [HeaderName; 1] = [ietf::RATELIMIT];
-static SINGLE_X: [HeaderName; 3] = [x_rate_limit::REMAINING, x_rate_limit::LIMIT, x_rate_limit::RESET];
+static SINGLE_DRAFT: [HeaderName; 3] = [names::RATELIMIT_REMAINING, names::RATELIMIT_LIMIT, names::RATELIMIT_RESET];
+static SINGLE_DRAFT_07: [HeaderName; 1] = [names::RATELIMIT];
+static SINGLE_X: [HeaderName; 3] = [names::X_REMAINING, names::X_LIMIT, names::X_RESET];

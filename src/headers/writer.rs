@@ -1,14 +1,32 @@
 //! From a decision to fields.
 
-use std::{slice, time::Duration};
+use std::{
+    slice,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{Fields, HeaderStyle, Quota, fields, ietf, jitter, report::Report, x_rate_limit};
-use crate::decision::{Decision, PolicyDecision};
+use super::{
+    fields::{self, Fields},
+    ietf, jitter,
+    names::{RATELIMIT, RATELIMIT_POLICY},
+    quota::Quota,
+    snapshot::Snapshot,
+    style::HeaderStyle,
+    x_rate_limit,
+};
+use crate::{
+    clock::micros,
+    decision::{Decision, PolicyDecision},
+};
 
 /// Writes the fields of a response.
+///
+/// The layer writes fields by itself: pass a writer to
+/// [`with_header_writer`](crate::RateLimitLayer::with_header_writer) to change how. Call the writer directly where no
+/// layer does it, for example after [`Limiter::check`](crate::Limiter::check).
 ///
 /// # Examples
 ///
@@ -27,87 +45,158 @@ use crate::decision::{Decision, PolicyDecision};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Writer {
     style: HeaderStyle,
-    ratio_uncapped: bool,
-    all_on_denial: bool,
+    capped_ratio: bool,
+    all_policies_on_denial: bool,
+    /// In seconds.
     jitter: u32,
+}
+
+impl Default for Writer {
+    /// A writer of [`HeaderStyle::Draft11`].
+    fn default() -> Self {
+        Self::new(HeaderStyle::default())
+    }
 }
 
 impl Writer {
     /// Creates a writer of one style.
     pub fn new(style: HeaderStyle) -> Self {
-        Self { style, ..Self::default() }
+        Self { style, capped_ratio: true, all_policies_on_denial: false, jitter: 0 }
     }
 
-    /// Keeps `r / t` at or below the policy's own rate by a longer `t`.
+    /// Sets whether `t` is raised until `r / t` is at most the policy's own rate.
     ///
-    /// Defaults to `true`, for `r=90;t=5` would invite 18 requests a second from a client that may send 1.7 (draft-11,
+    /// Defaults to `true`: `r=90;t=5` would invite 18 requests a second from a client that may send 1.7 (draft-11,
     /// section 8.5).
-    #[must_use]
-    pub fn cap_ratio(self, cap: bool) -> Self {
-        Self { ratio_uncapped: !cap, ..self }
-    }
-
-    /// Lists every policy in `RateLimit` on a denial, not only the violated ones.
     ///
-    /// Defaults to `false`, for `Retry-After` should not point before the end of a window that is advertised.
-    #[must_use]
-    pub fn list_all_on_denial(self, all: bool) -> Self {
-        Self { all_on_denial: all, ..self }
-    }
-
-    /// Makes waits longer by up to `most` seconds at random, so that clients which were told the same instant do not
-    /// come back in the same second.
+    /// # Examples
     ///
-    /// `Retry-After` and the values that tell the same (`t`, a reset) grow by the same amount, and so does
-    /// [`Denial::retry_after`](crate::Denial::retry_after); on an allowed response, `t` does where nothing is left.
-    /// Never less than the wait, and never more than twice of it. In whole seconds, as `Retry-After` is, all equally
-    /// likely. Defaults to 0, because then `Retry-After` is exact. Fixed windows, whose clients all wait for the same
-    /// instant, are where it is needed.
+    /// ```
+    /// use tollgate::{HeaderStyle, headers::Writer};
+    ///
+    /// // `t` is always the time until more units become available.
+    /// let writer = Writer::new(HeaderStyle::Draft11).with_capped_ratio(false);
+    /// # let _ = writer;
+    /// ```
     #[must_use]
-    pub fn jitter_seconds(self, most: u32) -> Self {
-        Self { jitter: most, ..self }
+    pub fn with_capped_ratio(self, capped: bool) -> Self {
+        Self { capped_ratio: capped, ..self }
     }
 
-    /// Writes the fields for a decision. Without a verdict of the store, there are none.
+    /// Sets whether `RateLimit` lists every policy on a denial, instead of the violated policies alone.
+    ///
+    /// Defaults to `false`, because `Retry-After` should not point before the end of a window in `RateLimit`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{HeaderStyle, headers::Writer};
+    ///
+    /// let writer = Writer::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
+    /// # let _ = writer;
+    /// ```
+    #[must_use]
+    pub fn with_all_policies_on_denial(self, all: bool) -> Self {
+        Self { all_policies_on_denial: all, ..self }
+    }
+
+    /// Sets the jitter: each wait grows by a random time of at most `most`, so that clients with the same wait do not
+    /// return in the same second.
+    ///
+    /// In whole seconds, because `Retry-After` is; a fraction of a second is dropped. All amounts are equally likely,
+    /// and none is longer than the wait itself. Defaults to zero, which keeps `Retry-After` exact. Set it for fixed
+    /// windows, where all clients wait for the same instant.
+    ///
+    /// `Retry-After`, the fields with the same wait (`t`, a reset) and
+    /// [`Denial::retry_after`](crate::rejection::Denial::retry_after) grow by the same amount. On an allowed response,
+    /// `t` grows if no units are left.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::Writer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(10));
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_hour("all", 60)?, GlobalKey)
+    ///     .with_header_writer(writer);
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_jitter(self, most: Duration) -> Self {
+        Self { jitter: u32::try_from(most.as_secs()).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// Writes the fields for a decision. A decision without a store's verdict has no fields.
     pub fn write(&self, decision: &Decision) -> Fields {
-        self.write_later(decision, self.jitter_of(decision))
+        self.write_with_jitter(decision, self.jitter_of(decision))
     }
 
-    /// Writes the fields for a decision into the headers of the response that it let through.
+    /// Writes the fields for an allowed decision into the headers of its response.
     pub(crate) fn apply(&self, decision: &Decision, headers: &mut HeaderMap) {
-        self.apply_later(decision, self.jitter_of(decision), headers);
+        self.apply_with_jitter(decision, self.jitter_of(decision), headers);
     }
 
-    /// The same for either outcome, with waits longer by `jitter`.
-    pub(crate) fn apply_later(&self, decision: &Decision, jitter: Duration, headers: &mut HeaderMap) {
+    /// Writes the fields for an allowed or denied decision, with waits longer by `jitter`.
+    pub(crate) fn apply_with_jitter(&self, decision: &Decision, jitter: Duration, headers: &mut HeaderMap) {
         let (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }], Some(now_us)) =
             (self.style, decision.policies(), decision.time_us())
         else {
-            return self.write_later(decision, jitter).apply(headers);
+            return self.write_with_jitter(decision, jitter).apply(headers);
         };
-        // The common case goes without a set of fields in between: lists are appended to, whatever is there.
+        // The common case needs no set of fields: this style only appends.
         let quota = Quota::from(only);
         let quotas = slice::from_ref(&quota);
-        headers.append(ietf::RATELIMIT_POLICY, policy_header(only, quotas));
-        let report = self.report(quotas, decision.is_allowed(), now_us, jitter);
-        if report.allowed || self.all_on_denial || quota.violated {
-            headers.append(ietf::RATELIMIT, ietf::draft_11_limit(&report, &quota));
+        headers.append(RATELIMIT_POLICY, policy_field(only, quotas));
+        let snapshot = self.snapshot(quotas, decision.is_allowed(), now_us, jitter);
+        if snapshot.allowed || self.all_policies_on_denial || quota.violated {
+            headers.append(RATELIMIT, ietf::draft_11_limit(&snapshot, &quota));
         }
-        if !report.allowed {
-            fields::refuse(headers, report.retry_after());
+        if !snapshot.allowed {
+            fields::insert_rejection(headers, snapshot.retry_after());
         }
     }
 
-    /// Writes the fields for quotas that were counted elsewhere, at `now_us` microseconds since the Unix epoch.
-    pub fn write_quotas(&self, quotas: &[Quota<'_>], allowed: bool, now_us: u64) -> Fields {
-        let jitter = self.draw(told_wait(quotas.iter().copied(), allowed));
-        self.write_with(|| ietf::draft_11_policies(quotas), &self.report(quotas, allowed, now_us, jitter))
+    /// Writes the fields for quotas that something else has counted, with `now` as the time of the counts.
+    ///
+    /// # Examples
+    ///
+    /// The quota of an upstream API, passed on to clients:
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tollgate::{HeaderStyle, headers::{Quota, Writer}};
+    ///
+    /// let upstream = Quota {
+    ///     name: "upstream",
+    ///     limit: 100,
+    ///     capacity: 100,
+    ///     window: Some(Duration::from_secs(3_600)),
+    ///     unit: None,
+    ///     partition_key: None,
+    ///     remaining: 40,
+    ///     next: Some(Duration::from_secs(60)),
+    ///     reset: None,
+    ///     retry_after: None,
+    ///     violated: false,
+    /// };
+    /// let mut headers = http::HeaderMap::new();
+    /// Writer::new(HeaderStyle::Draft11).write_quotas(&[upstream], true, SystemTime::now()).apply(&mut headers);
+    /// assert_eq!(headers["ratelimit-policy"], r#""upstream";q=100;w=3600"#);
+    /// ```
+    pub fn write_quotas(&self, quotas: &[Quota<'_>], allowed: bool, now: SystemTime) -> Fields {
+        let jitter = self.draw(longest_wait(quotas.iter().copied(), allowed));
+        let now_us = micros(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        self.write_snapshot(|| ietf::draft_11_policies(quotas), &self.snapshot(quotas, allowed, now_us, jitter))
     }
 
-    /// How much longer a client that has to wait is told to; always nothing without a wait.
+    /// Draws the jitter of one wait; zero without a wait.
     pub(crate) fn draw(&self, wait: Option<Duration>) -> Duration {
         match (self.jitter, wait) {
             (0, _) | (_, None) => Duration::ZERO,
@@ -118,53 +207,53 @@ impl Writer {
     fn jitter_of(&self, decision: &Decision) -> Duration {
         match self.jitter {
             0 => Duration::ZERO,
-            _ => self.draw(told_wait(decision.policies().iter().map(Quota::from), decision.is_allowed())),
+            _ => self.draw(longest_wait(decision.policies().iter().map(Quota::from), decision.is_allowed())),
         }
     }
 
-    fn write_later(&self, decision: &Decision, jitter: Duration) -> Fields {
-        let Some(time_us) = decision.time_us() else { return Fields::new(self.style) };
+    fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> Fields {
+        let Some(now_us) = decision.time_us() else { return Fields::new(self.style) };
         let quotas: SmallVec<[Quota<'_>; 1]> = decision.policies().iter().map(Quota::from).collect();
         let policies = || match decision.policies() {
-            [only @ PolicyDecision { partition_key: None, .. }] => Some(policy_header(only, &quotas)),
+            [only @ PolicyDecision { partition_key: None, .. }] => Some(policy_field(only, &quotas)),
             _ => ietf::draft_11_policies(&quotas),
         };
-        self.write_with(policies, &self.report(&quotas, decision.is_allowed(), time_us, jitter))
+        self.write_snapshot(policies, &self.snapshot(&quotas, decision.is_allowed(), now_us, jitter))
     }
 
-    fn write_with(&self, policies: impl FnOnce() -> Option<HeaderValue>, report: &Report<'_>) -> Fields {
+    fn write_snapshot(&self, policies: impl FnOnce() -> Option<HeaderValue>, snapshot: &Snapshot<'_>) -> Fields {
         let mut fields = Fields::new(self.style);
         match self.style {
-            HeaderStyle::Draft03 => ietf::draft_03(report, &mut fields),
-            HeaderStyle::Draft06 => ietf::draft_06(report, &mut fields),
-            HeaderStyle::Draft07 => ietf::draft_07(report, &mut fields),
+            HeaderStyle::Draft03 => ietf::draft_03(snapshot, &mut fields),
+            HeaderStyle::Draft06 => ietf::draft_06(snapshot, &mut fields),
+            HeaderStyle::Draft07 => ietf::draft_07(snapshot, &mut fields),
             HeaderStyle::Draft11 => {
                 if let Some(policies) = policies() {
-                    fields.push(ietf::RATELIMIT_POLICY, policies);
+                    fields.push(RATELIMIT_POLICY, policies);
                 }
-                if let Some(limits) = ietf::draft_11_limits(report, self.all_on_denial) {
-                    fields.push(ietf::RATELIMIT, limits);
+                if let Some(limits) = ietf::draft_11_limits(snapshot, self.all_policies_on_denial) {
+                    fields.push(RATELIMIT, limits);
                 }
             }
-            HeaderStyle::EnvoyCompat => x_rate_limit::envoy(report, &mut fields),
+            HeaderStyle::EnvoyCompat => x_rate_limit::envoy(snapshot, &mut fields),
             HeaderStyle::None => {}
-            HeaderStyle::TowerGovernorCompat => x_rate_limit::tower_governor(report, &mut fields),
-            HeaderStyle::XRateLimitDelta => x_rate_limit::delta(report, &mut fields),
-            HeaderStyle::XRateLimitEpoch => x_rate_limit::epoch(report, &mut fields),
+            HeaderStyle::TowerGovernorCompat => x_rate_limit::tower_governor(snapshot, &mut fields),
+            HeaderStyle::XRateLimitDelta => x_rate_limit::delta(snapshot, &mut fields),
+            HeaderStyle::XRateLimitEpoch => x_rate_limit::epoch(snapshot, &mut fields),
         }
-        if !report.allowed {
-            fields.refuse(report.retry_after());
+        if !snapshot.allowed {
+            fields.push_rejection(snapshot.retry_after());
         }
         fields
     }
 
-    fn report<'a>(&self, quotas: &'a [Quota<'a>], allowed: bool, now_us: u64, jitter: Duration) -> Report<'a> {
-        Report { quotas, allowed, now_us, cap_ratio: !self.ratio_uncapped, jitter }
+    fn snapshot<'a>(&self, quotas: &'a [Quota<'a>], allowed: bool, now_us: u64, jitter: Duration) -> Snapshot<'a> {
+        Snapshot { quotas, allowed, now_us, capped_ratio: self.capped_ratio, jitter }
     }
 }
 
-/// The longest wait that a response tells of.
-fn told_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> Option<Duration> {
+/// The longest wait in the fields of a response.
+fn longest_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> Option<Duration> {
     let wait = |quota: Quota<'a>| match allowed {
         true => quota.next.filter(|_| quota.remaining == 0),
         false => quota.retry_after.filter(|_| quota.violated),
@@ -172,8 +261,8 @@ fn told_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> Opti
     quotas.filter_map(wait).max()
 }
 
-/// `RateLimit-Policy` of one policy without a partition key: the same value every time.
-fn policy_header(decision: &PolicyDecision, quotas: &[Quota<'_>]) -> HeaderValue {
+/// `RateLimit-Policy` of one policy without a partition key. The value never changes, so the policy keeps it.
+fn policy_field(decision: &PolicyDecision, quotas: &[Quota<'_>]) -> HeaderValue {
     let write = || ietf::draft_11_policies(quotas).expect("a policy's name is a Token, which headers can hold");
-    decision.policy.header(write).clone()
+    decision.policy.derived(write)
 }

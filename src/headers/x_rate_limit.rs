@@ -1,95 +1,90 @@
 //! `X-RateLimit-*`, the de-facto fields: one limit, and a reset that means full restoration.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::{
-    Fields, Quota,
-    fields::number,
-    ietf::window,
-    report::Report,
-    structured::{List, parameter, string},
+    fields::Fields,
+    names::{X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET},
+    number::number,
+    quota::Quota,
+    snapshot::Snapshot,
+    structured::{List, parameter, string, window},
 };
 
-pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-pub(super) const AFTER: HeaderName = HeaderName::from_static("x-ratelimit-after");
-pub(super) const ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");
-
 /// Resets in seconds from now.
-pub(super) fn delta(report: &Report<'_>, fields: &mut Fields) {
-    if let Some((selected, wait_us)) = selected(report) {
+pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some((selected, wait_us)) = selected(snapshot) {
         let limit = number(selected.capacity);
-        triple(fields, selected, limit, wait_us.map(|wait_us| seconds(report, wait_us)));
+        triple(fields, selected, limit, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
     }
 }
 
 /// Resets in seconds since the Unix epoch.
-pub(super) fn epoch(report: &Report<'_>, fields: &mut Fields) {
-    if let Some((selected, wait_us)) = selected(report) {
-        let at = |wait_us| report.now_us.saturating_add(wait_us).div_ceil(1_000_000);
+pub(super) fn epoch(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some((selected, wait_us)) = selected(snapshot) {
+        let at = |wait_us| snapshot.now_us.saturating_add(wait_us).div_ceil(1_000_000);
         // On a denial, later than now.
-        let least = if report.allowed { 0 } else { report.now_us / 1_000_000 + 1 };
+        let least = if snapshot.allowed { 0 } else { snapshot.now_us / 1_000_000 + 1 };
         triple(fields, selected, number(selected.capacity), wait_us.map(|wait_us| at(wait_us).max(least)));
     }
 }
 
 /// As Envoy spells them: every policy, with its name, follows the limit.
-pub(super) fn envoy(report: &Report<'_>, fields: &mut Fields) {
-    if let Some((selected, wait_us)) = selected(report) {
+pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some((selected, wait_us)) = selected(snapshot) {
         let mut limits = List::default();
         limits.member(|out| parameter(out, "", selected.capacity));
-        for quota in report.quotas {
+        for quota in snapshot.quotas {
             limits.member(|out| {
                 parameter(out, "", quota.limit);
-                window(out, quota);
+                window(out, quota.window);
                 out.extend_from_slice(b";name=");
                 string(out, quota.name);
             });
         }
         if let Some(limits) = limits.value() {
-            triple(fields, selected, limits, wait_us.map(|wait_us| seconds(report, wait_us)));
+            triple(fields, selected, limits, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
         }
     }
-    if !report.allowed {
-        fields.push(ENVOY_RATELIMITED, HeaderValue::from_static("true"));
+    if !snapshot.allowed {
+        fields.push(X_ENVOY_RATELIMITED, HeaderValue::from_static("true"));
     }
 }
 
 /// As tower_governor spells them, without a reset.
-pub(super) fn tower_governor(report: &Report<'_>, fields: &mut Fields) {
-    if let Some(selected) = report.selected() {
+pub(super) fn tower_governor(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+    if let Some(selected) = snapshot.selected() {
         triple(fields, selected, number(selected.capacity), None);
     }
-    if let Some(seconds) = report.retry_after() {
-        fields.push(AFTER, number(seconds));
+    if let Some(seconds) = snapshot.retry_after() {
+        fields.push(X_AFTER, number(seconds));
     }
 }
 
 fn triple(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, reset: Option<u64>) {
-    fields.push(REMAINING, number(selected.remaining));
-    fields.push(LIMIT, limit);
+    fields.push(X_REMAINING, number(selected.remaining));
+    fields.push(X_LIMIT, limit);
     if let Some(reset) = reset {
-        fields.push(RESET, number(reset));
+        fields.push(X_RESET, number(reset));
     }
 }
 
 /// The quota that is told, and the microseconds until its reset: on an allowed response until all is available again;
 /// on a denial until the request may be repeated, or nothing if no wait helps.
-fn selected<'a>(report: &'a Report<'_>) -> Option<(&'a Quota<'a>, Option<u64>)> {
-    let selected = report.selected()?;
-    let wait = match report.allowed {
+fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, Option<u64>)> {
+    let selected = snapshot.selected()?;
+    let wait = match snapshot.allowed {
         true => selected.reset,
-        false => selected.retry_after.map(|wait| wait.saturating_add(report.jitter)),
+        false => selected.retry_after.map(|wait| wait.saturating_add(snapshot.jitter)),
     };
     // A style without a known reset is not sent, except on a denial that no wait helps.
-    if wait.is_none() && (report.allowed || selected.next.is_none()) {
+    if wait.is_none() && (snapshot.allowed || selected.next.is_none()) {
         return None;
     }
     Some((selected, wait.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))))
 }
 
 /// On a denial at least 1.
-fn seconds(report: &Report<'_>, wait_us: u64) -> u64 {
-    wait_us.div_ceil(1_000_000).max(u64::from(!report.allowed))
+fn seconds(snapshot: &Snapshot<'_>, wait_us: u64) -> u64 {
+    wait_us.div_ceil(1_000_000).max(u64::from(!snapshot.allowed))
 }

@@ -2,7 +2,12 @@
 
 use http::request::Parts;
 
-use super::{Key, KeyError, KeyExtractor, KeyOrigin, MissingKey};
+use super::{
+    error::KeyError,
+    extractor::{KeyExtractor, KeyOrigin},
+    missing::MissingKey,
+    subject::Key,
+};
 
 /// What a closure may return to be a [`KeyExtractor`]: a key, an option, or a result of either.
 ///

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Key;
+use super::subject::Key;
 
 impl From<&str> for Key {
     fn from(subject: &str) -> Self {

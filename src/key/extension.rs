@@ -4,7 +4,7 @@ use std::{any, fmt, marker::PhantomData};
 
 use http::request::Parts;
 
-use super::{Key, KeyError, KeyExtractor};
+use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
 /// Charges what an outer layer has inserted into the request's extensions.
 ///

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
-use super::{Key, KeyError, KeyExtractor};
+use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 use crate::error::ConfigError;
 
 /// Charges the value of a header.

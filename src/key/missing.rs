@@ -1,9 +1,5 @@
 //! Requests without a key.
 
-use http::request::Parts;
-
-use super::{Key, KeyError, KeyExtractor, KeyOrigin};
-
 /// What a request without a key gets.
 ///
 /// Only a [missing](KeyError::is_missing) key is meant; one that is there but cannot be used is always refused.
@@ -21,35 +17,4 @@ pub enum MissingKey {
     Reject,
     /// All requests without a key share one budget: one of them can use it up for all others.
     ShareOneBucket,
-}
-
-/// An extractor that says what a request without its key gets; made by [`KeyExtractor::on_missing_key`].
-#[derive(Clone, Copy, Debug)]
-pub struct OnMissingKey<K> {
-    extractor: K,
-    missing: MissingKey,
-}
-
-impl<K> OnMissingKey<K> {
-    pub(super) fn new(extractor: K, missing: MissingKey) -> Self {
-        Self { extractor, missing }
-    }
-}
-
-impl<K: KeyExtractor> KeyExtractor for OnMissingKey<K> {
-    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        self.extractor.extract(parts)
-    }
-
-    fn origin(&self) -> KeyOrigin {
-        self.extractor.origin()
-    }
-
-    fn missing_key(&self, _: &Parts) -> Option<MissingKey> {
-        Some(self.missing)
-    }
-
-    fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
-        self.extractor.check_denied(parts)
-    }
 }

@@ -2,8 +2,7 @@
 
 use http::request::Parts;
 
-use super::{Key, KeyError, KeyExtractor};
-use crate::route::matched_path;
+use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
 /// Charges the route that the request matched (`/users/{id}`), one budget per route.
 ///
@@ -26,5 +25,27 @@ pub struct GlobalKey;
 impl KeyExtractor for GlobalKey {
     fn extract(&self, _: &Parts) -> Result<Option<Key>, KeyError> {
         Ok(Some(Key::reserved(Key::GLOBAL)))
+    }
+}
+
+/// The route's template, `/users/{id}`, without a trailing slash, if a router has matched one.
+#[cfg(feature = "axum")]
+pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
+    let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
+    // Not a route of the user's: newer versions of axum route their fallback through it.
+    if path.contains("__private__") { None } else { without_trailing_slash(path) }
+}
+
+/// Without a router that says so, no route is matched.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
+    None
+}
+
+/// The path, or template, without slashes at its end, `/` for the root; `None` if it does not begin with a slash.
+pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {
+    match path.trim_end_matches('/') {
+        "" if path.starts_with('/') => Some("/"),
+        trimmed => trimmed.starts_with('/').then_some(trimmed),
     }
 }

@@ -9,12 +9,14 @@ use std::{
 
 use super::{Limiter, guarded::Guarded};
 use crate::{
+    breaker::CallOutcome,
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    failure::{FailurePolicy, Signal},
-    observe::Watch,
-    store::{Pending, Verdict},
+    failure::FailurePolicy,
+    observe::CheckSpan,
+    store::Pending,
+    verdict::Verdict,
 };
 
 /// The future of a [`Decision`], returned by [`Limiter::check`].
@@ -24,12 +26,12 @@ pub struct CheckFuture {
     /// What the caller makes of an error, if that is known.
     failure: Option<FailurePolicy>,
     state: State,
-    watch: Option<Box<Watch>>,
+    span: Option<Box<CheckSpan>>,
 }
 
 impl CheckFuture {
     pub(super) fn unsent(purpose: Purpose, limiter: Limiter, check: Check) -> Self {
-        Self { purpose, failure: None, state: State::Unsent { limiter, check }, watch: None }
+        Self { purpose, failure: None, state: State::Unsent { limiter, check }, span: None }
     }
 
     pub(super) fn sent(
@@ -38,10 +40,10 @@ impl CheckFuture {
         limiter: Limiter,
         check: Check,
         verdict: Pending<Verdict>,
-        watch: Option<Box<Watch>>,
+        span: Option<Box<CheckSpan>>,
     ) -> Self {
-        let verdict = Guarded::new(verdict, Signal::of_verdict);
-        Self { purpose, failure, state: State::Sent { limiter, check, verdict }, watch }
+        let verdict = Guarded::new(verdict, CallOutcome::of_verdict);
+        Self { purpose, failure, state: State::Sent { limiter, check, verdict }, span }
     }
 
     /// Lets the limiter's [local fallback](Limiter::with_local) judge if the store gives no verdict.
@@ -78,7 +80,7 @@ impl Future for CheckFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let Self { purpose, failure, state, watch } = &mut *self;
+            let Self { purpose, failure, state, span } = &mut *self;
             let (purpose, failure) = (*purpose, *failure);
             let mut result = match state {
                 State::Unsent { limiter, check } => match limiter.send(check, purpose, None) {
@@ -89,16 +91,16 @@ impl Future for CheckFuture {
                     }
                 },
                 State::Sent { limiter, check, verdict } => {
-                    if let Some(watch) = watch {
-                        watch.waits();
+                    if let Some(span) = span {
+                        span.waits();
                     }
                     let admit = |pending: &Pending<Verdict>| {
                         limiter.cautiously(check, purpose)?;
                         // A check of several parts asks the breaker of each by itself.
-                        if pending.takes_over(limiter.circuits()) { Ok(None) } else { limiter.admit(check.first_key()) }
+                        if pending.takes_over(limiter.breakers()) { Ok(None) } else { limiter.admit(check.first_key()) }
                     };
                     let result = ready!(verdict.poll(limiter, admit, cx));
-                    limiter.conclude(check, result, purpose, failure, watch.as_deref())
+                    limiter.conclude(check, result, purpose, failure, span.as_deref())
                 }
                 State::Failed(error) => Err(error.clone()),
                 State::Done => panic!("{POLLED_AGAIN}"),
@@ -109,8 +111,8 @@ impl Future for CheckFuture {
                 decision.answer_peek();
             }
             self.state = State::Done;
-            if let Some(watch) = self.watch.take() {
-                watch.end(&result);
+            if let Some(span) = self.span.take() {
+                span.end(&result);
             }
             return Poll::Ready(result);
         }

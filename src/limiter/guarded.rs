@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 
 use super::Limiter;
 use crate::{
-    deadline::Deadline,
+    breaker::{CallOutcome, Permit},
     error::{Error, ErrorKind},
-    failure::{Permit, Signal},
+    runtime::deadline::Deadline,
     store::Pending,
 };
 
@@ -26,7 +26,7 @@ use crate::{
 pub(super) struct Guarded<T: Send + 'static> {
     pending: Pending<T>,
     /// What a result tells the breaker.
-    signal: fn(&Result<T, Error>) -> Signal,
+    signal: fn(&Result<T, Error>) -> CallOutcome,
     /// Set once the store has been asked. In a box, so that the futures of checks that need not wait stay small.
     wait: Option<Pin<Box<Wait>>>,
 }
@@ -57,7 +57,7 @@ impl Wait {
 }
 
 impl<T: Send + 'static> Guarded<T> {
-    pub(super) fn new(pending: Pending<T>, signal: fn(&Result<T, Error>) -> Signal) -> Self {
+    pub(super) fn new(pending: Pending<T>, signal: fn(&Result<T, Error>) -> CallOutcome) -> Self {
         Self { pending, signal, wait: None }
     }
 

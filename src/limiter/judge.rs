@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use super::{CheckFuture, Limiter, Purpose, Sent};
 use crate::{
+    breaker::{Breakers, CallOutcome, Permit},
     check::{Charge, Check},
-    decision::{Decision, Source},
-    error::{Error, ErrorKind, Told},
-    failure::{self, Circuits, FailurePolicy, Fallback, Permit, Signal},
+    decision::Decision,
+    error::{Error, ErrorKind, StoreEvidence},
+    failure::FailurePolicy,
+    fallback::{Fallback, pay},
     key::Key,
-    observe::{Observer, Outcome, Refused, Watch},
+    observe::{CheckSpan, FailureEffect, Observer, Refused},
     rejection::Reason,
-    store::{Answer, Verdict},
+    store::Answer,
+    verdict::{Source, Verdict},
 };
 
 impl Limiter {
@@ -21,18 +24,18 @@ impl Limiter {
     pub(crate) fn send(&self, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Sent {
         // A debit is no request of anybody's: what it pays for has been told when it was admitted.
         let observer = self.parts.observer.as_ref().filter(|_| purpose != Purpose::Debit);
-        let watch = observer.map(|observer| Watch::start(observer, check, failure));
+        let span = observer.map(|observer| CheckSpan::start(observer, check, failure));
         match self.parts.store.check(check) {
             Answer::Ready(result) => {
-                let result = self.conclude(check, result, purpose, failure, watch.as_deref());
-                if let Some(watch) = watch {
-                    watch.end(&result);
+                let result = self.conclude(check, result, purpose, failure, span.as_deref());
+                if let Some(span) = span {
+                    span.end(&result);
                 }
                 Sent::Decided(result)
             }
             Answer::Pending(verdict) => {
                 let check = std::mem::replace(check, Check::empty());
-                Sent::Waiting(CheckFuture::sent(purpose, failure, self.clone(), check, verdict, watch))
+                Sent::Waiting(CheckFuture::sent(purpose, failure, self.clone(), check, verdict, span))
             }
         }
     }
@@ -56,8 +59,8 @@ impl Limiter {
         }
     }
 
-    pub(super) fn circuits(&self) -> Option<&Arc<Circuits>> {
-        self.parts.circuits.as_ref()
+    pub(super) fn breakers(&self) -> Option<&Arc<Breakers>> {
+        self.parts.breakers.as_ref()
     }
 
     /// Whether checks may fail local.
@@ -82,15 +85,15 @@ impl Limiter {
         result: Result<Verdict, Error>,
         purpose: Purpose,
         failure: Option<FailurePolicy>,
-        watch: Option<&Watch>,
+        span: Option<&CheckSpan>,
     ) -> Result<Decision, Error> {
         match &result {
             Ok(verdict) => self.notice_answer(verdict),
             // The store is well.
-            Err(error) if error.store() == Told::Caution => {}
+            Err(error) if error.evidence() == StoreEvidence::HeldBack => {}
             Err(error) => {
-                if let Some(watch) = watch {
-                    watch.failed(error);
+                if let Some(span) = span {
+                    span.failed(error);
                 }
                 self.notice_failure(error, purpose, failure);
             }
@@ -125,8 +128,8 @@ impl Limiter {
             return;
         }
         let outcome = match self.fallback() {
-            Some(fallback) if purpose.is_local() && fallback.can_judge() => Outcome::Share,
-            Some(_) if purpose.is_local() && failure.is_some() => Outcome::UnknownShare,
+            Some(fallback) if purpose.is_local() && fallback.can_judge() => FailureEffect::Share,
+            Some(_) if purpose.is_local() && failure.is_some() => FailureEffect::UnknownShare,
             _ => failure.into(),
         };
         if let Some(notices) = &self.parts.notices {
@@ -140,37 +143,37 @@ impl Limiter {
             if verdict.allowed {
                 fallback.warm(check);
             }
-            failure::pay(self, fallback);
+            pay(self, fallback);
         }
     }
 
     /// Refuses, right after an outage, what is above the instance's share: the store does not know yet what the other
     /// instances have admitted.
     pub(super) fn cautiously(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
-        let (Some(fallback), Some(circuits)) = (self.fallback(), self.circuits()) else { return Ok(()) };
+        let (Some(fallback), Some(breakers)) = (self.fallback(), self.breakers()) else { return Ok(()) };
         if !purpose.is_local() {
             return Ok(());
         }
-        let is_recovering = |charge: &Charge| circuits.is_recovering(self.part_of(Some(&charge.key)));
+        let is_recovering = |charge: &Charge| breakers.is_recovering(self.part_of(Some(&charge.key)));
         if !check.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
             return Ok(());
         }
         let message = "not asked, for it may not know everything yet";
-        Err(Error::new(ErrorKind::Unavailable, message).telling(Told::Caution))
+        Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
     }
 
     /// Asks the breaker. Answers that are there at once are not its business.
     pub(super) fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {
-        self.circuits().map(|circuits| circuits.admit(self.part_of(key))).transpose()
+        self.breakers().map(|breakers| breakers.admit(self.part_of(key))).transpose()
     }
 
     fn part_of(&self, key: Option<&Key>) -> usize {
-        key.map_or(0, |key| self.parts.store.part_of(key))
+        key.map_or(0, |key| self.parts.store.failure_domain_of(key))
     }
 
-    pub(super) fn settle(&self, permit: Option<Permit>, signal: Signal) {
-        if let (Some(circuits), Some(permit)) = (self.circuits(), permit) {
-            circuits.settle(permit, signal);
+    pub(super) fn settle(&self, permit: Option<Permit>, signal: CallOutcome) {
+        if let (Some(breakers), Some(permit)) = (self.breakers(), permit) {
+            breakers.settle(permit, signal);
         }
     }
 }

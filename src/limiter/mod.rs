@@ -10,9 +10,10 @@ pub use self::future::CheckFuture;
 pub(crate) use self::future::{Purpose, Sent};
 use self::guarded::Guarded;
 use crate::{
+    breaker::{Breakers, CallOutcome},
     check::Check,
     error::{ConfigError, Error},
-    failure::{Circuits, Fallback, Instances, Signal},
+    fallback::{Fallback, Instances},
     key::Key,
     observe::{self, Notices, Observer, Reset},
     policy::Policy,
@@ -59,29 +60,29 @@ struct Parts {
     /// Receives warnings: the observer, the notices, or both.
     listener: Option<Arc<dyn Observer>>,
     /// `None` for a store that is never away.
-    circuits: Option<Arc<Circuits>>,
+    breakers: Option<Arc<Breakers>>,
     fallback: Option<Arc<Fallback>>,
 }
 
 impl Limiter {
-    /// Creates a limiter over `store`, with the [`Breaker`](crate::Breaker) that the store asks for. No I/O happens
+    /// Creates a limiter over `store`, with the [`Breaker`](crate::failure::Breaker) that the store asks for. No I/O happens
     /// before the first check.
     ///
     /// The limiter [says by itself](crate::observe#what-a-limiter-says-by-itself) when it does not limit.
     pub fn new(store: impl Store) -> Self {
-        let circuits = |breaker| Arc::new(Circuits::new(breaker, store.deadline(), store.parts()));
-        let circuits = store.breaker().map(circuits);
+        let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
+        let breakers = store.breaker().map(breakers);
         let store = Arc::new(store);
-        let parts = Parts { store, observer: None, notices: None, listener: None, circuits, fallback: None };
+        let parts = Parts { store, observer: None, notices: None, listener: None, breakers, fallback: None };
         Self { parts: Arc::new(parts) }.with_notices(Some(Notices::default()))
     }
 
-    /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`](crate::observe).
+    /// Tells `observer`, beside those that were set before, what this limiter does; see [`observe`].
     ///
     /// Clones made from here on tell it too, those that exist already do not. What only the store knows of, its
     /// batches, goes to the observers of the limiter that was given one last.
     #[must_use]
-    pub fn observer(mut self, observer: impl Observer) -> Self {
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
         let parts = Arc::make_mut(&mut self.parts);
         let observer = observe::both(parts.observer.take(), Arc::new(observer));
         let notices = parts.notices.take().map(|_| Notices::new(observer.traces()));
@@ -118,8 +119,8 @@ impl Limiter {
         if let Some(fallback) = &parts.fallback {
             fallback.set_observer(listener);
         }
-        if let Some(circuits) = &parts.circuits {
-            circuits.set_observer(listener);
+        if let Some(breakers) = &parts.breakers {
+            breakers.set_observer(listener);
         }
         self
     }
@@ -148,7 +149,7 @@ impl Limiter {
     /// for at most 10 000 of them, by ordinary checks for as much as still fits. So it never makes the store count more
     /// than the limit. The store may deny for a little longer, because a debit counts from the time it is made. On a
     /// cluster, a master that is still away does not hold up what one that is back is charged. Instances notice within
-    /// a second of each other, or as far apart as the breaker's [probes](crate::Breaker::probes) and two deadlines if
+    /// a second of each other, or as far apart as the breaker's [probes](crate::failure::Breaker::with_probe_intervals) and two deadlines if
     /// that is longer. For that time, checks that fail local also need room in the instance's share: no instance admits
     /// what another one has still to charge. Three things are not charged: checks whose fate is unknown, because those
     /// are never sent again; what was admitted for a key whose count Redis cannot use; and what a `memory` that is
@@ -194,7 +195,7 @@ impl Limiter {
     /// there is a number, checks that fail local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed); so they are on a store
     /// that never tells.
     #[must_use]
-    pub fn with_local_learnt(self, memory: MemoryStore) -> Self {
+    pub fn with_local_discovered(self, memory: MemoryStore) -> Self {
         let store = Arc::clone(&self.parts.store);
         // From here on it is wanted.
         store.instances();
@@ -208,16 +209,16 @@ impl Limiter {
         self
     }
 
-    /// Whether the [`Breaker`](crate::Breaker) keeps checks from the store right now; of a cluster, from a part of it at
+    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; of a cluster, from a part of it at
     /// least.
     pub fn is_breaker_open(&self) -> bool {
-        self.circuits().is_some_and(|circuits| circuits.is_open())
+        self.breakers().is_some_and(|breakers| breakers.is_open())
     }
 
     /// Waits until checks would be judged, and tells why if they would not. For start-up and health checks.
     ///
     /// On a `RedisStore` it connects, calls the script on each master, and tries whether it may write. It charges
-    /// nothing, does not ask the [`Breaker`](crate::Breaker), and leaves the connections open for the first checks. It
+    /// nothing, does not ask the [`Breaker`](crate::failure::Breaker), and leaves the connections open for the first checks. It
     /// waits up to 5 s for dials and answers that are slow. A server that refuses a connection, a login or a command is
     /// an error at once. A [`MemoryStore`] is ready at once.
     ///
@@ -271,7 +272,7 @@ impl Limiter {
     /// Nothing is sent before the first poll. Dropped later, the check may have been charged without a verdict; it is
     /// never sent twice.
     pub fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> CheckFuture {
-        self.decide(Check::new(key, policy, cost))
+        self.check_all(Check::new(key, policy, cost))
     }
 
     /// Pays all charges of `check`, or none.
@@ -284,7 +285,7 @@ impl Limiter {
     ///
     /// As [`Limiter::check`].
     #[inline]
-    pub fn decide(&self, check: Check) -> CheckFuture {
+    pub fn check_all(&self, check: Check) -> CheckFuture {
         CheckFuture::unsent(Purpose::Check, self.clone(), check)
     }
 
@@ -297,7 +298,7 @@ impl Limiter {
     /// to charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
     /// A `RedisStore` is asked each time. Where it shows room, denials of the key that this process
-    /// [remembers](crate::Source::DenyCache) end: another process may have reset the key.
+    /// [remembers](crate::decision::Source::DenyCache) end: another process may have reset the key.
     ///
     /// # Examples
     ///
@@ -379,7 +380,7 @@ impl Limiter {
         match self.parts.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(future) => {
-                let mut guarded = Guarded::new(future, Signal::of);
+                let mut guarded = Guarded::new(future, CallOutcome::of);
                 poll_fn(|cx| guarded.poll(self, |_| self.admit(Some(key)), cx)).await
             }
         }
@@ -388,10 +389,10 @@ impl Limiter {
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { store, circuits, fallback, .. } = &*self.parts;
+        let Parts { store, breakers, fallback, .. } = &*self.parts;
         f.debug_struct("Limiter")
             .field("store", store)
-            .field("circuits", circuits)
+            .field("breakers", breakers)
             .field("fallback", fallback)
             .finish_non_exhaustive()
     }

@@ -9,11 +9,12 @@ use std::{
 use super::Fingerprint;
 use crate::{
     check::{Charge, Check},
-    decision::{Decision, Source},
+    decision::Decision,
     error::{Error, ErrorKind},
     failure::FailurePolicy,
     key::Key,
     policy::Policy,
+    verdict::Source,
 };
 
 /// A decision on a check. See [`Observer::on_decision`](super::Observer::on_decision).
@@ -135,7 +136,7 @@ pub struct Batch {
 
 /// The circuit breaker went from one state to another.
 ///
-/// A store of several [parts](crate::Store::parts), as on a cluster, has a breaker for each. Then one change stands for all
+/// A store of several [failure domains](crate::store::Store::failure_domains), as on a cluster, has a breaker for each. Then one change stands for all
 /// of them: open as long as one is, or else probing as long as one is. Which part it was is not told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]

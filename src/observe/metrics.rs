@@ -10,7 +10,7 @@ use super::{
     Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Exempt, Observer, Refused, Reset, StoreFailure,
     Warning,
 };
-use crate::{decision::Source, policy::Policy};
+use crate::{policy::Policy, verdict::Source};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
 ///
@@ -49,7 +49,7 @@ use crate::{decision::Source, policy::Policy};
 ///     .set_buckets_for_metric(Matcher::Suffix("_duration_seconds".into()), &Metrics::DURATION_BUCKETS)?
 ///     .set_buckets_for_metric(Matcher::Full("tollgate_batch_checks".into()), &Metrics::BATCH_BUCKETS)?
 ///     .install_recorder()?;
-/// let limiter = Limiter::new(MemoryStore::new()).observer(Metrics::new());
+/// let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
 ///
 /// limiter.check("key", &Policy::per_minute("per-client", 60)?, 1).await?;
 /// assert!(handle.render().contains(r#"tollgate_decisions_total{policy="per-client",outcome="allowed"} 1"#));
@@ -98,8 +98,8 @@ impl Metrics {
     /// ```
     /// use tollgate::{Limiter, MemoryStore, observe::Metrics};
     ///
-    /// let requests = Limiter::new(MemoryStore::new()).observer(Metrics::for_limiter("requests"));
-    /// let uploads = Limiter::new(MemoryStore::new()).observer(Metrics::for_limiter("uploads"));
+    /// let requests = Limiter::new(MemoryStore::new()).with_observer(Metrics::for_limiter("requests"));
+    /// let uploads = Limiter::new(MemoryStore::new()).with_observer(Metrics::for_limiter("uploads"));
     /// ```
     pub fn for_limiter(name: impl Into<String>) -> Self {
         Self::start(Some(SharedString::from(Arc::<str>::from(name.into()))))

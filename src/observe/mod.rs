@@ -2,7 +2,7 @@
 //! requests that were refused without a check, of checks that were given up, of resets, and, once, of what looks wrong
 //! about the setup ([`Warning`]).
 //!
-//! Set it with [`Limiter::observer`](crate::Limiter::observer). Without one, a check is neither timed nor copied: the
+//! Set it with [`Limiter::with_observer`](crate::Limiter::with_observer). Without one, a check is neither timed nor copied: the
 //! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
 //! both have to be set, for a feature that another crate of the build has switched on should not begin to log in yours.
 //!
@@ -45,7 +45,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let denials = Arc::new(Denials::default());
-//! let limiter = Limiter::new(MemoryStore::new()).observer(Arc::clone(&denials));
+//! let limiter = Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&denials));
 //! let policy = Policy::per_minute("p", 1)?;
 //! limiter.check("key", &policy, 1).await?;
 //! limiter.check("key", &policy, 1).await?;
@@ -59,41 +59,41 @@
 mod beside;
 mod event;
 mod exempt;
+mod failure_message;
+mod fanout;
 mod fingerprint;
+mod log_line;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod notices;
 mod outage;
-mod say;
-mod setup;
-mod several;
+mod span;
 mod throttle;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod unenforced;
-mod watch;
+mod warning;
 
 use std::sync::Arc;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "redis")]
+pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
-#[cfg(feature = "redis")]
-pub(crate) use self::watch::Call;
 pub use self::{
     beside::{Abandoned, Evicted, Refused, Reset},
     event::{Batch, BreakerChange, BreakerState, Decided, ObservedCharge, StoreFailure},
     exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,
-    setup::Warning,
+    warning::Warning,
 };
 pub(crate) use self::{
+    failure_message::FailureEffect,
+    fanout::{ObserverCell, both},
     notices::Notices,
-    setup::Once,
-    several::{Slot, both},
-    unenforced::Outcome,
-    watch::Watch,
+    span::CheckSpan,
+    warning::Once,
 };
 
 /// Is told what the limiter does.

@@ -8,14 +8,14 @@ use std::{
 
 use super::{
     Observer, Refused, Warning,
+    failure_message::{FailureEffect, FailureMessage},
+    log_line::{Topic, say},
     outage::{Length, Outage},
-    say::{Topic, say},
     throttle::Cause,
-    unenforced::{Outcome, Unenforced},
 };
 use crate::{
     clock::{Clock, SystemClock},
-    error::{Error, ErrorKind, Told},
+    error::{Error, ErrorKind, StoreEvidence},
 };
 
 /// The voice of one limiter and its clones.
@@ -46,14 +46,14 @@ impl Notices {
 
     /// A check got no verdict.
     #[cold]
-    pub(crate) fn failed(&self, error: &Error, outcome: Outcome) {
+    pub(crate) fn failed(&self, error: &Error, outcome: FailureEffect) {
         let now_us = SystemClock.now_us();
         let is_due = |cause: &Cause| cause.claim(now_us, PAUSE_US).is_some();
         match error.kind() {
             ErrorKind::Overloaded if !is_due(&self.overload) => {}
             ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}
             ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::Config => {
-                self.say(Topic::Store, Unenforced::new(error, outcome));
+                self.say(Topic::Store, FailureMessage::new(error, outcome));
             }
             ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
                 self.out(error, outcome, now_us);
@@ -61,11 +61,11 @@ impl Notices {
         }
     }
 
-    fn out(&self, error: &Error, outcome: Outcome, now_us: u64) {
+    fn out(&self, error: &Error, outcome: FailureEffect, now_us: u64) {
         let length = self.outage.failed(now_us);
         let cause = self.remember(error, length.is_some());
         if let (Some(length), Some(cause)) = (length, cause) {
-            let text = Unenforced::new(&cause, outcome);
+            let text = FailureMessage::new(&cause, outcome);
             match length.us {
                 0 => self.say(Topic::Store, text),
                 _ => self.say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
@@ -78,7 +78,7 @@ impl Notices {
     fn remember(&self, error: &Error, is_wanted: bool) -> Option<Error> {
         // No invariant spans a panic.
         let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_asked = error.store() != Told::Unasked;
+        let was_asked = error.evidence() != StoreEvidence::NotSent;
         let same = |known: &Error| known.kind() == error.kind() && known.message() == error.message();
         if cause.is_none() || was_asked && !cause.as_ref().is_some_and(same) {
             *cause = Some(error.clone());

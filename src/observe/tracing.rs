@@ -12,12 +12,12 @@ use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::{
     Abandoned, Batch, BreakerChange, BreakerState, Decided, Exempt, ExemptCause, ObservedCharge, Observer, Refused,
-    Reset, StoreFailure, Warning, throttle::Cause, unenforced::Unenforced,
+    Reset, StoreFailure, Warning, failure_message::FailureMessage, throttle::Cause,
 };
 use crate::{
-    clock::{Clock, SystemClock},
-    decision::Source,
+    clock::{Clock, SystemClock, micros},
     error::ErrorKind,
+    verdict::Source,
 };
 
 /// Writes `tracing` events: more of them than a limiter does [by itself](super#what-a-limiter-says-by-itself), and in their
@@ -47,7 +47,7 @@ use crate::{
 /// ```
 /// use tollgate::{Limiter, MemoryStore, observe::Tracing};
 ///
-/// let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new());
+/// let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
 /// ```
 #[derive(Debug)]
 pub struct Tracing {
@@ -147,7 +147,7 @@ impl Observer for Tracing {
         let key = if concerns_all { None } else { failure.charges().next() };
         let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
         let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
-        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", Unenforced::of(failure));
+        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", FailureMessage::of(failure));
     }
 
     fn on_batch(&self, batch: &Batch) {
@@ -211,10 +211,6 @@ impl Observer for Tracing {
     fn on_warning(&self, warning: &Warning) {
         warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis_up(duration: Duration) -> u64 {

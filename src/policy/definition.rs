@@ -10,7 +10,7 @@ use std::{
 use foldhash::fast::FixedState;
 
 use super::{Algorithm, Policy, Shared};
-use crate::headers::PartitionKeys;
+use crate::key::partition::PartitionKeys;
 
 /// All that its owner has said.
 #[derive(Clone, PartialEq)]
@@ -35,7 +35,7 @@ impl From<Definition> for Policy {
     fn from(definition: Definition) -> Self {
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
         let ban = definition.ban_definition().map(Self::from);
-        Self(Arc::new(Shared { definition, name_hash, ban, header: OnceLock::new() }))
+        Self(Arc::new(Shared { definition, name_hash, ban, derived: OnceLock::new() }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use http::{Response, request::Parts};
 
-use super::{Denial, PlainText, ProblemJson, Rejection};
+use super::{denial::Denial, plain::PlainText, problem::ProblemJson, respond::Rejection};
 
 /// A rejection whose content goes into a body of another type, made by [`ProblemJson::map_body`] or
 /// [`PlainText::map_body`].

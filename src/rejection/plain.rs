@@ -3,7 +3,11 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
 
-use super::{Denial, Reason, Rejection, body::respond};
+use super::{
+    body::respond,
+    denial::{Denial, Reason},
+    respond::Rejection,
+};
 use crate::headers::whole_seconds;
 
 /// Answers refused requests with a line of `text/plain`: "rate limit exceeded; retry after 3s".
@@ -15,7 +19,7 @@ use crate::headers::whole_seconds;
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, PlainText, Policy, RateLimitLayer};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::PlainText};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());
@@ -39,7 +43,7 @@ impl PlainText {
 
 impl<B: From<Bytes>> Rejection<B> for PlainText {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let status = quota_status(denial, self.quota_status);
+        let status = denial.status_or(self.quota_status);
         let text = match (denial.reason(), denial.retry_after()) {
             (Reason::QuotaExceeded(_), Some(wait)) => {
                 format!("rate limit exceeded; retry after {}s\n", whole_seconds(wait))
@@ -52,37 +56,5 @@ impl<B: From<Bytes>> Rejection<B> for PlainText {
             },
         };
         respond(parts, status, HeaderValue::from_static("text/plain; charset=utf-8"), text.as_bytes())
-    }
-}
-
-/// Answers refused requests without content: the status and the fields say it all.
-///
-/// Works with any body that has a default, so that it is there where no body can be made of bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EmptyBody {
-    quota_status: Option<StatusCode>,
-}
-
-impl EmptyBody {
-    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
-    #[must_use]
-    pub fn with_quota_status(self, status: StatusCode) -> Self {
-        Self { quota_status: Some(status) }
-    }
-}
-
-impl<B: Default> Rejection<B> for EmptyBody {
-    fn reject(&self, _: &Parts, denial: &Denial) -> Response<B> {
-        let mut response = Response::new(B::default());
-        *response.status_mut() = quota_status(denial, self.quota_status);
-        response
-    }
-}
-
-/// The denial's status, or for a spent quota the one that was chosen.
-fn quota_status(denial: &Denial, chosen: Option<StatusCode>) -> StatusCode {
-    match denial.reason() {
-        Reason::QuotaExceeded(_) => chosen.unwrap_or(denial.status()),
-        _ => denial.status(),
     }
 }

@@ -4,7 +4,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
 use smallvec::SmallVec;
 
-use super::{Denial, Reason, Rejection, body::respond};
+use super::{
+    body::respond,
+    denial::{Denial, Reason},
+    respond::Rejection,
+};
 
 /// Answers refused requests with `application/problem+json` (RFC 9457): the default.
 ///
@@ -16,7 +20,7 @@ use super::{Denial, Reason, Rejection, body::respond};
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, ProblemType, RateLimitLayer};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, rejection::ProblemType};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// // Guessing: whoever runs into this limit is not a client that is a little too fast.
@@ -43,7 +47,7 @@ pub enum ProblemType {
     #[default]
     QuotaExceeded,
     /// `temporary-reduced-capacity`, 503: the client is within what it was promised, but the server has lowered the
-    /// limit for a while, say by a [`PolicySource`](crate::PolicySource) that follows the load.
+    /// limit for a while, say by a [`PolicySource`](crate::policy::PolicySource) that follows the load.
     TemporaryReducedCapacity,
 }
 

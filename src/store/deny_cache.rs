@@ -10,12 +10,11 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Outcome, Verdict};
 use crate::{
     check::{Charge, Check},
-    decision::Source,
     key::Key,
     policy::Policy,
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// Remembers denials for as long as they are certain to hold.
@@ -156,13 +155,7 @@ impl DenyCache {
     /// The denial of `check` at `now_us`, if one is remembered and certain.
     ///
     /// `latest_us` is the latest time so far: a denial that was over does not return with a clock that runs backwards.
-    pub(super) fn get(
-        &self,
-        fingerprint: &Fingerprint,
-        check: &Check,
-        now_us: u64,
-        latest_us: u64,
-    ) -> Option<Verdict> {
+    pub(super) fn get(&self, fingerprint: &Fingerprint, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
         let hash = fingerprint.hash;
         let set = self.set(hash);
         let entry = set.iter().flatten().find(|entry| entry.hash == hash && same(&entry.check, check))?;
@@ -194,7 +187,7 @@ impl DenyCache {
         received_us: u64,
     ) {
         let counts = |(charge, outcome): (&Charge, &Outcome)| {
-            outcome.ban_us == 0 && (charge.policy.counts_rejected() || charge.policy.ban().is_some())
+            outcome.ban_us == 0 && (charge.policy.count_rejected() || charge.policy.ban().is_some())
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(Certainty { wait_us, is_loose }) = certainty(check, verdict) else { return };

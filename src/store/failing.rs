@@ -19,7 +19,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::{ErrorKind, FailingStore, Limiter, Policy};
+/// use tollgate::{ErrorKind, Limiter, Policy, store::FailingStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,6 +4,7 @@
 //! shares. Both give the same decisions for the same trace. Your own implements [`Store`].
 
 mod ban;
+mod contract;
 #[cfg(feature = "redis")]
 mod deny_cache;
 #[cfg(feature = "test-util")]
@@ -13,150 +14,16 @@ mod pending;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
-
-use smallvec::SmallVec;
-
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
 #[cfg(feature = "redis")]
-pub(crate) use self::pending::{GiveUp, no_answer};
-#[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
+    contract::{Answer, Store},
     memory::{MemoryStore, WhenFull},
     pending::Pending,
 };
-use crate::{
-    check::Check, decision::Source, error::Error, failure::Breaker, key::Key, observe::Observer, policy::Policy,
+pub use crate::{
+    check::{Charge, Check},
+    verdict::{Outcome, Verdict},
 };
-
-/// Keeps counts and judges checks against them.
-///
-/// A store must judge a check **atomically**: all of its charges fit and are paid, or none is. It reports, it never
-/// rejects by error; an [`Error`] means that there is no verdict.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a store",
-    label = "expected `MemoryStore::new()`, `RedisStore::connect(..)?` or a store of your own",
-    note = "if this is a `Result`, add `?`; if it is a builder, finish it with `.connect(..)?`"
-)]
-pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Judges `check` and, if all of it fits, charges it.
-    ///
-    /// A count belongs to a key and a policy: find it by [`Key::encoded`] and the policy's name, never by the `Debug`
-    /// output of a key, which hides the key.
-    ///
-    /// The answer owns what it needs. A pending one does nothing before it is polled, and must not send the check
-    /// again when its fate is unknown.
-    fn check(&self, check: &Check) -> Answer<Verdict>;
-
-    /// Forgets what `key` has spent under `policy`, and a ban. Answers whether there was a count or a ban to forget.
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
-
-    /// Tells whether checks would be judged now, for [`Limiter::ready`](crate::Limiter::ready).
-    ///
-    /// Neither the [deadline](Self::deadline) nor the [breaker](Self::breaker) applies to the answer, so it should come
-    /// within some seconds by itself. It must not charge anything. Defaults to `Ok`, right for stores that are always
-    /// ready.
-    fn ready(&self) -> Answer<()> {
-        Answer::Ready(Ok(()))
-    }
-
-    /// How long the limiter waits for a pending answer, not counting time in which the executor did not run. A
-    /// `RedisStore` may take longer for the first connection of a process (`RedisStoreBuilder::first_dial_deadline`).
-    ///
-    /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
-    fn deadline(&self) -> Duration {
-        DEFAULT_DEADLINE
-    }
-
-    /// Takes the observer of a limiter, for what only the store knows: its calls, its breaker and what is wrong with its
-    /// setup. `None` replaces an earlier one: the limiter is [quiet](crate::Limiter::quiet).
-    ///
-    /// Called when a limiter is made of the store, and whenever its observers change. Decisions and failures are not among
-    /// what the store reports, the limiter reports them. Defaults to doing nothing.
-    fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
-        let _ = observer;
-    }
-
-    /// When the limiter is to stop asking for pending answers for a while.
-    ///
-    /// Defaults to `None`, never: right for stores that cannot be away.
-    fn breaker(&self) -> Option<Breaker> {
-        None
-    }
-
-    /// Into how many parts the keys are divided that may be away one without the other, as the nodes of a cluster. Each
-    /// has a breaker of its own.
-    ///
-    /// Defaults to 1.
-    fn parts(&self) -> usize {
-        1
-    }
-
-    /// Which part has `key`, from 0. The breaker of a check of several keys is that of the first, unless the store is a
-    /// `RedisStore`, which asks the breaker of each part.
-    ///
-    /// Defaults to 0.
-    fn part_of(&self, key: &Key) -> usize {
-        let _ = key;
-        0
-    }
-
-    /// How many instances share this store, as far as it knows; for
-    /// [`Limiter::with_local_learnt`](crate::Limiter::with_local_learnt), which asks from the beginning on.
-    ///
-    /// Defaults to `None`: it does not know.
-    fn instances(&self) -> Option<u32> {
-        None
-    }
-}
-
-pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
-
-/// What a [`Store`] returns: the result itself, or a future of it.
-#[derive(Debug)]
-pub enum Answer<T> {
-    /// The result, known without waiting.
-    Ready(Result<T, Error>),
-    /// The result, to be waited for.
-    Pending(Pending<T>),
-}
-
-impl<T> Answer<T> {
-    /// Wraps a future. At the deadline it is dropped, and the check gets an [`Error`] of kind
-    /// [`Deadline`](crate::ErrorKind::Deadline) that [may have charged](Error::may_have_charged).
-    pub fn pending(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
-        Self::Pending(Pending::new(future))
-    }
-}
-
-/// A store's judgement of a check.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Whether the check passed and was charged.
-    pub allowed: bool,
-    /// Where the judgement comes from: [`Source::Store`], or [`Source::DenyCache`] if it was remembered.
-    pub source: Source,
-    /// The store's time at which it judged, in microseconds since the Unix epoch.
-    pub time_us: u64,
-    /// One outcome per charge, in the check's order.
-    pub outcomes: SmallVec<[Outcome; 1]>,
-}
-
-/// A store's report on one charge. All waits are microseconds from [`Verdict::time_us`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Outcome {
-    /// Whether this charge fit.
-    pub fits: bool,
-    /// The largest cost that would pass now, after this check, whether it passed or not.
-    pub available: u32,
-    /// Until the same cost fits; `None` if it fits or never can.
-    pub retry_after_us: Option<u64>,
-    /// Until more becomes available; 0 if nothing is spent.
-    pub next_us: u64,
-    /// Until all of it is available again.
-    pub reset_us: u64,
-    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; 0 if there is none.
-    pub ban_us: u64,
-}

@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
+    breaker::Breakers,
     error::{Error, ErrorKind},
-    failure::Circuits,
 };
 
 /// The future of a store's answer. See [`Answer::pending`](super::Answer::pending).
@@ -33,7 +33,7 @@ pub(crate) trait GiveUp: Send + Sync {
 
     /// Takes over the breakers of a check that asks several parts of the store: each part has its own. Tells whether it
     /// has. Called at the first poll.
-    fn takes_over(&self, circuits: &Arc<Circuits>) -> bool;
+    fn takes_over(&self, breakers: &Arc<Breakers>) -> bool;
 }
 
 impl<T> Pending<T> {
@@ -57,9 +57,9 @@ impl<T> Pending<T> {
     }
 
     /// Whether the store asks the breakers itself. See [`GiveUp::takes_over`].
-    pub(crate) fn takes_over(&self, circuits: Option<&Arc<Circuits>>) -> bool {
-        let both = self.give_up.as_ref().zip(circuits);
-        both.is_some_and(|(give_up, circuits)| give_up.takes_over(circuits))
+    pub(crate) fn takes_over(&self, breakers: Option<&Arc<Breakers>>) -> bool {
+        let both = self.give_up.as_ref().zip(breakers);
+        both.is_some_and(|(give_up, breakers)| give_up.takes_over(breakers))
     }
 
     /// See [`GiveUp::more_time`].

@@ -2,23 +2,21 @@
 
 use axum::{Router, routing::get};
 use tollgate::{
-    Check, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer, Source,
+    Check, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer,
+    decision::Source,
     observe::{BreakerChange, BreakerState, Fingerprint, Observer},
 };
 
-use crate::{
-    per_minute, recorded,
-    recorder::Recorder,
-    support::{Down, Later, Silent, http::get as fetch},
-};
+use super::recorded;
+use crate::support::{Down, Later, Silent, http::get as fetch, per_minute, recorder::Recorder};
 
 #[tokio::test]
 async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
     let (limiter, recorder) = recorded();
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 100));
     let check = || Check::new("a", &narrow, 2).and("b", &wide, 3).unwrap();
-    limiter.decide(check()).await.unwrap();
-    limiter.decide(check()).await.unwrap();
+    limiter.check_all(check()).await.unwrap();
+    limiter.check_all(check()).await.unwrap();
     let seen = recorder.take();
     let [allowed, denied] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
     let charges = |violated| vec![("narrow".to_owned(), 2, violated), ("wide".to_owned(), 3, false)];
@@ -36,7 +34,7 @@ async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
 async fn a_store_that_answers_later_is_observed_alike() {
     let recorder = Recorder::default();
     let store = Later(MemoryStore::new().with_clock(ManualClock::default()));
-    let limiter = Limiter::new(store).observer(recorder.clone());
+    let limiter = Limiter::new(store).with_observer(recorder.clone());
     for outcome in ["allowed", "denied"] {
         limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
         assert_eq!(recorder.outcomes(), [(outcome, Source::Store)]);
@@ -78,8 +76,8 @@ async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_
     {
         let recorder = Recorder::default();
         // One fails at once, the other one by its deadline.
-        let down = Limiter::new(Down).observer(recorder.clone());
-        let silent = Limiter::new(Silent).observer(recorder.clone());
+        let down = Limiter::new(Down).with_observer(recorder.clone());
+        let silent = Limiter::new(Silent).with_observer(recorder.clone());
         for (limiter, kind) in [(down, ErrorKind::Unavailable), (silent, ErrorKind::Deadline)] {
             assert_eq!(fetch(&app(limiter, failure), "/").await.status, status);
             let seen = recorder.take();
@@ -95,7 +93,7 @@ async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_
 #[tokio::test]
 async fn without_the_middleware_a_failure_is_the_callers_to_decide() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Down).observer(recorder.clone());
+    let limiter = Limiter::new(Down).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.failures, [(ErrorKind::Unavailable, vec!["p".to_owned()])]);
@@ -106,7 +104,7 @@ async fn without_the_middleware_a_failure_is_the_callers_to_decide() {
 async fn observers_stand_side_by_side_and_clones_made_before_stay_silent() {
     let (before, first) = recorded();
     let second = Recorder::default();
-    let limiter = before.clone().observer(second.clone());
+    let limiter = before.clone().with_observer(second.clone());
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     assert_eq!((first.outcomes().len(), second.outcomes().len()), (1, 1));
     before.check("k", &per_minute("p", 9), 1).await.unwrap();

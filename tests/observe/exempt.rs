@@ -11,12 +11,12 @@ use tollgate::{
 };
 use tracing::Level;
 
-use crate::{
+use crate::support::{
+    http::{get as fetch, get_with},
     log::Log,
-    metrics::recorder,
     per_minute,
     recorder::Recorder,
-    support::http::{get as fetch, get_with},
+    scrape::recorder,
 };
 
 /// `/healthz` is exempt, and so is who asks for `?internal`; what has no tenant passes.
@@ -25,7 +25,7 @@ fn app(observer: impl Observer) -> Router {
     let key = move |parts: &Parts| {
         if parts.uri.query() == Some("internal") { Ok(None::<Key>) } else { tenant.extract(parts) }
     };
-    let limiter = Limiter::new(MemoryStore::new()).observer(observer);
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(observer);
     let limit = RateLimitLayer::new(limiter, per_minute("p", 9), key.on_missing_key(MissingKey::Exempt));
     let limit = limit.route("/healthz", Route::exempt()).unwrap();
     Router::new().route("/", get(|| async {})).route("/healthz", get(|| async {})).layer(limit)
@@ -41,14 +41,14 @@ async fn ask(app: &Router) {
 #[tokio::test]
 async fn law_13_requests_that_nothing_limits_are_told_with_the_cause() {
     let (first, second) = (Recorder::default(), Recorder::default());
-    let limiter = |observer: Recorder| Limiter::new(MemoryStore::new()).observer(Arc::new(observer));
+    let limiter = |observer: Recorder| Limiter::new(MemoryStore::new()).with_observer(Arc::new(observer));
     ask(&app(Arc::new(first.clone()))).await;
     let seen = first.take();
     assert_eq!(seen.exempt, ["route", "key", "missing_key", "missing_key"]);
     assert_eq!((seen.decisions.len(), seen.refusals.len()), (1, 0));
 
     // Of two observers both are told; and what another subject limits is not exempt.
-    let both = limiter(first.clone()).observer(second.clone());
+    let both = limiter(first.clone()).with_observer(second.clone());
     let missing = || HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Exempt);
     let limit = RateLimitLayer::new(both, per_minute("p", 9), missing());
     let alone = Router::new().route("/", get(|| async {})).layer(limit.clone());
@@ -61,7 +61,7 @@ async fn law_13_requests_that_nothing_limits_are_told_with_the_cause() {
 #[tokio::test]
 async fn a_missing_key_is_reported_before_an_exempt_one() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(MemoryStore::new()).observer(recorder.clone());
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(recorder.clone());
     let missing = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Exempt);
     let none = |_: &Parts| None::<Key>;
     let limit = RateLimitLayer::new(limiter, per_minute("p", 9), none);

@@ -1,68 +1,26 @@
 //! What stands in the log.
 
-use std::{
-    io::{self, Write},
-    mem,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use axum::Router;
 use tollgate::{
-    Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, KeyError, Limiter, ManualClock, MemoryStore,
+    Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer,
+    key::KeyError,
     observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing, Warning},
 };
-use tracing::{Level, subscriber::DefaultGuard};
+use tracing::Level;
 
-use crate::{
-    per_minute,
-    support::{Down, Flaky, Silent, http::get as fetch},
-};
-
-/// All that is written while it lives, by this thread.
-#[derive(Clone, Default)]
-pub(crate) struct Log(pub(crate) Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    pub(crate) fn start(level: Level) -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(level)
-            .without_time()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// The lines since the last look.
-    pub(crate) fn take(&self) -> Vec<String> {
-        let bytes = mem::take(&mut *self.0.lock().unwrap());
-        String::from_utf8(bytes).unwrap().lines().map(|line| line.trim().to_owned()).collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::support::{Down, Flaky, Silent, http::get as fetch, log::Log, per_minute};
 
 #[tokio::test]
 async fn denials_are_debug_events_with_a_fingerprint() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    let limiter = Limiter::new(store).observer(Tracing::new());
+    let limiter = Limiter::new(store).with_observer(Tracing::new());
     let (narrow, wide) = (per_minute("narrow", 1), per_minute("wide", 9));
     for _ in 0..2 {
-        limiter.decide(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
+        limiter.check_all(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
     }
     let lines = log.take();
     let [denied] = &lines[..] else { panic!("{lines:?}") };
@@ -77,7 +35,7 @@ async fn denials_are_debug_events_with_a_fingerprint() {
 async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
-    let limiter = Limiter::new(Down).observer(Tracing::new().with_clock(clock.clone()));
+    let limiter = Limiter::new(Down).with_observer(Tracing::new().with_clock(clock.clone()));
     let fail = async |times| {
         for _ in 0..times {
             limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
@@ -109,7 +67,7 @@ async fn causes_are_warned_of_apart_and_only_a_bad_key_is_told_by_its_fingerprin
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
     let flaky = Flaky::default();
-    let limiter = Limiter::new(flaky.clone()).observer(Tracing::new().with_clock(clock));
+    let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock));
     for kind in [ErrorKind::BadKey, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Unavailable] {
         flaky.fail(Some(Error::new(kind, "a reason")));
         for _ in 0..10 {
@@ -128,7 +86,7 @@ async fn recovery_is_told_once_with_the_length_of_the_outage() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
     let flaky = Flaky::default();
-    let limiter = Limiter::new(flaky.clone()).observer(Tracing::new().with_clock(clock.clone()));
+    let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
     let policy = per_minute("p", 100);
     let check = || limiter.check("k", &policy, 1);
     check().await.unwrap();
@@ -159,7 +117,7 @@ async fn recovery_is_told_once_with_the_length_of_the_outage() {
 async fn what_the_failure_policy_decides_is_a_debug_event_beside_the_warning() {
     for (failure, outcome) in [(FailurePolicy::Open, "open"), (FailurePolicy::Closed, "closed")] {
         let (log, _guard) = Log::start(Level::DEBUG);
-        let limiter = Limiter::new(Down).observer(Tracing::new());
+        let limiter = Limiter::new(Down).with_observer(Tracing::new());
         let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
         let layer = if failure == FailurePolicy::Open { layer.fail_open() } else { layer.fail_closed() };
         fetch(&Router::new().fallback(|| async {}).layer(layer), "/").await;
@@ -192,7 +150,7 @@ fn an_open_breaker_is_a_warning_a_closed_one_is_information_and_probes_are_neith
 async fn a_wrong_setup_is_warned_of_once_a_second_and_a_clients_mistake_is_a_debug_event() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let clock = ManualClock::default();
-    let limiter = Limiter::new(MemoryStore::new()).observer(Tracing::new().with_clock(clock.clone()));
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new().with_clock(clock.clone()));
     let nobody = |_: &http::request::Parts| Err::<Key, _>(KeyError::NoPeerAddress);
     let served_wrongly =
         Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), nobody));
@@ -221,10 +179,10 @@ async fn a_wrong_setup_is_warned_of_once_a_second_and_a_clients_mistake_is_a_deb
 #[tokio::test(start_paused = true)]
 async fn checks_that_were_given_up_resets_and_warnings_stand_in_the_log() {
     let (log, _guard) = Log::start(Level::DEBUG);
-    let limiter = Limiter::new(Silent).observer(Tracing::new());
+    let limiter = Limiter::new(Silent).with_observer(Tracing::new());
     let check = limiter.check("alice", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
-    Limiter::new(MemoryStore::new()).observer(Tracing::new()).reset("alice", &per_minute("p", 1)).await.unwrap();
+    Limiter::new(MemoryStore::new()).with_observer(Tracing::new()).reset("alice", &per_minute("p", 1)).await.unwrap();
     Tracing::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
     let lines = log.take();
     let [abandoned, reset, warning] = &lines[..] else { panic!("{lines:?}") };

@@ -4,51 +4,27 @@ use std::time::Duration;
 
 use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    RedisStore,
     observe::{BreakerChange, BreakerState, Metrics, Observer, Warning},
 };
 
-use crate::{
+use crate::support::{
+    Down, Silent,
+    http::{Connection, get as fetch, serve},
     per_minute,
-    support::{
-        Down, Silent,
-        http::{Connection, get as fetch, serve},
-        redis_server::RedisServer,
-    },
+    scrape::{assert_shows, recorder},
 };
-
-pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
-    let durations = Matcher::Suffix("_duration_seconds".to_owned());
-    let batches = Matcher::Full("tollgate_batch_checks".to_owned());
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(durations, &Metrics::DURATION_BUCKETS)
-        .and_then(|builder| builder.set_buckets_for_metric(batches, &Metrics::BATCH_BUCKETS))
-        .unwrap()
-        .build_recorder();
-    let handle = recorder.handle();
-    (recorder, handle)
-}
-
-#[track_caller]
-fn assert_shows(handle: &PrometheusHandle, lines: &[&str]) {
-    let scrape = handle.render();
-    for line in lines {
-        assert!(scrape.lines().any(|shown| shown == *line), "{line}\nis not in\n{scrape}");
-    }
-}
 
 #[tokio::test]
 async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    let limiter = Limiter::new(store).observer(Metrics::new());
+    let limiter = Limiter::new(store).with_observer(Metrics::new());
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 9));
     for _ in 0..5 {
-        limiter.decide(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
+        limiter.check_all(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
     }
     assert_shows(
         &handle,
@@ -72,7 +48,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
 async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    let limiter = Limiter::new(Down).observer(Metrics::new());
+    let limiter = Limiter::new(Down).with_observer(Metrics::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
     for (failure, times) in [(FailurePolicy::Open, 3), (FailurePolicy::Closed, 2)] {
         let layer = layer.clone();
@@ -95,29 +71,6 @@ async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
     assert!(!handle.render().contains("SECRET-STORE-TEXT"));
 }
 
-#[tokio::test]
-async fn batches_and_the_deny_cache_are_counted() {
-    let (recorder, handle) = recorder();
-    let _guard = set_default_local_recorder(&recorder);
-    let server = RedisServer::start();
-    // A loaded machine must not turn into missing answers.
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
-    let limiter = Limiter::new(store).observer(Metrics::new());
-    for _ in 0..10 {
-        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
-    }
-    assert_shows(
-        &handle,
-        &[
-            r#"tollgate_decisions_total{policy="p",outcome="denied"} 9"#,
-            r#"tollgate_deny_cache_hits_total{policy="p"} 8"#,
-            r#"tollgate_batch_checks_bucket{le="1"} 2"#,
-            "tollgate_batch_checks_sum 2",
-            "tollgate_batch_duration_seconds_count 2",
-        ],
-    );
-}
-
 #[test]
 fn the_breakers_state_is_the_one_that_is_1() {
     let (recorder, handle) = recorder();
@@ -138,7 +91,7 @@ async fn the_readme_shows_what_a_scrape_shows() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
-    let limiter = Limiter::new(store).observer(Metrics::new());
+    let limiter = Limiter::new(store).with_observer(Metrics::new());
     let layer = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60).unwrap(), PeerIp::default());
     let address = serve(Router::new().route("/watch", get(|| async {})).layer(layer)).await;
     let mut connection = Connection::open(address).await;
@@ -155,7 +108,7 @@ async fn the_readme_shows_what_a_scrape_shows() {
 async fn refusals_given_up_checks_and_resets_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    let limiter = Limiter::new(MemoryStore::new()).observer(Metrics::new());
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
     let key = HeaderKey::new("x-api-key").unwrap();
     let layer = RateLimitLayer::new(limiter.clone(), per_minute("p", 1), key);
     let app = Router::new().route("/", get(|| async {})).layer(layer);
@@ -163,10 +116,10 @@ async fn refusals_given_up_checks_and_resets_are_counted() {
         assert_eq!(fetch(&app, "/").await.status, 400);
     }
     limiter.reset("k", &per_minute("p", 1)).await.unwrap();
-    let silent = Limiter::new(Silent).observer(Metrics::new());
+    let silent = Limiter::new(Silent).with_observer(Metrics::new());
     let check = silent.check("k", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
-    let broken = Limiter::new(Down).observer(Metrics::new());
+    let broken = Limiter::new(Down).with_observer(Metrics::new());
     broken.reset("k", &per_minute("p", 1)).await.unwrap_err();
     Metrics::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
     assert_shows(
@@ -188,8 +141,8 @@ async fn limiters_with_names_are_told_apart() {
     let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
     metrics[1].on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
     for (metrics, times) in metrics.into_iter().zip([1, 2]) {
-        let limiter = Limiter::new(MemoryStore::new()).observer(metrics.clone());
-        let down = Limiter::new(Down).observer(metrics);
+        let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
+        let down = Limiter::new(Down).with_observer(metrics);
         for _ in 0..times {
             limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
             down.check("k", &per_minute("p", 9), 1).await.unwrap_err();

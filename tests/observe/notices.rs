@@ -1,157 +1,23 @@
-//! What a limiter says by itself, on stderr and through `tracing`.
+//! What a limiter says through `tracing` without an observer of the user's. What it writes to stderr is in `server-tests`.
 
-use std::{
-    env,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use axum::{Router, routing::get};
 use tollgate::{
-    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Rejection,
-    Route,
-    observe::{Metrics, Tracing},
+    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, PeerIp, RateLimitLayer, observe::Tracing, rejection::Rejection,
 };
 use tracing::Level;
 
-use crate::{
-    log::Log,
-    per_minute,
-    support::{Down, Flaky, http::get as fetch, redis_server::RedisServer},
-};
-
-/// Runs one of the scenes below in a process of its own and returns the lines on its stderr.
-fn stderr_of(scene: &str, url: &str) -> Vec<String> {
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "notices::child", "--ignored", "--nocapture"])
-        .env("TOLLGATE_SCENE", scene)
-        .env("TOLLGATE_URL", url)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(child.stderr).unwrap();
-    assert!(child.status.success(), "{scene}: {stderr}");
-    let lines: Vec<String> = stderr.lines().map(str::to_owned).collect();
-    println!("{scene}:\n{stderr}");
-    lines
-}
+use crate::support::{Down, Flaky, http::get as fetch, log::Log, per_minute};
 
 fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K, R>) -> Router {
     Router::new().route("/", get(|| async {})).layer(layer)
 }
 
-/// A service without an observer, unless the scene is about one.
-#[tokio::test]
-#[ignore = "a process of its own, started by the tests below"]
-async fn child() {
-    let scene = env::var("TOLLGATE_SCENE").unwrap();
-    let url = env::var("TOLLGATE_URL").unwrap();
-    let redis = || Limiter::new(RedisStore::connect(&url).unwrap());
-    let limit = |limiter: Limiter| RateLimitLayer::new(limiter, per_minute("per-client", 60), GlobalKey);
-    let app = match &*scene {
-        "closed" => app(limit(redis()).fail_closed()),
-        "filtered" => {
-            let subscriber = tracing_subscriber::fmt().with_max_level(Level::ERROR).finish();
-            tracing::subscriber::set_global_default(subscriber).unwrap();
-            app(limit(redis()))
-        }
-        "memory" => app(limit(Limiter::new(MemoryStore::new()))),
-        "metrics" => app(limit(redis().observer(Metrics::new()))),
-        "no peer" => {
-            app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::default()))
-        }
-        "open" => app(limit(redis())),
-        "quiet" => app(limit(redis().quiet())),
-        "tracing" => app(limit(redis().observer(Tracing::new()))),
-        "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
-        _ => unreachable!("{scene}"),
-    };
-    let requests = if scene == "unmatched" { 10_001 } else { 70 };
-    for _ in 0..requests {
-        fetch(&app, "/").await;
-    }
-    // A question that the store asks on the side is on its way; time here is the network's.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-}
-
-fn wrong_password(server: &RedisServer) -> String {
-    server.command("CONFIG SET requirepass right");
-    server.url().replace("redis://", "redis://:wrong@")
-}
-
-#[test]
-fn law_13_a_wrong_password_is_one_line_on_stderr_with_what_happened_what_requests_got_and_what_to_do() {
-    let server = RedisServer::start();
-    let url = wrong_password(&server);
-    for (scene, got) in [("open", "pass without a limit (fail_open)"), ("closed", "refused with 503 (fail_closed)")] {
-        let lines = stderr_of(scene, &url);
-        let [line] = &lines[..] else { panic!("{lines:#?}") };
-        assert!(line.starts_with("tollgate: Limits are not enforced: the store is misconfigured: "), "{line}");
-        assert!(line.contains("WRONGPASS"), "{line}");
-        assert!(line.contains(got), "{line}");
-        assert!(line.ends_with("Correct the login in the store's URL."), "{line}");
-        assert!(!line.contains(":wrong"), "{line}");
-    }
-}
-
-#[test]
-fn law_13_a_redis_that_refuses_connections_or_is_full_is_told_on_stderr() {
-    let lines = stderr_of("open", "redis://127.0.0.1:1");
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("tollgate: Limits are not enforced: the store is unavailable: "), "{line}");
-    assert!(line.ends_with("Check that the store runs, can be reached from here and takes writes."), "{line}");
-
-    let server = RedisServer::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
-    let lines = stderr_of("open", &server.url());
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("tollgate: Limits are not enforced: the store is unavailable: OOM"), "{line}");
-    assert!(line.contains("Raise the server's maxmemory"), "{line}");
-}
-
-#[test]
-fn law_13_a_redis_that_is_frozen_is_told_on_stderr() {
-    let server = RedisServer::start();
-    server.signal("STOP");
-    let lines = stderr_of("open", &server.url());
-    server.signal("CONT");
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("tollgate: Limits are not enforced: "), "{line}");
-    assert!(line.contains(" Requests pass without a limit (fail_open). Check that the store "), "{line}");
-}
-
-#[test]
-fn law_13_a_redis_that_evicts_is_told_on_stderr() {
-    let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
-    let lines = stderr_of("open", &server.url());
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("tollgate: the server's maxmemory-policy is allkeys-lru"), "{line}");
-}
-
-#[test]
-fn law_13_a_wrong_setup_and_a_route_that_nothing_matches_are_told_on_stderr() {
-    let lines = stderr_of("no peer", "");
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("tollgate: Requests are refused because the service is set up wrongly: "), "{line}");
-    assert!(line.contains("into_make_service_with_connect_info"), "{line}");
-
-    let lines = stderr_of("unmatched", "");
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("tollgate: no request of the first 10000 matched the route \"/serach\""), "{line}");
-}
-
-#[test]
-fn law_13_a_limiter_speaks_all_the_same_with_metrics_alone_or_with_tracing_that_no_subscriber_hears() {
-    let server = RedisServer::start();
-    let url = wrong_password(&server);
-    for scene in ["metrics", "tracing"] {
-        let lines = stderr_of(scene, &url);
-        assert!(lines.len() == 1 && lines[0].starts_with("tollgate: Limits are not enforced"), "{lines:#?}");
-    }
-}
-
 #[tokio::test]
 async fn where_tracing_observes_each_thing_is_told_once() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(Down).observer(Tracing::new());
+    let limiter = Limiter::new(Down).with_observer(Tracing::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::default());
     let layer = layer.on_missing_key(tollgate::MissingKey::ShareOneBucket);
     fetch(&app(layer), "/").await;
@@ -164,15 +30,6 @@ async fn where_tracing_observes_each_thing_is_told_once() {
     assert!(store.starts_with("WARN tollgate::store: Limits are not enforced: "), "{store}");
 }
 
-#[test]
-fn a_quiet_limiter_and_one_that_is_well_say_nothing() {
-    let server = RedisServer::start();
-    let url = wrong_password(&server);
-    for scene in ["quiet", "memory"] {
-        assert_eq!(stderr_of(scene, &url), [""; 0], "{scene}");
-    }
-}
-
 #[tokio::test]
 async fn where_a_subscriber_listens_the_lines_are_tracing_warnings() {
     let (log, _guard) = Log::start(Level::WARN);
@@ -183,13 +40,6 @@ async fn where_a_subscriber_listens_the_lines_are_tracing_warnings() {
     let lines = log.take();
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("WARN tollgate::store: Limits are not enforced: the store is unavailable: "), "{line}");
-}
-
-#[test]
-fn law_13_a_subscriber_that_filters_the_lines_out_does_not_silence_them() {
-    let server = RedisServer::start();
-    let lines = stderr_of("filtered", &wrong_password(&server));
-    assert!(lines.len() == 1 && lines[0].starts_with("tollgate: Limits are not enforced"), "{lines:#?}");
 }
 
 /// A log that calls the limiter itself, which fails again: it would wait for itself for ever.

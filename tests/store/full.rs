@@ -10,11 +10,12 @@ use std::{
 };
 
 use tollgate::{
-    Check, Limiter, ManualClock, MemoryStore, Policy, WhenFull,
+    Check, Limiter, ManualClock, MemoryStore, Policy,
     observe::{Evicted, Observer, Warning},
+    store::WhenFull,
 };
 
-use crate::{ALGORITHMS, trace::Random};
+use super::suite::{ALGORITHMS, random::Random};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -47,7 +48,7 @@ async fn law_14_a_client_that_has_spent_its_limit_stays_denied_through_a_flood_o
 async fn law_14_a_spent_limit_of_a_short_window_survives_a_flood_under_a_long_one() {
     for algorithm in ALGORITHMS {
         let (limiter, store, _clock) = store(1_000, WhenFull::EvictLeastSpent);
-        let short = Policy::per_second("short", 5).unwrap().algorithm(algorithm);
+        let short = Policy::per_second("short", 5).unwrap().with_algorithm(algorithm);
         limiter.check("client", &short, 5).await.unwrap();
         flood(&limiter, &Policy::per_day("long", 10).unwrap(), "flood", 20_000).await;
         assert!(!limiter.check("client", &short, 1).await.unwrap().is_allowed(), "{algorithm:?}");
@@ -72,7 +73,7 @@ async fn law_14_a_new_client_is_limited_although_all_others_have_spent_more() {
 async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_policy() {
     for algorithm in ALGORITHMS {
         let (limiter, store, _clock) = store(8, WhenFull::ShareOneBucket);
-        let policy = |name| Policy::per_day(name, 10).unwrap().algorithm(algorithm);
+        let policy = |name| Policy::per_day(name, 10).unwrap().with_algorithm(algorithm);
         assert_eq!(flood(&limiter, &policy("p"), "kept", 8).await, 8);
         assert_eq!(flood(&limiter, &policy("p"), "new", 500).await, 10, "{algorithm:?}");
         assert_eq!(flood(&limiter, &policy("q"), "new", 500).await, 10, "{algorithm:?}");
@@ -108,9 +109,9 @@ async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
     let policy = Policy::per_day("p", 3).unwrap();
     limiter.check("kept", &policy, 1).await.unwrap();
     let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost).unwrap();
-    assert!(!limiter.decide(both(2)).await.unwrap().is_allowed());
-    assert!(limiter.decide(both(1)).await.unwrap().is_allowed());
-    assert!(!limiter.decide(both(1)).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(both(2)).await.unwrap().is_allowed());
+    assert!(limiter.check_all(both(1)).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(both(1)).await.unwrap().is_allowed());
     assert_eq!(flood(&limiter, &policy, "new", 10).await, 1);
 }
 
@@ -118,7 +119,7 @@ async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
 async fn law_5_a_new_key_that_is_denied_by_a_full_store_passes_at_retry_after() {
     for algorithm in ALGORITHMS {
         let (limiter, store, clock) = store(4, WhenFull::Deny);
-        let policy = Policy::per_minute("p", 10).unwrap().algorithm(algorithm);
+        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
         for key in 0..4_u64 {
             limiter.check(key, &policy, 1).await.unwrap();
             clock.advance(Duration::from_millis(100));
@@ -179,7 +180,7 @@ async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_o
                 if both {
                     check = check.and(key, &policies[1], cost).unwrap();
                 }
-                if !limiter.decide(check).await.unwrap().is_allowed() {
+                if !limiter.check_all(check).await.unwrap().is_allowed() {
                     denied += 1;
                     continue;
                 }
@@ -226,9 +227,9 @@ async fn law_14_both_counts_of_a_new_client_are_kept_although_all_others_have_sp
     }
     let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
     for _ in 0..10 {
-        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
     }
-    assert!(!limiter.decide(both()).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(both()).await.unwrap().is_allowed());
 }
 
 #[tokio::test]
@@ -242,13 +243,13 @@ async fn law_2_a_count_that_will_not_be_written_takes_no_place_from_one_that_wil
         Check::new("new", &banning, 0).and("new", &daily, 1).unwrap(),
     ] {
         let (limiter, store, _clock) = store(1, WhenFull::Deny);
-        assert!(limiter.decide(check.clone()).await.unwrap().is_allowed(), "{check:?}");
+        assert!(limiter.check_all(check.clone()).await.unwrap().is_allowed(), "{check:?}");
         assert_eq!(store.len(), 1);
     }
     for (first, second) in [(&banning, &daily), (&daily, &banning)] {
         let (limiter, store, _clock) = store(2, WhenFull::Deny);
         let check = Check::new("new", first, 1).and("new", second, 1).unwrap();
-        assert!(limiter.decide(check).await.unwrap().is_allowed());
+        assert!(limiter.check_all(check).await.unwrap().is_allowed());
         // No place is left for the denials.
         assert!(!limiter.check("new", &banning, 10).await.unwrap().is_allowed());
         assert_eq!((store.len(), store.evicted()), (2, 0));
@@ -270,15 +271,18 @@ async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_pass
                 let window = Duration::from_micros(1 + random.below(60_000_000));
                 limiter.check(key, &Policy::new("p", 1, window).unwrap(), 1).await.unwrap();
             }
-            let mut check = Check::new("new", &Policy::per_minute("new-0", 10).unwrap().algorithm(algorithm), 1);
+            let mut check = Check::new("new", &Policy::per_minute("new-0", 10).unwrap().with_algorithm(algorithm), 1);
             for number in 1..new {
-                let policy = Policy::per_minute(format!("new-{number}"), 10).unwrap().algorithm(algorithm);
+                let policy = Policy::per_minute(format!("new-{number}"), 10).unwrap().with_algorithm(algorithm);
                 check = check.and("new", &policy, 1).unwrap();
             }
-            let denied = limiter.decide(check.clone()).await.unwrap();
+            let denied = limiter.check_all(check.clone()).await.unwrap();
             assert!(!denied.is_allowed());
             clock.advance(denied.retry_after().unwrap());
-            assert!(limiter.decide(check).await.unwrap().is_allowed(), "{algorithm:?}, seed {seed}, {new} new counts");
+            assert!(
+                limiter.check_all(check).await.unwrap().is_allowed(),
+                "{algorithm:?}, seed {seed}, {new} new counts"
+            );
             assert_eq!(store.evicted(), 0);
         }
     }
@@ -294,12 +298,12 @@ async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_long
             clock.advance(Duration::from_secs(1));
         }
         let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
-        let wait = limiter.decide(both()).await.unwrap().retry_after().unwrap();
+        let wait = limiter.check_all(both()).await.unwrap().retry_after().unwrap();
         assert_eq!(wait, MINUTE - Duration::from_secs(if when == 0 { 3 } else { 4 }));
         clock.advance(wait - Duration::from_micros(1));
-        assert!(!limiter.decide(both()).await.unwrap().is_allowed());
+        assert!(!limiter.check_all(both()).await.unwrap().is_allowed());
         clock.advance(Duration::from_micros(1));
-        assert!(limiter.decide(both()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
     }
 }
 
@@ -344,7 +348,7 @@ fn observed(when_full: WhenFull) -> (Limiter, MemoryStore, Curious) {
     let (limiter, store, _clock) = store(100, when_full);
     let (evicted, units, warnings) = Default::default();
     let curious = Curious { store: store.clone(), evicted, units, warnings };
-    (limiter.observer(curious.clone()), store, curious)
+    (limiter.with_observer(curious.clone()), store, curious)
 }
 
 #[tokio::test]
@@ -356,7 +360,7 @@ async fn law_13_a_full_store_warns_once_and_tells_of_every_live_count_that_it_dr
     flood(&limiter, &policy, "b", 300).await;
     // Of several charges too.
     let check = Check::new("c", &policy, 1).and("d", &policy, 1).unwrap();
-    limiter.decide(check).await.unwrap();
+    limiter.check_all(check).await.unwrap();
     assert_eq!((store.evicted(), curious.evicted.load(Ordering::SeqCst)), (302, 302));
     assert_eq!(curious.units.load(Ordering::SeqCst), 302);
     assert_eq!(*curious.warnings.lock().unwrap(), [Warning::StoreFull { capacity: 100 }]);
@@ -393,7 +397,7 @@ async fn bytes_per_key() {
         ALGORITHMS.map(|algorithm| (algorithm, 1)).into_iter().chain([(ALGORITHMS[2], 5), (ALGORITHMS[2], 60)])
     {
         let (before, keys) = (resident(), STORES * MemoryStore::DEFAULT_CAPACITY as u32);
-        let policy = Policy::per_day("per-client", 100).unwrap().algorithm(algorithm);
+        let policy = Policy::per_day("per-client", 100).unwrap().with_algorithm(algorithm);
         let clock = ManualClock::default();
         for _ in 0..STORES {
             let store = MemoryStore::new().with_clock(clock.clone());

@@ -1,24 +1,23 @@
 //! What several test areas need.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
-#[cfg(feature = "cluster")]
-pub mod cluster;
+pub mod app;
+pub mod counting;
 pub mod http;
-pub mod judge;
-pub mod link;
-pub mod proxy;
-#[cfg(feature = "redis")]
-pub mod redis_server;
-#[cfg(feature = "sentinel")]
-pub mod sentinel;
+pub mod log;
+pub mod recorder;
+pub mod scrape;
+pub mod unhealthy_store;
 
 use std::{
     sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
+    time::{Duration, UNIX_EPOCH},
 };
 
-use tollgate::{Answer, Check, Error, ErrorKind, Key, MemoryStore, Policy, Store, Verdict};
+use tollgate::{
+    Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
+    store::{Answer, Store, Verdict},
+};
 
 /// A store that is always down.
 #[derive(Debug)]
@@ -105,12 +104,12 @@ impl<S: Store + Clone> Store for Later<S> {
     }
 }
 
-/// Waits until it is so. Servers take real time to agree.
-pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !reached() {
-        // A sentinel that was kept from running for two seconds does nothing for thirty.
-        assert!(start.elapsed() < Duration::from_secs(60), "not yet: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
+pub fn per_minute(name: &str, limit: u32) -> Policy {
+    Policy::per_minute(name, limit).unwrap()
+}
+
+/// When the store judged, in microseconds since the Unix epoch.
+pub fn time_us(decision: &Decision) -> Option<u64> {
+    let since_epoch = decision.time()?.duration_since(UNIX_EPOCH).unwrap();
+    Some(u64::try_from(since_epoch.as_micros()).unwrap())
 }

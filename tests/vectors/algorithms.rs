@@ -1,28 +1,21 @@
-//! algorithms.json: traces of one key under one policy, on both stores.
+//! algorithms.json: traces of one key under one policy, on a store.
 
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+use tollgate::{Algorithm, Limiter, ManualClock, Policy};
 
-use crate::{Outcome, expect, id, support::redis_server::RedisServer, unknown};
+use super::outcome::{Outcome, expect, id, unknown};
 
-pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
-    let server = RedisServer::start();
-    let clock = ManualClock::default();
-    let memory = MemoryStore::new().with_clock(clock.clone());
-    let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
-    let redis = redis.connect(&server.url()).unwrap();
-    let stores = [("memory", Limiter::new(memory)), ("redis", Limiter::new(redis))];
-
+pub(crate) async fn run(file: &Value, clock: &ManualClock, limiter: &Limiter) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();
     for case in file["algorithms"].as_array().unwrap() {
-        results.push((id(case), run_case(case, &clock, &stores).await));
+        results.push((id(case), run_case(case, clock, limiter).await));
     }
     results
 }
 
-async fn run_case(case: &Value, clock: &ManualClock, stores: &[(&str, Limiter)]) -> Outcome {
+async fn run_case(case: &Value, clock: &ManualClock, limiter: &Limiter) -> Outcome {
     let known = ["id", "title", "algorithm", "limit", "window_us", "steps", "count_rejected", "resolution_us", "burst"];
     if let Some(skipped) = unknown(case, &known) {
         return skipped;
@@ -31,11 +24,9 @@ async fn run_case(case: &Value, clock: &ManualClock, stores: &[(&str, Limiter)])
         Ok(policy) => policy,
         Err(outcome) => return outcome,
     };
-    for (name, limiter) in stores {
-        for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
-            if let Err(why) = run_step(case, step, clock, limiter, &policy).await {
-                return Outcome::Failed(format!("on {name}, step {index}: {why}"));
-            }
+    for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+        if let Err(why) = run_step(case, step, clock, limiter, &policy).await {
+            return Outcome::Failed(format!("step {index}: {why}"));
         }
     }
     Outcome::Passed
@@ -53,14 +44,14 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
     let limit = u32::try_from(number("limit").unwrap()).unwrap();
     let window = Duration::from_micros(number("window_us").unwrap());
     let failed = |error: tollgate::ConfigError| Outcome::Failed(error.to_string());
-    let mut policy = Policy::new("p", limit, window).map_err(failed)?.algorithm(algorithm);
+    let mut policy = Policy::new("p", limit, window).map_err(failed)?.with_algorithm(algorithm);
     if let Some(resolution) = number("resolution_us") {
-        policy = policy.resolution(Duration::from_micros(resolution)).map_err(failed)?;
+        policy = policy.with_resolution(Duration::from_micros(resolution)).map_err(failed)?;
     }
     if let Some(burst) = number("burst") {
-        policy = policy.burst(u32::try_from(burst).unwrap()).map_err(failed)?;
+        policy = policy.with_burst(u32::try_from(burst).unwrap()).map_err(failed)?;
     }
-    Ok(policy.count_rejected(case["count_rejected"].as_bool().unwrap_or(false)))
+    Ok(policy.with_count_rejected(case["count_rejected"].as_bool().unwrap_or(false)))
 }
 
 async fn run_step(
@@ -78,7 +69,7 @@ async fn run_step(
     let retry = decision.retry_after().map(|wait| u64::try_from(wait.as_micros()).unwrap());
     let expected = step["retry_after_us"].as_u64();
     // The counter's may differ by 1 us, says the file.
-    let tolerance = u64::from(policy.kind() == Algorithm::SlidingWindowCounter);
+    let tolerance = u64::from(policy.algorithm() == Algorithm::SlidingWindowCounter);
     match (retry, expected) {
         (Some(retry), Some(expected)) if retry.abs_diff(expected) <= tolerance => Ok(()),
         _ => expect("retry_after_us", &retry, &expected),

@@ -9,11 +9,12 @@ use axum::{body::Body, extract::ConnectInfo};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use serde_json::Value;
 use tollgate::{
-    ClientIp, ConfigError, Key, KeyError, KeyExtractor, Limiter, MemoryStore, Policy, PrefixList, RateLimitLayer,
+    ClientIp, ConfigError, Key, KeyExtractor, Limiter, MemoryStore, Policy, RateLimitLayer,
+    key::{KeyError, PrefixList},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{Outcome, expect, id, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
 
 const OPTIONS: [&str; 9] = [
     "source",
@@ -95,7 +96,7 @@ fn client(config: &Value) -> Result<ClientIp, ConfigError> {
         client = client.keep_nat64();
     }
     match config["ipv6_prefix"].as_u64() {
-        Some(length) => client.ipv6_prefix(u8::try_from(length).unwrap()),
+        Some(length) => client.with_ipv6_prefix(u8::try_from(length).unwrap()),
         None => Ok(client),
     }
 }

@@ -7,13 +7,14 @@ use http::{Request, Response, Version, request::Parts};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tollgate::{
-    Error, ErrorKind, GrpcStatus, Key, KeyError, KeyExtractor, Limiter, Policy, ProblemJson, RateLimitLayer, http,
+    Error, ErrorKind, GrpcStatus, Key, KeyExtractor, Limiter, Policy, ProblemJson, RateLimitLayer, http, key::KeyError,
 };
 use tonic::Status;
 use tonic_types::{ErrorDetail, StatusExt};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{Outcome, expect, id, problem::Scripted, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
+use crate::problem::Scripted;
 
 pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();
@@ -55,7 +56,7 @@ async fn call(decision: &Value, content_type: Option<&str>, details: bool) -> Re
     if policies.is_empty() {
         policies.push(policy("default"));
     }
-    let rejection = GrpcStatus::default().details(details).otherwise(ProblemJson::default());
+    let rejection = GrpcStatus::default().with_details(details).otherwise(ProblemJson::default());
     let layer = RateLimitLayer::new(Limiter::new(store), policies, key).with_rejection(rejection);
     let layer = if decision["mode"] == "fail_open" { layer.fail_open() } else { layer.fail_closed() };
     let handler = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });

@@ -1,6 +1,9 @@
 //! headers.json: rendering in every style, policy names, merging into existing fields.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
@@ -10,7 +13,7 @@ use tollgate::{
     http,
 };
 
-use crate::{Outcome, expect, id, unknown};
+use crate::outcome::{Outcome, expect, id, unknown};
 
 const COMMON: [&str; 2] = ["retry-after", "cache-control"];
 
@@ -85,11 +88,11 @@ fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) 
 fn written(case: &Value, style: HeaderStyle, quotas: &[Quota<'_>]) -> BTreeMap<String, String> {
     let options = &case["options"];
     let writer = Writer::new(style)
-        .cap_ratio(options["cap_ratio"].as_bool().unwrap_or(true))
-        .list_all_on_denial(options["on_deny"] == "all");
-    let now_us = case["now_unix_ms"].as_u64().unwrap() * 1_000;
+        .with_capped_ratio(options["cap_ratio"].as_bool().unwrap_or(true))
+        .with_all_policies_on_denial(options["on_deny"] == "all");
+    let now = UNIX_EPOCH + Duration::from_millis(case["now_unix_ms"].as_u64().unwrap());
     let mut headers = HeaderMap::new();
-    writer.write_quotas(quotas, case["outcome"] == "allow", now_us).apply(&mut headers);
+    writer.write_quotas(quotas, case["outcome"] == "allow", now).apply(&mut headers);
     headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect()
 }
 

@@ -5,38 +5,15 @@ mod algorithms;
 mod client_ip;
 mod grpc;
 mod headers;
+mod outcome;
 mod problem;
-#[path = "../support/mod.rs"]
-mod support;
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
+use std::{fs, path::PathBuf, process::ExitCode};
 
 use serde_json::Value;
+use tollgate::{Limiter, ManualClock, MemoryStore};
 
-/// What became of one case. A kind of case that the crate does not have is skipped, by name.
-enum Outcome {
-    Passed,
-    Failed(String),
-    Skipped(String),
-}
-
-/// Compares, with words for the failure.
-fn expect(what: &str, actual: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> Result<(), String> {
-    let (actual, expected) = (format!("{actual:?}"), format!("{expected:?}"));
-    if actual == expected { Ok(()) } else { Err(format!("{what}: {actual}, expected {expected}")) }
-}
-
-impl From<Result<(), String>> for Outcome {
-    fn from(result: Result<(), String>) -> Self {
-        result.map_or_else(Self::Failed, |()| Self::Passed)
-    }
-}
-
-/// The first field that is not among the known ones, as a reason to skip.
-fn unknown(object: &Value, known: &[&str]) -> Option<Outcome> {
-    let name = object.as_object()?.keys().find(|name| !known.contains(&name.as_str()))?;
-    Some(Outcome::Skipped(format!("`{name}` is not there yet")))
-}
+use crate::outcome::{Outcome, id, report};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -55,7 +32,12 @@ async fn main() -> ExitCode {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let results = match name.as_str() {
-            "algorithms.json" => algorithms::run(&file).await,
+            "algorithms.json" => {
+                // `server-tests` runs the same cases on Redis.
+                let clock = ManualClock::default();
+                let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+                algorithms::run(&file, &clock, &limiter).await
+            }
             "client_ip.json" => client_ip::run(&file).await,
             "grpc.json" => grpc::run(&file).await,
             "headers.json" => headers::run(&file),
@@ -67,35 +49,9 @@ async fn main() -> ExitCode {
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn report(name: &str, results: &[(String, Outcome)]) -> usize {
-    let (mut passed, mut failed) = (0, 0);
-    let mut skipped: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (id, outcome) in results {
-        match outcome {
-            Outcome::Passed => passed += 1,
-            Outcome::Failed(why) => {
-                failed += 1;
-                println!("{name} {id} FAILED: {why}");
-            }
-            Outcome::Skipped(why) => skipped.entry(why).or_default().push(id),
-        }
-    }
-    for (why, ids) in &skipped {
-        println!("{name} skipped, {why}: {}", ids.join(" "));
-    }
-    let skipped: usize = skipped.values().map(Vec::len).sum();
-    println!("{name}: {passed} passed, {failed} failed, {skipped} skipped");
-    failed
-}
-
 /// A file about something that the crate does not do yet.
 fn skip_all(file: &Value) -> Vec<(String, Outcome)> {
     let sections = file.as_object().unwrap().values().filter_map(Value::as_array);
     let skipped = |case: &Value| (id(case), Outcome::Skipped("this file's subject is not there yet".into()));
     sections.flatten().map(skipped).collect()
-}
-
-fn id(case: &Value) -> String {
-    let name = case["id"].as_str().or(case["name"].as_str()).or(case["content-type"].as_str());
-    name.unwrap_or("?").to_owned()
 }

@@ -7,12 +7,15 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tollgate::{
-    Answer, Check, Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, Policy, ProblemJson,
-    ProblemType, RateLimitLayer, Source, Store, Verdict, http,
+    Check, Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, Policy, ProblemJson, RateLimitLayer,
+    decision::Source,
+    http,
+    rejection::ProblemType,
+    store::{Answer, Store, Verdict},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{Outcome, expect, id};
+use crate::outcome::{Outcome, expect, id};
 
 pub(crate) async fn run(file: &Value) -> Vec<(String, Outcome)> {
     let mut results = Vec::new();
@@ -96,7 +99,7 @@ impl Store for Scripted {
         Answer::Ready(self.0.clone().map(|retry_after_us| {
             let next_us = retry_after_us.unwrap_or(0);
             let denied =
-                tollgate::Outcome { fits: false, available: 0, retry_after_us, next_us, reset_us: 0, ban_us: 0 };
+                tollgate::store::Outcome { fits: false, available: 0, retry_after_us, next_us, reset_us: 0, ban_us: 0 };
             let outcomes = check.charges().iter().map(|_| denied).collect();
             Verdict { allowed: false, source: Source::Store, time_us: 1_767_225_600_000_000, outcomes }
         }))

@@ -14,7 +14,7 @@ use std::{
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use serde_json::json;
-use tollgate::{Algorithm, Answer, Check, Key, Limiter, MemoryStore, Policy, Store};
+use tollgate::{Algorithm, Check, Key, Limiter, MemoryStore, Policy, store::{Answer, Store}};
 
 use crate::{ROUNDS, Result, args::Args, poll, random::Random, report::Report, stats::median};
 
@@ -75,7 +75,7 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     let texts: Vec<String> = (0..count).map(|key| format!("user:{key}")).collect();
     let keys: Vec<Key> = texts.iter().map(Key::from).collect();
     let policy = Policy::new("peers", LIMIT, window)?;
-    let (log, bucket) = (policy.clone(), policy.algorithm(Algorithm::TokenBucket));
+    let (log, bucket) = (policy.clone(), policy.with_algorithm(Algorithm::TokenBucket));
     let store = || memory(count).map(Limiter::new);
     let (from_text, from_key, from_number, as_bucket) = (store()?, store()?, store()?, store()?);
     let (alone, alone_as_bucket) = (memory(count)?, memory(count)?);

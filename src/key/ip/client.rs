@@ -48,7 +48,7 @@ use crate::{
 /// // The same from the environment, "10.0.0.0/8, fd00::/8"; internal callers are exempt, and one network is refused:
 /// # let trusted_proxies = String::from("10.0.0.0/8, fd00::/8");
 /// let client = ClientIp::x_forwarded_for(trusted_proxies)?
-///     .ipv6_prefix(56)?
+///     .with_ipv6_prefix(56)?
 ///     .exempt(["10.20.0.0/16"])?
 ///     .deny(["198.51.100.0/24"])?;
 ///
@@ -65,7 +65,7 @@ use crate::{
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{ClientIp, Key, KeyError, KeyExtractor, MatchedPathKey};
+/// use tollgate::{ClientIp, Key, KeyExtractor, MatchedPathKey, key::KeyError};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let client = ClientIp::x_real_ip(["127.0.0.1", "::1"])?;
@@ -261,8 +261,8 @@ impl ClientIp {
     /// # Errors
     ///
     /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
-    pub fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.ipv6_prefix(length)?, ..self })
+    pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.with_ipv6_prefix(length)?, ..self })
     }
 
     /// Keeps addresses in `64:ff9b::/96` as the IPv6 addresses that they are. By default they are the IPv4 addresses
@@ -273,13 +273,13 @@ impl ClientIp {
     }
 
     /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052),
-    /// like those in `64:ff9b::/96`. See [`PeerIp::nat64_prefix`](super::PeerIp::nat64_prefix).
+    /// like those in `64:ff9b::/96`. See [`PeerIp::with_nat64_prefix`](super::PeerIp::with_nat64_prefix).
     ///
     /// # Errors
     ///
     /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
-    pub fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.nat64_prefix(prefix)?, ..self })
+    pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.with_nat64_prefix(prefix)?, ..self })
     }
 
     /// The key that requests of the client at `address` are charged to, to [reset](crate::Limiter::reset) or to peek at

@@ -29,7 +29,7 @@ pub(super) struct Address {
 }
 
 impl Network {
-    pub(super) fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+    pub(super) fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         if !(32..=128).contains(&length) {
             return Err(ConfigError::InvalidPrefixLength { length });
         }
@@ -40,7 +40,7 @@ impl Network {
         Self { well_known: false, ..self }
     }
 
-    pub(super) fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+    pub(super) fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         Ok(Self { nat64: Some(Nat64::parse(prefix)?), ..self })
     }
 
@@ -159,19 +159,19 @@ mod tests {
         ] {
             assert_eq!(key(Network::default(), address), Key::from(expected), "{address}");
         }
-        let whole = Network::default().ipv6_prefix(128).unwrap().keep_nat64();
+        let whole = Network::default().with_ipv6_prefix(128).unwrap().keep_nat64();
         assert_eq!(key(whole, "2001:db8::1"), Key::from("2001:db8::1"));
         assert_eq!(key(whole, "64:ff9b::203.0.113.7"), Key::from("64:ff9b::cb00:7107"));
         assert_eq!(key(whole, "2002:a00:1::1"), Key::from("2002:a00:1::/48"));
         for length in [0, 31, 129] {
-            assert_eq!(whole.ipv6_prefix(length).unwrap_err(), ConfigError::InvalidPrefixLength { length });
+            assert_eq!(whole.with_ipv6_prefix(length).unwrap_err(), ConfigError::InvalidPrefixLength { length });
         }
     }
 
     /// All hosts of a link have one /64, and all clients of a translator another.
     #[test]
     fn addresses_whose_prefix_says_nothing_are_keyed_by_what_does() {
-        let own = Network::default().nat64_prefix("2001:db8:122:344::/64").unwrap();
+        let own = Network::default().with_nat64_prefix("2001:db8:122:344::/64").unwrap();
         for (network, address, expected) in [
             (Network::default(), "fe80::1:2:3:4", "fe80::1:2:3:4"),
             (Network::default(), "febf:ffff::1", "febf:ffff::1"),

@@ -31,8 +31,8 @@ impl PeerIp {
     /// # Errors
     ///
     /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
-    pub fn ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.ipv6_prefix(length)? })
+    pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.with_ipv6_prefix(length)? })
     }
 
     /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052).
@@ -44,8 +44,8 @@ impl PeerIp {
     /// # Errors
     ///
     /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
-    pub fn nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.nat64_prefix(prefix)? })
+    pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+        Ok(Self { network: self.network.with_nat64_prefix(prefix)? })
     }
 
     /// The key that requests from `address` are charged to, to [reset](crate::Limiter::reset) or to peek at it.

@@ -43,7 +43,7 @@ impl ClientIp {
     /// Assumes that Cloudflare connects to this server itself. Behind a tunnel, use
     /// [`cf_connecting_ip`](Self::cf_connecting_ip) with its address; with a proxy of yours in between, the same with
     /// that proxy's, which has to let in Cloudflare alone. Assumes also that no Managed Transform removes
-    /// the header (it would be [`KeyError::MissingHeader`](crate::KeyError::MissingHeader)), and that your own Workers
+    /// the header (it would be [`KeyError::MissingHeader`](crate::key::KeyError::MissingHeader)), and that your own Workers
     /// do not change it. Workers of other zones all come as `2a06:98c0:3600::103`, one client.
     ///
     /// Cloudflare's addresses are shared by all of its customers. The header is theirs whichever zone the request came

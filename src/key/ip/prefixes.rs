@@ -23,7 +23,7 @@ use crate::error::ConfigError;
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{ApiKey, ClientIp, KeyExtractor, PrefixList};
+/// use tollgate::{ApiKey, ClientIp, KeyExtractor, key::PrefixList};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let client = ClientIp::x_forwarded_for(["10.0.0.0/8"])?;

@@ -8,7 +8,7 @@ use std::sync::{
 use super::shard::Shard;
 use crate::{
     key::Key,
-    observe::{Evicted, Observer, Once, Slot, Warning},
+    observe::{Evicted, Observer, ObserverCell, Once, Warning},
     policy::Policy,
 };
 
@@ -78,7 +78,7 @@ pub(super) struct Fullness {
     /// Live counts that were dropped.
     evicted: AtomicU64,
     warned: Once,
-    observer: Slot,
+    observer: ObserverCell,
 }
 
 /// A live count that was dropped.
@@ -100,7 +100,7 @@ impl Fullness {
             shared_until_us: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             warned: Once::default(),
-            observer: Slot::default(),
+            observer: ObserverCell::default(),
         }
     }
 

@@ -12,13 +12,10 @@ use super::{
 use crate::{
     algorithm::{Pays, State},
     check::Charge,
-    decision::Source,
     key::Key,
     policy::Policy,
-    store::{
-        Outcome, Verdict,
-        ban::{self, Count},
-    },
+    store::ban::{self, Count},
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// A count that a check concerns, and what step one has found.
@@ -272,7 +269,7 @@ impl Shard {
         let mut state = counted.start();
         let outcome = state.commit(policy, now, cost, fits, pays);
         // What was spent in a shared bucket is in that bucket, and needs no place of its own.
-        let is_charged = pays == Pays::Admitted || (pays == Pays::Rejected && policy.counts_rejected());
+        let is_charged = pays == Pays::Admitted || (pays == Pays::Rejected && policy.count_rejected());
         if is_charged && cost > 0 {
             self.keep(key, policy, place.hash, state, now);
         }

@@ -111,7 +111,7 @@ impl MemoryStore {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{MemoryStore, WhenFull};
+    /// use tollgate::{MemoryStore, store::WhenFull};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneBucket);

@@ -14,7 +14,7 @@ use indexmap::{
 use smallvec::SmallVec;
 
 use super::full::Victim;
-use crate::{algorithm::State, check::Charge, key::Key, policy::Policy, store::Outcome};
+use crate::{algorithm::State, check::Charge, key::Key, policy::Policy, verdict::Outcome};
 
 pub(super) struct Shard {
     pub(super) entries: IndexMap<Slot, State>,

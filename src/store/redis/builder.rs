@@ -9,6 +9,10 @@ use bb8_redis::{RedisConnectionManager, bb8};
 #[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
+#[cfg(feature = "cluster")]
+use super::net::cluster::seeds::Seeds;
+#[cfg(feature = "sentinel")]
+use super::net::sentinel::Sentinels;
 use super::{
     call::{
         client::Client,
@@ -18,24 +22,16 @@ use super::{
         script_clock::ScriptClock,
     },
     key_hash::KeyHash,
-    net::{
-        address::Address,
-        target::{Settings, Target},
-        url::Security,
-    },
+    net::{address::Address, settings::Settings, target::Target, url::Security},
     store::{Inner, RedisStore},
 };
-#[cfg(feature = "cluster")]
-use super::net::cluster::seeds::Seeds;
-#[cfg(feature = "sentinel")]
-use super::net::sentinel::Sentinels;
 use crate::{
+    breaker::Breaker,
     clock::Clock,
     error::ConfigError,
-    failure::Breaker,
-    observe::{Once, Slot},
+    observe::{ObserverCell, Once},
     store::{
-        DEFAULT_DEADLINE,
+        contract::DEFAULT_DEADLINE,
         deny_cache::{self, DenyCache},
     },
 };
@@ -191,7 +187,7 @@ impl RedisStoreBuilder {
     /// comes back. Defaults to `true`, because a flood of refused requests then costs Redis nothing.
     ///
     /// Redis would deny such a check too, because nothing but time gives a unit back; what the other policies have left
-    /// does not matter. Policies that [count rejected requests](crate::Policy::count_rejected), and those that
+    /// does not matter. Policies that [count rejected requests](crate::Policy::with_count_rejected), and those that
     /// [ban](crate::Policy::ban_after), are always asked for.
     ///
     /// A denial is remembered for ten seconds at most, and for one second on a cluster. It is also one second where
@@ -312,7 +308,7 @@ impl RedisStoreBuilder {
     ///   itself gets no answer stays paid as far as it was, for its failure policy may let it pass.
     /// * A [reset](crate::Limiter::reset) in between forgets the charge; only the exact log knows that, others then give
     ///   back as much of what came after the reset.
-    /// * Policies that [count rejected requests](crate::Policy::count_rejected) count them in every slot. The answer
+    /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The answer
     ///   waits for that with half of what is left of the deadline, and a slot that is late counts after the answer.
     ///
     /// Keys that always contend together for scarce limits are better off as one key. Such a check takes one round trip
@@ -383,7 +379,7 @@ impl RedisStoreBuilder {
             batching,
             clock: ScriptClock::new(clock.clone()),
             denials: Denials::new(deny_cache, clock, is_cluster),
-            observer: Slot::default(),
+            observer: ObserverCell::default(),
             has_unkeyed_hashes: AtomicBool::new(false),
             unkeyed_warning: Once::default(),
             loader: Loader::default(),

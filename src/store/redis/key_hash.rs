@@ -1,22 +1,17 @@
 //! Keys as Redis gets them: hashed under a secret.
 
-use std::fmt;
-
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
 use smallvec::SmallVec;
 
 use crate::{
     check::Check,
     error::ConfigError,
-    key::{Key, Secret},
+    key::{Key, secret::Secret},
 };
 
 /// Hashes keys before they leave the process.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct KeyHash {
-    /// Initialised with the secret, which is half of the work of a hash.
-    hmac: Hmac<Sha256>,
+    secret: Secret,
     has_secret: bool,
     is_plain: bool,
 }
@@ -27,7 +22,7 @@ const NO_SECRET: &[u8] = b"tollgate";
 
 impl KeyHash {
     pub(super) fn with_secret(self, secret: &[u8]) -> Result<Self, ConfigError> {
-        Ok(Self { hmac: Secret::new(secret)?.into_hmac(), has_secret: true, ..self })
+        Ok(Self { secret: Secret::new(secret)?, has_secret: true, ..self })
     }
 
     /// Leaves keys readable, except those that are or contain a hash: a credential, or a long key.
@@ -69,20 +64,12 @@ impl KeyHash {
 
     /// 128 bits: a collision is expected among 2^64 keys.
     fn hash(&self, key: &Key) -> Key {
-        let tag = self.hmac.clone().chain_update(key.encoded()).finalize().into_bytes();
-        Key::sealed(tag.first_chunk().expect("an HMAC-SHA-256 has 32 bytes"))
+        Key::sealed(&self.secret.hash(key))
     }
 }
 
 impl Default for KeyHash {
     fn default() -> Self {
-        Self { hmac: Secret::unchecked(NO_SECRET).into_hmac(), has_secret: false, is_plain: false }
-    }
-}
-
-impl fmt::Debug for KeyHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hmac: _, has_secret, is_plain } = self;
-        f.debug_struct("KeyHash").field("has_secret", has_secret).field("is_plain", is_plain).finish()
+        Self { secret: Secret::unchecked(NO_SECRET), has_secret: false, is_plain: false }
     }
 }

@@ -14,11 +14,10 @@ use super::call::{
 };
 use crate::{
     check::Check,
-    deadline::within,
     error::{Error, ErrorKind},
     key::Key,
     policy::Policy,
-    presence::Begin,
+    runtime::{deadline::within, stalls::Begin},
 };
 
 /// How long slow dials and late replies are waited for.

@@ -6,6 +6,13 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "cluster")]
+use super::call::{
+    cross_slot,
+    failure_domain::{CLUSTER_DOMAINS, domain_of},
+};
+#[cfg(feature = "cluster")]
+use super::net::slot::slot_of;
 use super::{
     call::{
         batch,
@@ -21,21 +28,18 @@ use super::{
     net::slot::NO_SLOT,
     ready,
 };
-#[cfg(feature = "cluster")]
-use super::call::{
-    cross_slot,
-    failure_domain::{CLUSTER_DOMAINS, domain_of},
-};
-#[cfg(feature = "cluster")]
-use super::net::slot::slot_of;
 use crate::{
+    breaker::Breaker,
     check::Check,
     error::Error,
-    failure::Breaker,
     key::Key,
     observe::Observer,
     policy::Policy,
-    store::{Answer, Pending, Store, Verdict},
+    store::{
+        contract::{Answer, Store},
+        pending::Pending,
+    },
+    verdict::Verdict,
 };
 
 /// Counts on a Redis that every instance of a service shares.
@@ -102,7 +106,7 @@ use crate::{
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
-/// `+zadd +zremrangebyscore +zcard` for [`with_local_learnt`](crate::Limiter::with_local_learnt), whose first refused count
+/// `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered), whose first refused count
 /// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind
 /// sentinels, `+cluster|slots +asking` on a cluster.
 ///
@@ -275,12 +279,12 @@ impl Store for RedisStore {
     }
 
     #[cfg(feature = "cluster")]
-    fn parts(&self) -> usize {
+    fn failure_domains(&self) -> usize {
         self.inner.client.failure_domains()
     }
 
     #[cfg(feature = "cluster")]
-    fn part_of(&self, key: &Key) -> usize {
+    fn failure_domain_of(&self, key: &Key) -> usize {
         let Inner { client, key_hash, .. } = &*self.inner;
         if !client.target.is_cluster() {
             return 0;

@@ -41,7 +41,7 @@ impl Ours {
             .deny_cache(false)
             .connect(url)?;
         let policy = Policy::new("peers", quota.limit, Duration::from_micros(quota.window_us))?;
-        Ok(Self { limiter: Limiter::new(store), policy: policy.algorithm(setup.algorithm) })
+        Ok(Self { limiter: Limiter::new(store), policy: policy.with_algorithm(setup.algorithm) })
     }
 }
 

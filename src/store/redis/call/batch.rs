@@ -21,7 +21,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    store::{GiveUp, Verdict},
+    store::pending::GiveUp,
+    verdict::Verdict,
 };
 
 /// Empty queues that are kept, because their slots are likely to be used again: a kilobyte or two each.
@@ -195,9 +196,7 @@ async fn drive(mut flight: Flight) {
                 for waiting in batch {
                     // Each check of a late batch may be late for a reason of its own.
                     let error = match error.kind() {
-                        ErrorKind::Deadline => {
-                            waiting.request.outgoing.progress.error(flight.client.settings.deadline)
-                        }
+                        ErrorKind::Deadline => waiting.request.outgoing.progress.error(flight.client.settings.deadline),
                         _ => error.clone(),
                     };
                     waiting.answer(&flight.client, Err(error));

@@ -1,20 +1,12 @@
 //! Sends calls of the script to Redis and reads their replies.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use super::{
-    super::net::{
-        error,
-        pool::Pool,
-        routed::RoutedConnection,
-        target::{Settings, Target},
-    },
+    super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
     denials::Denials,
     failure_domain::CLUSTER_DOMAINS,
     outgoing::{Request, Step},
@@ -27,10 +19,10 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    deadline::within,
-    error::{Error, ErrorKind, Told},
-    observe::{Call, Once, Slot, Warning},
-    store::Verdict,
+    error::{Error, ErrorKind, StoreEvidence},
+    observe::{BatchSpan, ObserverCell, Once, Warning},
+    runtime::deadline::within,
+    verdict::Verdict,
 };
 
 /// The connections of a store and the settings of its calls.
@@ -42,7 +34,7 @@ pub(crate) struct Client {
     pub(crate) batching: bool,
     pub(crate) clock: ScriptClock,
     pub(crate) denials: Denials,
-    pub(crate) observer: Slot,
+    pub(crate) observer: ObserverCell,
     /// Whether a key was hashed without a secret.
     pub(crate) has_unkeyed_hashes: AtomicBool,
     /// The warning about keys that were hashed without a secret.
@@ -67,7 +59,8 @@ impl Client {
 
     /// A connection to the server that has `slot`. Fails as soon as it is known that there is none.
     pub(crate) async fn connect(&self, pool: &Pool, slot: u16) -> Result<RoutedConnection, Error> {
-        let late = || Err(Error::new(ErrorKind::Unavailable, "no connection in time").telling(Told::Late));
+        let late =
+            || Err(Error::new(ErrorKind::Unavailable, "no connection in time").with_evidence(StoreEvidence::Late));
         let result = within(self.settings.deadline, pool.get(slot)).await.unwrap_or_else(late);
         result.inspect_err(|_| self.denials.connection_lost())
     }
@@ -113,12 +106,7 @@ impl Client {
         {
             observer.on_warning(&Warning::GuessableKeys);
         }
-        let observed = observer.map(|observer| {
-            let (checks, charges) = requests.clone().fold((0, 0), |(checks, charges), request| {
-                (checks + 1, charges + request.len())
-            });
-            Call::start(observer, checks, charges)
-        });
+        let observed = observer.map(|observer| BatchSpan::start(observer, requests.clone().map(Request::len)));
         let now_us = self.clock.now_us();
         let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {

@@ -15,7 +15,11 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 
 use super::{
     super::net::slot::slot_of,
@@ -27,13 +31,7 @@ use super::{
     outgoing::{Charges, Indices, Outgoing, Request, Step},
     per_runtime::no_runtime,
 };
-use crate::{
-    check::Charge,
-    deadline::within,
-    error::Error,
-    presence::Begin,
-    store::Verdict,
-};
+use crate::{check::Charge, error::Error, runtime::deadline::within, runtime::stalls::Begin, verdict::Verdict};
 
 /// A check in flight, with the parts that belong to one slot each.
 struct CrossSlotCheck {
@@ -109,7 +107,7 @@ impl CrossSlotCheck {
             evaluations.spawn(async move { (number, evaluation.await) });
         }
         let mut findings = Findings::new(self.outgoing.keys.len());
-        let mut add = |findings: &mut Findings, evaluation| match evaluation {
+        let add = |findings: &mut Findings, evaluation: Result<(usize, _), JoinError>| match evaluation {
             Ok((number, result)) => findings.add(&self.parts[number].charges, result),
             Err(_) => findings.add(&[], Err(given_up())),
         };
@@ -161,7 +159,7 @@ impl CrossSlotCheck {
         let deadline = self.client.settings.deadline;
         let (sender, mut rejections) = mpsc::unbounded_channel();
         for (number, part) in parts.iter().enumerate() {
-            let counts = |Charge { policy, .. }: &Charge| policy.counts_rejected() || policy.ban().is_some();
+            let counts = |Charge { policy, .. }: &Charge| policy.count_rejected() || policy.ban().is_some();
             let request = self.request(part, Step::Reject);
             if request.charges().any(|(charge, _)| counts(charge)) {
                 let rejection = within(deadline, batch::send(Arc::clone(&self.client), part.slot, request));
@@ -191,7 +189,7 @@ impl CrossSlotCheck {
     fn refund(&self, part: &Part, committed_us: u64) {
         let is_refunded = |&&index: &&u8| {
             let Charge { policy, cost, .. } = &self.outgoing.check.charges()[usize::from(index)];
-            *cost > 0 && !policy.counts_rejected()
+            *cost > 0 && !policy.count_rejected()
         };
         let charges: Indices = part.charges.iter().filter(is_refunded).copied().collect();
         if charges.is_empty() {

@@ -11,10 +11,8 @@ use crate::{
     check::Check,
     clock::{Clock, SystemClock},
     key::Key,
-    store::{
-        Verdict,
-        deny_cache::{DenyCache, Fingerprint, KeyGroup},
-    },
+    store::deny_cache::{DenyCache, Fingerprint, KeyGroup},
+    verdict::Verdict,
 };
 
 /// The denials that a store remembers; none if the deny cache is off.

@@ -9,10 +9,11 @@ use super::{
     progress::Progress,
 };
 use crate::{
+    breaker::{CallOutcome, Permit},
     error::Error,
-    failure::{Permit, Signal},
-    presence::Begin,
-    store::{GiveUp, Verdict},
+    runtime::stalls::Begin,
+    store::pending::GiveUp,
+    verdict::Verdict,
 };
 
 /// The permit to call one failure domain, for a check that asks the breaker of each domain by itself.
@@ -43,10 +44,10 @@ impl DomainPermit {
     }
 
     pub(crate) fn end(mut self, result: &Result<Verdict, Error>) {
-        self.settle(|_| Signal::of_verdict(result));
+        self.settle(|_| CallOutcome::of_verdict(result));
     }
 
-    fn settle(&mut self, outcome: impl FnOnce(&Begin) -> Signal) {
+    fn settle(&mut self, outcome: impl FnOnce(&Begin) -> CallOutcome) {
         if let (Some((breakers, begin)), Some(permit)) = (self.progress.breakers(), self.permit.take()) {
             breakers.settle(permit, outcome(begin));
         }
@@ -57,8 +58,8 @@ impl Drop for DomainPermit {
     fn drop(&mut self) {
         let (progress, deadline) = (Arc::clone(&self.progress), self.deadline);
         self.settle(|begin| match begin.running(Instant::now()) + TIMER_DELAY >= deadline {
-            true => Signal::of::<()>(&Err(progress.error(deadline))),
-            false => Signal::Nothing,
+            true => CallOutcome::of::<()>(&Err(progress.error(deadline))),
+            false => CallOutcome::NoEvidence,
         });
     }
 }

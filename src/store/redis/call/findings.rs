@@ -3,9 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::{
-    decision::Source,
     error::{Error, ErrorKind},
-    store::{Outcome, Verdict},
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// What some of the slots have found.

@@ -11,7 +11,7 @@ pub(crate) mod failure_domain;
 #[cfg(feature = "cluster")]
 mod findings;
 pub(crate) mod outgoing;
-mod per_runtime;
+pub(crate) mod per_runtime;
 pub(crate) mod progress;
 mod protocol;
 mod queue;

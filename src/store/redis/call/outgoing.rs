@@ -11,7 +11,7 @@ use super::{
 use crate::{
     check::{Charge, Check},
     key::Key,
-    store::Verdict,
+    verdict::Verdict,
 };
 
 /// A check on its way to Redis. All requests of the check share it, so the check itself is never copied.

@@ -9,8 +9,8 @@ use tokio::runtime::{self, Handle};
 
 use super::{super::net::pool::Pool, queues::Queues};
 use crate::{
-    drivers::Driver,
     error::{Error, ErrorKind},
+    runtime::drivers::Driver,
 };
 
 /// The connections and queues of one runtime.
@@ -20,11 +20,13 @@ pub(crate) struct PerRuntime {
     pub(crate) queues: Queues,
 }
 
-/// The runtimes that use a store, oldest first.
+/// The runtimes that use a store.
 ///
 /// Boxed: each check takes the lock, and the fields beside it in the client are only read.
 #[derive(Debug, Default)]
-pub(crate) struct Runtimes(Box<Mutex<VecDeque<(runtime::Id, Arc<PerRuntime>)>>>);
+pub(crate) struct Runtimes(Box<Mutex<OldestFirst>>);
+
+type OldestFirst = VecDeque<(runtime::Id, Arc<PerRuntime>)>;
 
 /// The most runtimes that are remembered; each thread of a process may have one. Beyond this number the oldest is dropped,
 /// as in tests that create one runtime after the other.
@@ -40,9 +42,8 @@ impl Runtimes {
         let runtime = Handle::try_current().map_err(|_| no_runtime())?.id();
         // No invariant spans a panic: opening a pool does no I/O.
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let find = |runtimes: &VecDeque<(runtime::Id, Arc<PerRuntime>)>| {
-            runtimes.iter().find(|(id, _)| *id == runtime).map(|(_, found)| Arc::clone(found))
-        };
+        let find =
+            |runtimes: &OldestFirst| runtimes.iter().find(|(id, _)| *id == runtime).map(|(_, found)| Arc::clone(found));
         if let Some(found) = find(&lock()) {
             return Ok(found);
         }

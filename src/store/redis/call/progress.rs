@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::traffic::Traffic;
 use crate::{
+    breaker::Breakers,
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
-    failure::Circuits,
-    presence::Begin,
-    store::{GiveUp, no_answer},
+    runtime::stalls::Begin,
+    store::pending::{GiveUp, no_answer},
 };
 
 /// Adds up the time during which calls of one check are in flight.
@@ -39,7 +39,7 @@ pub(crate) struct Progress {
     /// Whether the check has several keys of a cluster, which may be in several failure domains.
     spans_domains: bool,
     /// The breakers of the failure domains, and when the wait began.
-    breakers: OnceLock<(Arc<Circuits>, Begin)>,
+    breakers: OnceLock<(Arc<Breakers>, Begin)>,
 }
 
 /// Whether the check waits for the first connection, beyond its deadline.
@@ -84,7 +84,7 @@ impl Progress {
 
     /// The breakers and when the wait began, if the check asks the breakers by itself.
     #[cfg(feature = "cluster")]
-    pub(crate) fn breakers(&self) -> Option<&(Arc<Circuits>, Begin)> {
+    pub(crate) fn breakers(&self) -> Option<&(Arc<Breakers>, Begin)> {
         self.breakers.get()
     }
 
@@ -207,7 +207,7 @@ impl GiveUp for Progress {
         Some(time.saturating_sub(since.running(Instant::now()))).filter(|more| !more.is_zero())
     }
 
-    fn takes_over(&self, breakers: &Arc<Circuits>) -> bool {
+    fn takes_over(&self, breakers: &Arc<Breakers>) -> bool {
         let Some(begin) = self.spans_domains.then(|| Begin::now(Duration::ZERO)).flatten() else { return false };
         self.breakers.set((Arc::clone(breakers), begin)).is_ok()
     }
@@ -221,7 +221,8 @@ mod tests {
 
     /// The error of a check that was made 50 ms ago, was queued for the time `here`, and has been in flight since.
     fn error(here: Duration, answered: bool, crowded: bool) -> ErrorKind {
-        let (mut progress, traffic) = (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
+        let (mut progress, traffic) =
+            (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
         progress.queued(&traffic);
         if answered {
             traffic.answered();

@@ -11,13 +11,10 @@ use super::{
 };
 use crate::{
     check::Charge,
-    decision::Source,
     error::{Error, ErrorKind},
     policy::{Algorithm, Policy},
-    store::{
-        Outcome, Verdict,
-        ban::{self, Count},
-    },
+    store::ban::{self, Count},
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// The numbers of the algorithms. `lua/check.lua` has the same numbers.
@@ -142,7 +139,7 @@ impl<'a> Policies<'a> {
     }
 
     fn pack(&mut self, policy: &Policy, step: Step) {
-        let (algorithm, parameter) = match policy.kind() {
+        let (algorithm, parameter) = match policy.algorithm() {
             Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
             Algorithm::SlidingWindowCounter => (algorithm::SLIDING_WINDOW_COUNTER, 0),
             Algorithm::FixedWindow => (algorithm::FIXED_WINDOW, 0),
@@ -156,7 +153,7 @@ impl<'a> Policies<'a> {
 }
 
 fn usage_of(policy: &Policy, step: Step) -> u8 {
-    let commit = match policy.counts_rejected() {
+    let commit = match policy.count_rejected() {
         _ if policy.is_ban() => usage::BAN,
         true => usage::COMMIT | usage::COUNT_REJECTED,
         false => usage::COMMIT,

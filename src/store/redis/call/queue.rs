@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{denials::Denials, outgoing::Request, traffic::MAX_CHARGES_PER_CALL};
-use crate::{error::Error, store::Verdict};
+use crate::{error::Error, verdict::Verdict};
 
 /// Calls in flight up to which the next request starts a further call: one is evaluated while the next one travels.
 const ALWAYS_IN_FLIGHT: usize = 2;

@@ -48,8 +48,8 @@ mod tests {
     #[test]
     fn no_subject_chooses_the_tag() {
         let log = Policy::per_second("p", 1).unwrap();
-        let coarse = log.clone().resolution(Duration::from_millis(10)).unwrap();
-        let fixed = log.clone().algorithm(Algorithm::FixedWindow);
+        let coarse = log.clone().with_resolution(Duration::from_millis(10)).unwrap();
+        let fixed = log.clone().with_algorithm(Algorithm::FixedWindow);
         let encode = |key: &str, policy: &Policy| text("t:", &Key::from(key), policy);
         assert_eq!(encode("a", &log), "t:{a}:p:l4:1000000");
         assert_eq!(encode("a", &coarse), "t:{a}:p:l4:1000000/10000");

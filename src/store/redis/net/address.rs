@@ -41,7 +41,9 @@ impl Address {
     /// The error of a failed dial. Before the first success it detects a URL with the wrong scheme.
     pub(crate) async fn dial_error(&self, error: &RedisError, has_succeeded: bool) -> Error {
         match self {
-            Self::Server(client) if !has_succeeded => tls_mismatch::dial_error(error, client.get_connection_info()).await,
+            Self::Server(client) if !has_succeeded => {
+                tls_mismatch::dial_error(error, client.get_connection_info()).await
+            }
             _ => error::convert_dial(error, &self.passwords()),
         }
     }

@@ -11,7 +11,7 @@ use std::{
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::liveness::ConnectionLiveness;
-use crate::deadline::within;
+use crate::runtime::deadline::within;
 
 /// A multiplexed connection and its liveness. Clones share both.
 #[derive(Clone)]
@@ -84,10 +84,7 @@ impl Connection {
 }
 
 /// Reports to `liveness` whether the reply came.
-async fn tracked<T>(
-    liveness: &Arc<ConnectionLiveness>,
-    reply: impl Future<Output = RedisResult<T>>,
-) -> RedisResult<T> {
+async fn tracked<T>(liveness: &Arc<ConnectionLiveness>, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let call = liveness.begin_call();
     let reply = reply.await;
     if !reply.as_ref().is_err_and(RedisError::is_io_error) {

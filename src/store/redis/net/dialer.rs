@@ -26,12 +26,12 @@ use super::{
     connection::Connection,
     first_dial::FirstDial,
     liveness::{ConnectionLiveness, PoolLiveness},
-    target::Settings,
+    settings::Settings,
     wire::{DIAL_TIMEOUT, Wire},
 };
 use crate::{
-    deadline::within,
     error::{Error, ErrorKind},
+    runtime::deadline::within,
 };
 
 /// Dials until there is a connection, and publishes the reason when a dial fails.

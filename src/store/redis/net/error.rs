@@ -6,7 +6,7 @@ use redis::{ErrorKind as RedisErrorKind, RedisError};
 
 use self::{Charged::*, Socket::*};
 use super::redact::{Passwords, without_arguments};
-use crate::error::{Error, ErrorKind, Told};
+use crate::error::{Error, ErrorKind, StoreEvidence};
 
 /// What an error means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -123,7 +123,7 @@ fn is_invalid_data(error: &RedisError) -> bool {
 pub(crate) fn convert(error: &RedisError, passwords: &Passwords) -> Error {
     let error = finish(class_of(error), text_of(error, passwords));
     // A slot that is on its way serves other checks.
-    if is_about_several_keys(&error) { error.telling(Told::Answered) } else { error }
+    if is_about_several_keys(&error) { error.with_evidence(StoreEvidence::Answered) } else { error }
 }
 
 /// What the server or the client says. A server's text begins with its code.
@@ -147,7 +147,7 @@ pub(crate) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
     let Class { kind, .. } = class_of(error);
     let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
     let failure = finish(class(kind, Replace, No), text_of(error, passwords));
-    if error.is_timeout() { failure.telling(Told::Late) } else { failure }
+    if error.is_timeout() { failure.with_evidence(StoreEvidence::Late) } else { failure }
 }
 
 /// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.
@@ -161,7 +161,7 @@ pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, 
     let class = class_of_code(code);
     let error = finish(class, text);
     // Denials write nothing, so there is a point in asking on.
-    let error = if NO_WRITES.contains(&code) { error.telling(Told::Answered) } else { error };
+    let error = if NO_WRITES.contains(&code) { error.with_evidence(StoreEvidence::Answered) } else { error };
     (error, class.socket == Replace)
 }
 

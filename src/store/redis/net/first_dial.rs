@@ -14,7 +14,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{deadline::within, presence::Begin};
+use crate::runtime::{deadline::within, stalls::Begin};
 
 /// The first dial of one pool. It is over when it has succeeded or failed, or when its time has passed.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ pub(crate) mod routed;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 mod server_pool;
+pub(crate) mod settings;
 pub(crate) mod slot;
 pub(crate) mod target;
 #[cfg(feature = "tls")]

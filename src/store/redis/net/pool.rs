@@ -27,7 +27,11 @@ pub(crate) enum Pool {
     #[cfg(feature = "cluster")]
     Cluster(Arc<Nodes>),
     /// A pool of the caller, which maintains its connections itself.
-    External { pool: bb8::Pool<RedisConnectionManager>, liveness: Arc<PoolLiveness>, deadline: Duration },
+    External {
+        pool: bb8::Pool<RedisConnectionManager>,
+        liveness: Arc<PoolLiveness>,
+        deadline: Duration,
+    },
 }
 
 impl Pool {

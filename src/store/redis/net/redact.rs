@@ -42,7 +42,8 @@ pub(crate) fn without_arguments(text: &str, passwords: &Passwords) -> String {
     let kept = &text[..cut.unwrap_or(text.len())];
     let kept =
         if cut.is_some() { kept.trim_end_matches(", with ").trim_end_matches([' ', ',', ':', '(']) } else { kept };
-    let mut line: String = kept.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MAX_LENGTH).collect();
+    let mut line: String =
+        kept.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MAX_LENGTH).collect();
     if kept.chars().nth(MAX_LENGTH).is_some() {
         line.push_str("..");
     }

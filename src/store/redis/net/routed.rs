@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError};
 #[cfg(feature = "cluster")]
 use super::cluster::redirection::{Node, Redirection};
 use super::connection::{Connection, no_reply};
-use crate::deadline::within;
+use crate::runtime::deadline::within;
 
 /// A connection that follows redirections of a cluster. Clones share the connection.
 #[derive(Clone)]
@@ -67,12 +67,7 @@ impl RoutedConnection {
 
     /// Follows the redirections in `result`, the reply of `node`. After MOVED this connection leads to the new node.
     #[cfg(feature = "cluster")]
-    async fn follow(
-        &mut self,
-        mut node: Node,
-        command: &Cmd,
-        mut result: RedisResult<Value>,
-    ) -> RedisResult<Value> {
+    async fn follow(&mut self, mut node: Node, command: &Cmd, mut result: RedisResult<Value>) -> RedisResult<Value> {
         for _ in 0..MAX_REDIRECTIONS {
             let Some(redirection) = Redirection::read(&result, node.host()) else { return result };
             let gone = |_| RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot's node is gone"));

@@ -13,7 +13,7 @@ use super::{
     redact::Passwords,
     url::{self, Security, tcp_settings},
 };
-use crate::{deadline::within, error::ConfigError};
+use crate::{error::ConfigError, runtime::deadline::within};
 
 /// Sentinels and the name of the master that they monitor.
 #[derive(Clone)]

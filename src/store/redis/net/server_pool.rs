@@ -15,7 +15,7 @@ use bb8_redis::bb8::{self, QueueStrategy, RunError};
 use redis::RedisError;
 
 use super::{
-    address::Address, connection::Connection, dialer::Dialer, error, first_dial::FirstDial, target::Settings,
+    address::Address, connection::Connection, dialer::Dialer, error, first_dial::FirstDial, settings::Settings,
 };
 use crate::error::{Error, ErrorKind};
 

@@ -3,16 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use bb8_redis::{RedisConnectionManager, bb8};
-use redis::Cmd;
 
+use super::{
+    address::Address, first_dial::FirstDial, liveness::PoolLiveness, pool::Pool, redact::Passwords,
+    server_pool::ServerPool, settings::Settings, slot::NO_SLOT,
+};
 #[cfg(feature = "cluster")]
 use super::{
     cluster::{nodes::Nodes, seeds::Seeds},
     slot,
-};
-use super::{
-    address::Address, first_dial::FirstDial, liveness::PoolLiveness, pool::Pool, redact::Passwords,
-    server_pool::ServerPool, slot::NO_SLOT,
 };
 
 /// What a store connects to.
@@ -25,17 +24,6 @@ pub(crate) enum Target {
     Cluster { seeds: Seeds, size: u32 },
     /// A pool of the caller.
     External(bb8::Pool<RedisConnectionManager>),
-}
-
-/// The settings of all connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// How long a command waits for its reply.
-    pub(crate) deadline: Duration,
-    /// How long checks wait for the first dial of a server.
-    pub(crate) first_dial_deadline: Duration,
-    /// Creates the command that is sent once to each server, ahead of all others, on its first connection.
-    pub(crate) first_command: fn() -> Cmd,
 }
 
 impl Target {

@@ -14,8 +14,8 @@ use tokio::{
 
 use super::{error, redact::Passwords};
 use crate::{
-    deadline::within,
     error::{Error, ErrorKind},
+    runtime::deadline::within,
 };
 
 /// Time for the probe: a connection and a round trip.

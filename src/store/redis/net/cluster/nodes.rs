@@ -20,14 +20,14 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     super::{
         address::Address, backoff::Backoff, connection::Connection, error, first_dial::FirstDial,
-        server_pool::ServerPool, target::Settings, wire::DIAL_TIMEOUT,
+        server_pool::ServerPool, settings::Settings, wire::DIAL_TIMEOUT,
     },
     seeds::{self, Seeds},
     slot_map::{Layout, Majority, NodeAddress, SlotMap},
 };
 use crate::{
-    deadline::within,
     error::{Error, ErrorKind},
+    runtime::deadline::within,
 };
 
 /// The masters of a cluster, as one runtime reaches them.
@@ -101,7 +101,8 @@ impl Nodes {
         }
         let dial = owner.and_then(|address| self.pool(&address).ok()?.first_dial().cloned());
         let state = self.state();
-        let is_dialled = |address: &NodeAddress| state.pools.get(address).is_some_and(|pool| pool.first_dial().is_none());
+        let is_dialled =
+            |address: &NodeAddress| state.pools.get(address).is_some_and(|pool| pool.first_dial().is_none());
         if self.first_load.is_over() && state.map.masters().iter().all(is_dialled) {
             self.has_dialled_all.store(true, Ordering::Relaxed);
         }

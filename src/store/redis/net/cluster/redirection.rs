@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::{
-    super::connection::Connection,
-    nodes::Nodes,
-    slot_map::NodeAddress,
-};
+use super::{super::connection::Connection, nodes::Nodes, slot_map::NodeAddress};
 use crate::error::Error;
 
 /// The node at the other end of a connection.

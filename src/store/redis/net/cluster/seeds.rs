@@ -18,8 +18,8 @@ use super::{
     slot_map::{Layout, NodeAddress},
 };
 use crate::{
-    deadline::within,
     error::{ConfigError, Error, ErrorKind},
+    runtime::deadline::within,
 };
 
 /// The nodes of a cluster that the caller has given.

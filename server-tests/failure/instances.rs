@@ -1,0 +1,58 @@
+//! Instances that count each other, and a Redis that forgets them.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore};
+
+use crate::support::redis_server::RedisServer;
+
+const INSTANCES: usize = 8;
+const LIMIT: u32 = 80;
+
+/// Each instance has a little traffic, one after the other, so that they count themselves one after the other too.
+async fn traffic(limiters: &[Limiter], policy: &Policy) {
+    for limiter in limiters {
+        limiter.peek("k", policy).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until all have counted themselves; the first times are up to two seconds apart.
+async fn all_are_counted(server: &RedisServer, limiters: &[Limiter], policy: &Policy) {
+    let start = Instant::now();
+    while !server.command("ZCARD tollgate:instances").starts_with(&format!(":{INSTANCES}")) {
+        assert!(start.elapsed() < Duration::from_secs(10), "not all instances are counted");
+        traffic(limiters, policy).await;
+    }
+    // The last ones have their replies, too.
+    traffic(limiters, policy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_was_emptied_makes_no_instance_believe_that_it_is_alone() {
+    let mut server = RedisServer::start();
+    let policy = Policy::per_hour("p", LIMIT).unwrap();
+    let instance = || {
+        // A busy machine may take its time to answer; a dead server refuses at once.
+        let store = RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap();
+        Limiter::new(store).with_local_discovered(MemoryStore::new())
+    };
+    let limiters: Vec<_> = (0..INSTANCES).map(|_| instance()).collect();
+    // A few times each, so that every one of them knows of all.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        traffic(&limiters, &policy).await;
+    }
+    all_are_counted(&server, &limiters, &policy).await;
+    server.command("FLUSHALL");
+    all_are_counted(&server, &limiters, &policy).await;
+    server.kill();
+    let mut admitted = 0;
+    for limiter in &limiters {
+        for _ in 0..2 * LIMIT {
+            let decision = limiter.check("k", &policy, 1).fail_local().await.unwrap();
+            admitted += u32::from(decision.is_allowed());
+        }
+    }
+    assert_eq!(admitted, LIMIT, "the shares of {INSTANCES} instances");
+}

@@ -1,0 +1,9 @@
+//! What gRPC clients see: tonic's client and server, over TCP.
+
+mod denial;
+mod one_port;
+mod other_refusals;
+mod probe;
+mod pushback;
+mod streams;
+mod with_tonic;

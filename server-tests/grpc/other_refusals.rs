@@ -1,0 +1,89 @@
+//! Outages, and calls that cannot be judged.
+
+use tollgate::{
+    GlobalKey, GrpcStatus, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, key::KeyError,
+};
+use tonic::Code;
+use tonic_types::{ErrorDetail, StatusExt};
+
+use super::probe::{Probe, check, per_minute, refused, serve, text, timed};
+use crate::support::Down;
+
+fn down() -> RateLimitLayer<GlobalKey, GrpcStatus> {
+    RateLimitLayer::new(Limiter::new(Down), per_minute(1), GlobalKey).with_rejection(GrpcStatus::default())
+}
+
+#[tokio::test]
+async fn closed_is_unavailable_with_a_wait_and_without_the_stores_words() {
+    let probe = Probe::default();
+    let channel = serve(&probe, down().fail_closed()).await;
+    let status = refused(check(&channel).await, Code::Unavailable);
+    assert_eq!(status.message(), "rate limiter unavailable");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("1000"));
+    assert_eq!(text(status.metadata(), "retry-after"), Some("1"));
+    assert_eq!(text(status.metadata(), "ratelimit"), None);
+    let details = status.get_error_details_vec();
+    assert!(matches!(&details[..], [ErrorDetail::RetryInfo(info)] if info.retry_delay.unwrap().as_secs() == 1));
+    assert!(!format!("{status:?}").contains("SECRET"));
+    assert_eq!(probe.calls(), 0);
+}
+
+#[tokio::test]
+async fn open_lets_calls_pass() {
+    let probe = Probe::default();
+    let channel = serve(&probe, down().fail_open()).await;
+    for _ in 0..3 {
+        check(&channel).await.unwrap();
+    }
+    assert_eq!(probe.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_cost_that_can_never_pass_says_not_to_try_again() {
+    let (limit, _) = timed(per_minute(5));
+    let channel = serve(&Probe::default(), limit.with_cost(|_: &http::request::Parts| 7).unwrap()).await;
+    let status = refused(check(&channel).await, Code::ResourceExhausted);
+    assert_eq!(status.message(), "rate limit exceeded");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
+    assert_eq!(text(status.metadata(), "retry-after"), None);
+    let details = status.get_error_details_vec();
+    let [ErrorDetail::QuotaFailure(quota)] = &details[..] else { panic!("{details:?}") };
+    let violation = &quota.violations[0];
+    assert_eq!((&*violation.quota_id, violation.quota_value), ("p", 5));
+    assert!(violation.description.contains("costs 7 units"), "{}", violation.description);
+}
+
+#[tokio::test]
+async fn a_call_from_a_denied_address_is_not_permitted() {
+    let denied = |_: &http::request::Parts| Err::<Key, _>(KeyError::AddressDenied);
+    let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute(1), denied);
+    let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default())).await;
+    let status = refused(check(&channel).await, Code::PermissionDenied);
+    assert_eq!(status.message(), "requests from this address are refused");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
+}
+
+#[tokio::test]
+async fn a_call_without_a_usable_key_is_an_invalid_argument_that_names_nobody() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let by_header = RateLimitLayer::new(limiter.clone(), per_minute(1), HeaderKey::new("x-secret").unwrap());
+    let channel = serve(&Probe::default(), by_header.with_rejection(GrpcStatus::default())).await;
+    let status = refused(check(&channel).await, Code::InvalidArgument);
+    assert_eq!(status.message(), "rate limit key is missing or unusable");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
+    assert!(status.details().is_empty());
+
+    // Whoever sets up the server has to see what is missing.
+    let by_peer = RateLimitLayer::new(limiter, per_minute(1), PeerIp::default());
+    let channel = serve(&Probe::default(), by_peer.with_rejection(GrpcStatus::default())).await;
+    let status = refused(check(&channel).await, Code::InvalidArgument);
+    assert!(status.message().contains("the peer address is not known"), "{}", status.message());
+}
+
+#[tokio::test]
+async fn a_misconfigured_layer_is_internal_and_says_what_is_wrong() {
+    let channel = serve(&Probe::default(), timed(per_minute(1)).0.with_policy(Vec::<Policy>::new())).await;
+    let status = refused(check(&channel).await, Code::Internal);
+    assert_eq!(status.message(), "no policy, so nothing would be limited; give at least one");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
+}

@@ -1,0 +1,264 @@
+//! Law 12: random traces through Rust and Lua, and Lua behind the deny cache, compared in every field.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt::Debug,
+    time::Duration,
+};
+
+use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
+use tokio::runtime::Runtime;
+use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::Source};
+
+use crate::support::redis_server::RedisServer;
+
+const START: u64 = 1_767_225_600_000_000;
+
+#[derive(Clone, Debug)]
+struct Step {
+    /// Microseconds; the clock may run backwards.
+    advance: i64,
+    charges: Vec<(usize, u32)>,
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let algorithm = select(vec![
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+        Algorithm::TokenBucket,
+    ]);
+    let limit = prop_oneof![4 => 1..=8_u32, 2 => 1..=200_u32, 1 => 1..=u32::MAX];
+    let window = prop_oneof![
+        Just(1),
+        1..=50_u64,
+        Just(10_000),
+        Just(60_000_000),
+        Just(86_400_000_000),
+        1..=31_622_400_000_000_u64
+    ];
+    let ban = prop_oneof![
+        2 => Just(None),
+        1 => (1..=4_u32, prop_oneof![1..=50_u64, Just(60_000_000), 1..=31_622_400_000_000_u64]).prop_map(Some),
+    ];
+    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>(), ban).prop_map(
+        |(algorithm, limit, window, resolution, burst, count_rejected, ban)| {
+            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
+            let policy = match algorithm {
+                // From exact to a single bucket.
+                Algorithm::SlidingWindowLog if resolution > 200 => {
+                    let resolution = (window / (resolution - 200)).max(1);
+                    policy.with_resolution(Duration::from_micros(resolution)).unwrap()
+                }
+                Algorithm::TokenBucket if burst <= 200 => policy.clone().with_burst(burst).unwrap_or(policy),
+                _ => policy,
+            };
+            let policy = policy.with_count_rejected(count_rejected);
+            match ban {
+                Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)).unwrap(),
+                None => policy,
+            }
+        },
+    )
+}
+
+/// Steps of the size that matters for the window: ties, a few microseconds, parts of it, several of it, and back.
+///
+/// Back only with a single count: a second one may take the place of the first in memory once that is idle, which a clock
+/// that runs backwards would undo.
+fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
+    let window = policies.iter().map(|policy| policy.window().as_micros() as i64).min().unwrap();
+    let limit = policies.iter().map(Policy::capacity).min().unwrap();
+    let count = policies.len();
+    let single = count == 1 && format!("{:?}", policies[0]).contains("ban: None");
+    let advance = prop_oneof![
+        3 => Just(0),
+        2 => 0..=3_i64,
+        4 => 0..=window / 3 + 1,
+        2 => 0..=window * 3,
+        1 => if single { -window..=0_i64 } else { 0..=0 },
+    ];
+    let cost = prop_oneof![6 => 0..=limit.min(4), 3 => 0..=limit, 1 => any::<u32>()];
+    let charges = prop_oneof![
+        4 => (0..count, cost.clone()).prop_map(|charge| vec![charge]),
+        1 => vec(cost, count).prop_map(|costs| costs.into_iter().enumerate().collect()),
+    ];
+    vec((advance, charges).prop_map(|(advance, charges)| Step { advance, charges }), 1..60)
+}
+
+/// The same checks for three: memory, Redis, and Redis behind the deny cache, each with counts of its own.
+struct Trio {
+    runtime: Runtime,
+    #[expect(dead_code, reason = "ends with the test")]
+    server: RedisServer,
+    clock: ManualClock,
+    memory: Limiter,
+    redis: Limiter,
+    cached: Limiter,
+    remembered: Cell<u32>,
+}
+
+impl Trio {
+    fn new() -> Self {
+        let (server, clock) = (RedisServer::start(), ManualClock::default());
+        let redis = |prefix, deny_cache| {
+            let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
+            Limiter::new(builder.prefix(prefix).deny_cache(deny_cache).connect(&server.url()).unwrap())
+        };
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            memory: Limiter::new(MemoryStore::new().with_clock(clock.clone())),
+            redis: redis("plain:", false),
+            cached: redis("cached:", true),
+            server,
+            clock,
+            remembered: Cell::new(0),
+        }
+    }
+
+    fn renew(&mut self) {
+        let remembered = self.remembered.clone();
+        *self = Self { remembered, ..Self::new() };
+    }
+
+    fn forget_memory(&mut self) {
+        self.memory = Limiter::new(MemoryStore::new().with_clock(self.clock.clone()));
+    }
+
+    /// All three decide; the differences, if there are any.
+    fn check_all(&self, check: &Check) -> Result<Decision, String> {
+        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
+        let (memory, redis, cached) = (decide(&self.memory), decide(&self.redis), decide(&self.cached));
+        if cached.source() == Source::DenyCache {
+            self.remembered.set(self.remembered.get() + 1);
+        }
+        if shown(&memory) == shown(&redis) && repeats(&cached, &redis) {
+            return Ok(memory);
+        }
+        Err(format!("memory: {memory:#?}\nredis: {redis:#?}\nbehind the deny cache: {cached:#?}"))
+    }
+}
+
+fn shown(value: &impl Debug) -> String {
+    format!("{value:?}").replace("DenyCache", "Store")
+}
+
+/// Whether a decision from behind the deny cache is the one that Redis has made. A remembered denial is, in all that a
+/// spent policy says; others may have spent what the policies with room had left.
+fn repeats(cached: &Decision, redis: &Decision) -> bool {
+    if cached.source() == Source::Store {
+        return shown(cached) == shown(redis);
+    }
+    let mut both = cached.policies().iter().zip(redis.policies());
+    !redis.is_allowed()
+        && !cached.is_allowed()
+        && cached.time() == redis.time()
+        && both.all(|(cached, redis)| {
+            let is_spent = cached.violated && cached.available == 0 && cached.retry_after.is_some();
+            !is_spent || shown(cached) == shown(redis)
+        })
+}
+
+#[test]
+fn law_12_memory_and_redis_agree_on_every_field() {
+    let trio = RefCell::new(Trio::new());
+    let latest = Cell::new(START);
+    let case = Cell::new(0_u32);
+
+    let traces = vec(policy(), 1..=3).prop_flat_map(|policies| {
+        let steps = steps(&policies);
+        (Just(policies), steps)
+    });
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config)
+        .run(&traces, |(policies, steps)| {
+            // Keys of their own, also when a failing case is made smaller.
+            case.set(case.get() + 1);
+            let key = |index: usize| format!("{}:{index}", case.get());
+            let mut trio = trio.borrow_mut();
+            trio.forget_memory();
+            // Each case begins after the latest time of those before, which the deny cache would not go back behind.
+            if latest.get() > 2 * START {
+                // Far beyond any date; doubles would lose microseconds.
+                trio.renew();
+                latest.set(START);
+            }
+            let start = latest.get() + 1;
+            trio.clock.set_us(start);
+            for step in &steps {
+                trio.clock.set_us(start.max(now(&trio.clock).saturating_add_signed(step.advance)));
+                latest.set(latest.get().max(now(&trio.clock)));
+                let mut check: Option<Check> = None;
+                for &(index, cost) in &step.charges {
+                    check = Some(match check {
+                        None => Check::new(key(index), &policies[index], cost),
+                        Some(check) => check.and(key(index), &policies[index], cost).unwrap(),
+                    });
+                }
+                let check = check.unwrap();
+                let agreed = trio.check_all(&check);
+                prop_assert!(agreed.is_ok(), "{}", agreed.unwrap_err());
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(trio.borrow().remembered.get() > cases / 4, "the deny cache was hardly used");
+}
+
+/// Logs of many chunks, at their limit most of the time.
+#[test]
+fn law_12_memory_and_redis_agree_on_long_logs() {
+    let trio = Trio::new();
+    let clock = &trio.clock;
+    let window = Duration::from_secs(10);
+    let policy = |name: &str, limit| Policy::new(name, limit, window).unwrap();
+    let policies = [
+        (policy("ones", 500), 1),
+        (policy("mixed", 2_000), 9),
+        (policy("large", 3_000), 400),
+        (policy("rejected", 300).with_count_rejected(true), 2),
+        (policy("rejected-mixed", 700).with_count_rejected(true), 300),
+        (policy("quantised", 400).with_resolution(Duration::from_millis(50)).unwrap(), 3),
+    ];
+    let mut random = 7_u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    for (mut policy, max_cost) in policies {
+        let usual = u64::from(policy.limit());
+        let mut denied = 0;
+        for step in 0..4_000 {
+            // Another deployment: the limit and what counts may change on a live key.
+            match below(600) {
+                0 => policy = limited(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
+                1 => policy = policy.clone().with_count_rejected(!policy.count_rejected()),
+                _ => {}
+            }
+            // About what the limit allows; now and then a pause, a long pause, or a clock that runs back.
+            let pace = 10_000_000 * max_cost / u64::from(policy.limit());
+            match below(300) {
+                0 => clock.advance(Duration::from_secs(6)),
+                1 => clock.advance(Duration::from_secs(25)),
+                2 => clock.set_us(now(clock) - below(1_000_000)),
+                _ => clock.advance(Duration::from_micros(below(pace))),
+            }
+            let cost = u32::try_from(below(max_cost) + 1).unwrap();
+            let decision =
+                trio.check_all(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
+            denied += usize::from(!decision.is_allowed());
+        }
+        assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");
+    }
+}
+
+fn limited(policy: &Policy, limit: u32) -> Policy {
+    let limited =
+        Policy::new(policy.name(), limit, policy.window()).unwrap().with_count_rejected(policy.count_rejected());
+    if policy.name() == "quantised" { limited.with_resolution(Duration::from_millis(50)).unwrap() } else { limited }
+}
+
+fn now(clock: &ManualClock) -> u64 {
+    tollgate::clock::Clock::now_us(clock)
+}

@@ -1,0 +1,167 @@
+//! The oracle of laws 1 and 12: a list of charges, and sums over it. It shares no design with the stores: it forgets
+//! nothing, keeps no totals, and finds a wait by trying instants.
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, Policy};
+
+/// A charge that was admitted, or a rejection that was counted.
+#[derive(Clone)]
+struct Charge {
+    at_us: u64,
+    /// When it leaves a log's window.
+    leaves_us: u64,
+    cost: u32,
+    admitted: bool,
+    policy: Policy,
+    /// The highest limit that had charged by then, this charge included, since the log was last empty.
+    highest: u32,
+}
+
+/// What one key has spent, under policies of one algorithm, window and resolution.
+#[derive(Clone)]
+pub(crate) struct Naive {
+    resolution_us: u64,
+    charges: Vec<Charge>,
+}
+
+impl Naive {
+    pub(crate) fn new(resolution_us: u64) -> Self {
+        Self { resolution_us, charges: Vec::new() }
+    }
+
+    pub(crate) fn charge(&mut self, policy: &Policy, at_us: u64, cost: u32, admitted: bool) {
+        let leaves_us = at_us.next_multiple_of(self.resolution_us) + window_us(policy);
+        let live = self.charges.last().filter(|charge| charge.leaves_us > at_us);
+        let highest = live.map_or(0, |charge| charge.highest).max(policy.limit());
+        self.charges.push(Charge { at_us, leaves_us, cost, admitted, policy: policy.clone(), highest });
+    }
+
+    /// Whether `cost` fits at that time.
+    pub(crate) fn fits(&self, policy: &Policy, now_us: u64, cost: u32) -> bool {
+        let window_us = window_us(policy);
+        let start_us = now_us - now_us % window_us;
+        let current = || self.sum(|charge| charge.at_us >= start_us);
+        let spent = match policy.algorithm() {
+            Algorithm::SlidingWindowLog => self.sum(|charge| charge.leaves_us > now_us),
+            Algorithm::FixedWindow => current(),
+            Algorithm::SlidingWindowCounter => {
+                let previous = self.sum(|charge| charge.at_us < start_us && charge.at_us + window_us >= start_us);
+                let left_us = u128::from(start_us + window_us - now_us);
+                previous * left_us / u128::from(window_us) + current()
+            }
+            _ => return cost == 0 || self.debt(policy, now_us) + time(policy, cost) <= time(policy, policy.capacity()),
+        };
+        cost == 0 || spent + u128::from(cost) <= policy.limit().into()
+    }
+
+    /// The largest cost that fits.
+    pub(crate) fn available(&self, policy: &Policy, now_us: u64) -> u32 {
+        let (mut most, mut too_much) = (0, u64::from(policy.capacity()) + 1);
+        while too_much - most > 1 {
+            let cost = most.midpoint(too_much);
+            let fits = self.fits(policy, now_us, u32::try_from(cost).unwrap());
+            *if fits { &mut most } else { &mut too_much } = cost;
+        }
+        u32::try_from(most).unwrap()
+    }
+
+    /// How long `cost` has to wait. Counts only fall while nothing is charged, so halving finds the first instant.
+    pub(crate) fn wait(&self, policy: &Policy, now_us: u64, cost: u32) -> Duration {
+        if self.fits(policy, now_us, cost) {
+            return Duration::ZERO;
+        }
+        let (mut early, mut late) = (0, 1);
+        while !self.fits(policy, now_us + late, cost) {
+            (early, late) = (late, late * 2);
+        }
+        while late - early > 1 {
+            let wait = early.midpoint(late);
+            *if self.fits(policy, now_us + wait, cost) { &mut late } else { &mut early } = wait;
+        }
+        Duration::from_micros(late)
+    }
+
+    /// Only what was admitted.
+    pub(crate) fn admitted(&self) -> Self {
+        let mut admitted = self.clone();
+        admitted.charges.retain(|charge| charge.admitted);
+        admitted
+    }
+
+    /// Whether a limit as high as this one had charged before every rejection that is counted in the window.
+    ///
+    /// A log forgets what lies further back than the highest limit that has charged, or refused traffic would fill its
+    /// memory. A limit above that may come too late: of the rejections before it, some are forgotten.
+    pub(crate) fn remembers_all_for(&self, policy: &Policy, now_us: u64) -> bool {
+        let live = |charge: &&Charge| !charge.admitted && charge.leaves_us > now_us;
+        policy.algorithm() != Algorithm::SlidingWindowLog
+            || self.charges.iter().filter(live).all(|charge| charge.highest >= policy.limit())
+    }
+
+    /// Law 1: what was admitted is within the limit under which the last of it was admitted.
+    pub(crate) fn keeps_law_1(&self) -> bool {
+        let mut before = self.admitted();
+        let Some(last) = before.charges.pop() else { return true };
+        let (policy, now_us) = (&last.policy, last.at_us);
+        let recent = |charge: &Charge| charge.at_us + window_us(policy) > now_us;
+        match policy.algorithm() {
+            // By when requests passed, whatever the resolution.
+            Algorithm::SlidingWindowLog => before.sum(recent) + u128::from(last.cost) <= policy.limit().into(),
+            Algorithm::TokenBucket => before.refills_before(&last),
+            _ => before.fits(policy, now_us, last.cost),
+        }
+    }
+
+    /// The cost of all such charges.
+    fn sum(&self, counts: impl Fn(&Charge) -> bool) -> u128 {
+        self.charges.iter().filter(|charge| counts(charge)).map(|charge| u128::from(charge.cost)).sum()
+    }
+
+    /// How long the bucket takes to be full again, in parts of 1 / limit microseconds: found by pouring all charges.
+    ///
+    /// A debt is time. Under another limit it is the same time, rounded up to that limit's parts.
+    fn debt(&self, policy: &Policy, now_us: u64) -> u128 {
+        let (mut debt, mut parts, mut at_us) = (0, 1, 0);
+        let mut wait_until = |debt: u128, now_us: u64, limit: u32| {
+            let left = debt.saturating_sub(u128::from(now_us - at_us) * parts);
+            let debt = (left * u128::from(limit)).div_ceil(parts);
+            (parts, at_us) = (limit.into(), now_us);
+            debt
+        };
+        for charge in &self.charges {
+            debt = wait_until(debt, charge.at_us, charge.policy.limit());
+            let charged = debt + time(&charge.policy, charge.cost);
+            // A rejection empties the bucket and owes nothing.
+            let empty = debt.max(time(&charge.policy, charge.policy.capacity()));
+            debt = if charge.admitted { charged } else { charged.min(empty) };
+        }
+        wait_until(debt, now_us, policy.limit())
+    }
+
+    /// The law of a bucket: from every charge on, what was admitted takes no longer to refill than a full bucket and
+    /// the time since.
+    fn refills_before(&self, last: &Charge) -> bool {
+        let mut limits: Vec<_> = self.charges.iter().chain([last]).map(|charge| charge.policy.limit()).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        // Microseconds in parts that are whole under all of these limits.
+        let parts: u128 = limits.into_iter().map(u128::from).product();
+        let time = |policy: &Policy, cost| time(policy, cost) * (parts / u128::from(policy.limit()));
+        let burst = time(&last.policy, last.policy.capacity());
+        let mut spent = time(&last.policy, last.cost);
+        self.charges.iter().rev().all(|charge| {
+            spent += time(&charge.policy, charge.cost);
+            spent <= burst + u128::from(last.at_us - charge.at_us) * parts
+        })
+    }
+}
+
+/// What `cost` takes to refill, in parts of 1 / limit microseconds.
+fn time(policy: &Policy, cost: u32) -> u128 {
+    u128::from(cost) * u128::from(window_us(policy))
+}
+
+fn window_us(policy: &Policy) -> u64 {
+    u64::try_from(policy.window().as_micros()).unwrap()
+}

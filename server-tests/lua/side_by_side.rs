@@ -1,0 +1,192 @@
+//! Laws 1, 2 and 12: random traces through memory, Redis and a [naive oracle](Naive), with policies of several limits
+//! and bursts on one count.
+//!
+//! The contract, where rejections are counted under limits that differ: a log remembers them as far back as the highest
+//! limit that has charged since it was last empty. Under that limit and lower ones every rejection counts. Under one that
+//! is higher than all before it, admitted charges count all, and rejections count all or in part.
+
+use std::{cell::Cell, time::Duration};
+
+use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
+use tokio::runtime::Runtime;
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::PolicyDecision};
+
+use super::naive::Naive;
+use crate::support::redis_server::RedisServer;
+
+const START_US: u64 = 1_767_225_600_000_000;
+
+/// Policies that share a count.
+#[derive(Clone, Debug)]
+struct Sharing {
+    policies: Vec<Policy>,
+    resolution_us: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    advance_us: u64,
+    policy: usize,
+    cost: u32,
+    /// Another policy refuses the check.
+    refused: bool,
+}
+
+fn sharing() -> impl Strategy<Value = Sharing> {
+    let algorithm = select(vec![
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+        Algorithm::TokenBucket,
+    ]);
+    let window = prop_oneof![1..=50_u64, Just(10_000), Just(60_000_000), 1..=31_622_400_000_000_u64];
+    // The limit; the burst of every other bucket; whether rejections count.
+    let variant = || (prop_oneof![2 => 1..=8_u32, 2 => 1..=100_u32, 1 => 1..=5_000_u32], 1..=200_u32, any::<bool>());
+    let alone = (prop_oneof![1..=200_u32, any::<u32>().prop_map(|limit| limit.max(1))], 1..=200_u32, any::<bool>());
+    let variants = prop_oneof![1 => vec(alone, 1), 3 => vec(variant(), 2..=3)];
+    (algorithm, window, 1..=400_u64, variants).prop_map(|(algorithm, window, resolution, variants)| {
+        // From exact to a single bucket.
+        let coarse = algorithm == Algorithm::SlidingWindowLog && resolution > 200;
+        let resolution_us = if coarse { (window / (resolution - 200)).max(1) } else { 1 };
+        let policies = variants.into_iter().map(|(limit, burst, count_rejected)| {
+            let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
+            let policy = match algorithm {
+                Algorithm::SlidingWindowLog => policy.with_resolution(Duration::from_micros(resolution_us)).unwrap(),
+                Algorithm::TokenBucket if burst % 2 == 0 => policy.clone().with_burst(burst).unwrap_or(policy),
+                _ => policy,
+            };
+            policy.with_count_rejected(count_rejected)
+        });
+        Sharing { policies: policies.collect(), resolution_us }
+    })
+}
+
+/// Steps of the size that matters for the window, costs of the size that matters for one of the limits.
+fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
+    let window_us = u64::try_from(policies[0].window().as_micros()).unwrap();
+    let advance = prop_oneof![4 => Just(0), 2 => 0..=3_u64, 4 => 0..=window_us / 4 + 1, 1 => 0..=window_us * 2];
+    let capacities: Vec<_> = policies.iter().map(Policy::capacity).collect();
+    let charge = (0..policies.len(), select(capacities)).prop_flat_map(|(policy, capacity)| {
+        let cost = prop_oneof![4 => 0..=capacity.min(4), 4 => 0..=capacity, 1 => any::<u32>()];
+        (Just(policy), cost, prop::bool::weighted(0.1))
+    });
+    let step =
+        (advance, charge).prop_map(|(advance_us, (policy, cost, refused))| Step { advance_us, policy, cost, refused });
+    vec(step, 1..60)
+}
+
+/// Two stores that go by one clock.
+struct Pair {
+    runtime: Runtime,
+    clock: ManualClock,
+    memory: Limiter,
+    redis: Limiter,
+    /// Ends with the test.
+    _server: RedisServer,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (server, clock) = (RedisServer::start(), ManualClock::default());
+        let redis = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).deny_cache(false);
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            memory: Limiter::new(MemoryStore::new().with_clock(clock.clone())),
+            redis: Limiter::new(redis.connect(&server.url()).unwrap()),
+            clock,
+            _server: server,
+        }
+    }
+
+    /// What both say: whether the check is allowed, and how its first policy stands.
+    fn check_all(&self, check: &Check) -> Result<(bool, PolicyDecision), TestCaseError> {
+        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
+        let (memory, redis) = (decide(&self.memory), decide(&self.redis));
+        prop_assert_eq!(format!("{:?}", memory), format!("{:?}", redis));
+        Ok((memory.is_allowed(), memory.policies()[0].clone()))
+    }
+}
+
+/// One decision, and what the oracle knew of it.
+struct Seen<'a> {
+    policy: &'a Policy,
+    now_us: u64,
+    cost: u32,
+    refused: bool,
+    /// Whether the cost fitted, by the oracle, before it was charged.
+    fitted: bool,
+    /// Whether a log remembers all that this policy's limit needs.
+    exact: bool,
+    allowed: bool,
+    standing: PolicyDecision,
+}
+
+/// Runs random traces and judges every decision, with the count as it is then.
+fn judge_traces(judge: impl Fn(&Naive, &Seen<'_>) -> Result<(), TestCaseError>) {
+    let (pair, case, seen) = (Pair::new(), Cell::new(0_u32), [Cell::new(0), Cell::new(0)]);
+    let never = Policy::per_second("never", 1).unwrap();
+    let traces = sharing().prop_flat_map(|sharing| (steps(&sharing.policies), Just(sharing)));
+    // Of 600 cases between 56 and 148 decisions were by a part; the more cases, the less that varies.
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_400);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let outcome = TestRunner::new(config).run(&traces, |(steps, sharing)| {
+        // A key of its own, also when a failing case is made smaller.
+        case.set(case.get() + 1);
+        let key = case.get().to_string();
+        let (mut naive, mut now_us) = (Naive::new(sharing.resolution_us), START_US);
+        for Step { advance_us, policy, cost, refused } in steps {
+            let policy = &sharing.policies[policy];
+            now_us += advance_us;
+            pair.clock.set_us(now_us);
+            let mut check = Check::new(key.as_str(), policy, cost);
+            if refused {
+                check = check.and(key.as_str(), &never, 2).unwrap();
+            }
+            let (fitted, exact) = (naive.fits(policy, now_us, cost), naive.remembers_all_for(policy, now_us));
+            let (allowed, standing) = pair.check_all(&check)?;
+            if (1..=policy.capacity()).contains(&cost) && (allowed || policy.count_rejected()) {
+                naive.charge(policy, now_us, cost, allowed);
+            }
+            let part = &seen[usize::from(!exact)];
+            part.set(part.get() + 1);
+            judge(&naive, &Seen { policy, now_us, cost, refused, fitted, exact, allowed, standing })?;
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+    let [exact, in_part] = seen.map(Cell::into_inner);
+    assert!(in_part > cases / 10 && exact > 20 * in_part, "{exact} decisions by all, {in_part} by a part");
+}
+
+#[test]
+fn law_1_no_limit_of_several_on_one_count_is_exceeded_and_law_2_none_denies_what_fits() {
+    judge_traces(|naive, seen| {
+        prop_assert!(naive.keeps_law_1(), "more was admitted than the limit");
+        prop_assert!(seen.allowed || seen.refused || !seen.fitted, "it would have fitted, every rejection counted");
+        let (available, most) = (seen.standing.available, naive.admitted().available(seen.policy, seen.now_us));
+        prop_assert!(available <= most, "{available} are said to be available, at most {most} are");
+        Ok(())
+    });
+}
+
+#[test]
+fn law_12_memory_and_redis_agree_with_a_list_of_charges_under_one_limit_and_under_several() {
+    judge_traces(|naive, seen| {
+        let &Seen { policy, now_us, cost, refused, fitted, exact, allowed, ref standing } = seen;
+        let wait = |cost| naive.wait(policy, now_us, cost);
+        // A counted rejection may itself be what stands in the way.
+        let fits = fitted && (allowed || naive.fits(policy, now_us, cost));
+        let retry_after = (!fits && cost <= policy.capacity()).then(|| wait(cost));
+        let available = naive.available(policy, now_us);
+        prop_assert_eq!(standing.reset, wait(policy.capacity()));
+        if exact {
+            let expected = (fitted && !refused, !fits, available, retry_after);
+            prop_assert_eq!((allowed, standing.violated, standing.available, standing.retry_after), expected);
+            prop_assert_eq!(standing.next, wait(if available < policy.capacity() { available + 1 } else { 0 }));
+        } else {
+            // Of the rejections a part may be forgotten: never stricter than if all are counted.
+            prop_assert!(standing.available >= available && standing.retry_after <= retry_after);
+        }
+        Ok(())
+    });
+}

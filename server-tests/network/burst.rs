@@ -1,0 +1,141 @@
+//! Thousands of checks at once over a network.
+
+use std::time::{Duration, Instant};
+
+use tokio::{runtime, task::JoinSet};
+use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
+
+use crate::support::{link::Link, redis_server::RedisServer};
+use crate::{ROUND_TRIPS, alone, say};
+
+const LIMIT: u32 = 10;
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// What became of a burst under `fail_open`.
+#[derive(Debug, Default, PartialEq)]
+struct Outcome {
+    passed: u32,
+    unjudged: u32,
+}
+
+async fn burst(limiter: &Limiter, key: &str, checks: usize) -> Outcome {
+    let policy = Policy::per_minute("p", LIMIT).unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..checks {
+        let check = limiter.check(key, &policy, 1);
+        tasks.spawn(async move {
+            let result = check.await;
+            if let Err(error) = &result {
+                say(&format!("{error}"));
+            }
+            (result.is_err(), FailurePolicy::Open.resolve(result).is_allowed())
+        });
+    }
+    let mut outcome = Outcome::default();
+    for (unjudged, passed) in tasks.join_all().await {
+        outcome.passed += u32::from(passed);
+        outcome.unjudged += u32::from(unjudged);
+    }
+    outcome
+}
+
+fn bursts(round_trips: &[Duration], times: usize) {
+    for &round_trip in round_trips {
+        let server = RedisServer::start();
+        let link = Link::to(server.port(), round_trip);
+        for threads in [1, 2] {
+            let runtime = runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
+            for time in 0..times {
+                // As a service starts: nothing is connected, and Redis does not have the script.
+                server.command("SCRIPT FLUSH");
+                let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
+                // A connection, its login and a check take more than two round trips, which have to fit the deadline.
+                if round_trip * 4 > DEADLINE {
+                    runtime.block_on(connected(&limiter));
+                }
+                for kind in ["first", "second"] {
+                    let key = format!("{kind}:{threads}:{time}");
+                    let outcome = runtime.block_on(burst(&limiter, &key, 4_000));
+                    let Outcome { passed, unjudged } = outcome;
+                    say(&format!(
+                        "burst round_trip={round_trip:?} threads={threads} {kind} passed={passed} unjudged={unjudged}"
+                    ));
+                    assert_eq!((passed, unjudged), (LIMIT, 0), "{round_trip:?}, {threads} threads, {kind}");
+                }
+                assert!(!limiter.is_breaker_open());
+            }
+        }
+    }
+}
+
+/// Until both connections are there; networks take real time.
+pub(crate) async fn connected(limiter: &Limiter) {
+    let start = Instant::now();
+    let policy = Policy::per_minute("p", 1).unwrap();
+    while limiter.peek("warm", &policy).await.is_err() || start.elapsed() < Duration::from_millis(200) {
+        assert!(start.elapsed() < Duration::from_secs(5), "not connected");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn law_14_a_burst_over_a_network_is_judged_to_the_last_check() {
+    alone(|| bursts(&[ROUND_TRIPS[0], ROUND_TRIPS[2], ROUND_TRIPS[5]], 1));
+}
+
+#[test]
+#[ignore = "takes long: tests/run --long"]
+fn long_bursts_at_every_round_trip() {
+    alone(|| bursts(&ROUND_TRIPS, 3));
+}
+
+/// What became of many more checks at once than Redis can answer within the deadline.
+fn flood(round_trip: Duration, checks: u64, keys: u64) {
+    let server = RedisServer::start();
+    let link = Link::to(server.port(), round_trip);
+    let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(connected(&limiter));
+    for time in 0..3 {
+        let policy = Policy::new(format!("flood{time}"), LIMIT, Duration::from_secs(60)).unwrap();
+        let mut tasks = JoinSet::new();
+        for number in 0..checks {
+            let check = limiter.check(number % keys, &policy, 1);
+            runtime.block_on(async { tasks.spawn(check) });
+        }
+        let (mut judged, mut overloaded, mut passed) = (0, 0, 0);
+        for result in runtime.block_on(tasks.join_all()) {
+            judged += u32::from(result.is_ok());
+            overloaded += u32::from(result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Overloaded));
+            passed += u32::from(result.is_err() && FailurePolicy::Open.resolve(result).is_allowed());
+        }
+        say(&format!(
+            "flood round_trip={round_trip:?} checks={checks} keys={keys} judged={judged} overloaded={overloaded} passed_unjudged={passed}"
+        ));
+        assert_eq!(passed, 0, "{round_trip:?}, {keys} keys: {judged} judged, {overloaded} overloaded");
+        assert!(judged > 0 && !limiter.is_breaker_open(), "{round_trip:?}, {keys} keys: {judged} judged");
+    }
+}
+
+fn floods(round_trips: &[Duration], checks: u64) {
+    for &round_trip in round_trips {
+        for keys in [1, checks] {
+            alone(|| flood(round_trip, checks, keys));
+        }
+    }
+}
+
+/// More than Redis can answer in time. In a debug build fewer are: it takes several times as long for a check, and to
+/// read a reply.
+const FLOOD: u64 = if cfg!(debug_assertions) { 3_000 } else { 20_000 };
+
+#[test]
+fn law_14_a_flood_that_redis_cannot_answer_in_time_lifts_no_limit() {
+    floods(&[ROUND_TRIPS[1], ROUND_TRIPS[5]], FLOOD);
+}
+
+#[test]
+#[ignore = "takes long: tests/run --long"]
+fn long_floods_at_every_round_trip() {
+    floods(&ROUND_TRIPS, FLOOD);
+}

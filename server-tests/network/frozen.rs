@@ -1,0 +1,51 @@
+//! A Redis that falls silent while a crowd of checks is under way.
+
+use std::time::Duration;
+
+use tokio::{runtime, task::JoinSet, time::Instant};
+use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
+
+use crate::support::redis_server::RedisServer;
+use crate::{alone, burst::connected, say};
+
+const IN_FLIGHT: u64 = 600;
+
+/// The kinds of all errors, and how many there were.
+async fn errors(limiter: &Limiter, time: Duration, freeze: impl FnOnce()) -> Vec<ErrorKind> {
+    let policy = Policy::per_minute("p", 1_000_000).unwrap();
+    let end = Instant::now() + time;
+    let mut tasks = JoinSet::new();
+    for key in 0..IN_FLIGHT {
+        let (limiter, policy) = (limiter.clone(), policy.clone());
+        tasks.spawn(async move {
+            let mut errors = Vec::new();
+            while Instant::now() < end {
+                errors.extend(limiter.check(key, &policy, 1).await.err().map(|error| error.kind()));
+                if !errors.is_empty() {
+                    // The breaker answers at once.
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            errors
+        });
+    }
+    // Under full load by then.
+    tokio::time::sleep(time / 2).await;
+    freeze();
+    tasks.join_all().await.into_iter().flatten().collect()
+}
+
+#[test]
+fn a_redis_that_falls_silent_under_a_crowd_is_left_to_the_failure_policy() {
+    alone(|| {
+        let server = RedisServer::start();
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+        runtime.block_on(connected(&limiter));
+        let errors = runtime.block_on(errors(&limiter, Duration::from_secs(1), || server.signal("STOP")));
+        let refused = errors.iter().filter(|kind| **kind == ErrorKind::Overloaded).count();
+        say(&format!("frozen in_flight={IN_FLIGHT} errors={} overloaded={refused}", errors.len()));
+        assert!(errors.len() > 600 && limiter.is_breaker_open(), "{}", errors.len());
+        assert_eq!(refused, 0, "of {}", errors.len());
+    });
+}

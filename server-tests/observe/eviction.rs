@@ -1,0 +1,73 @@
+//! A server that may drop the keys of limits.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Limiter, RedisStore, observe::Warning};
+
+use crate::support::{
+    per_minute,
+    recorder::Recorder,
+    redis_server::{RedisServer, calls},
+};
+
+/// What is warned of after a few checks, and how often the server was asked for it.
+async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {
+    let recorder = Recorder::default();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(url).unwrap();
+    let limiter = Limiter::new(store).with_observer(recorder.clone());
+    for _ in 0..20 {
+        assert!(limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap().is_allowed());
+    }
+    // The server has been asked by then, and its answer is on its way; time here is the network's.
+    let start = Instant::now();
+    let mut seen = recorder.take().warnings;
+    while seen.is_empty() && start.elapsed() < Duration::from_millis(300) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seen = recorder.take().warnings;
+    }
+    limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap();
+    seen.extend(recorder.take().warnings);
+    (seen, calls(server, "info"))
+}
+
+#[tokio::test]
+async fn a_server_that_may_evict_is_warned_of_once_with_the_remedy() {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let server = RedisServer::start_with(&["--maxmemory-policy", policy]);
+        let (warnings, asked) = warnings(&server, &server.url()).await;
+        assert_eq!(warnings, [Warning::Eviction { policy: policy.to_owned() }]);
+        let text = warnings[0].to_string();
+        assert!(text.contains(policy) && text.contains("set maxmemory-policy to noeviction"), "{text}");
+        assert_eq!(asked, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_evicts_is_asked_once_and_nobody_is_warned() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "noeviction"]);
+    assert_eq!(warnings(&server, &server.url()).await, (vec![], 1));
+}
+
+#[tokio::test]
+async fn under_the_least_acl_checks_work_and_nobody_is_warned() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
+    // As in the documentation of `RedisStore`, whose own test is in `server-tests/redis`.
+    server.command(
+        "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
+         +getrange +setrange +pexpire +unlink",
+    );
+    let url = server.url().replace("redis://", "redis://gate:secret@");
+    assert!(warnings(&server, &url).await.0.is_empty());
+    server.command("ACL SETUSER gate +info");
+    assert_eq!(warnings(&server, &url).await.0.len(), 1);
+}
+
+#[tokio::test]
+async fn where_a_quiet_limiter_has_no_observer_the_server_is_not_asked() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
+    let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap()).quiet();
+    for _ in 0..20 {
+        let _ = limiter.check("k", &per_minute("p", 1_000), 1).await;
+    }
+    assert_eq!(calls(&server, "info"), 0);
+}

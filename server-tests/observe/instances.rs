@@ -1,0 +1,34 @@
+//! A server that does not let the instances be counted.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Limiter, MemoryStore, RedisStore, observe::Warning};
+
+use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
+
+#[tokio::test]
+async fn law_13_a_refused_count_of_instances_is_warned_of_once_with_what_to_grant() {
+    let server = RedisServer::start();
+    // As in the documentation of `RedisStore`, without what it says of instances.
+    server.command(
+        "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
+         +getrange +setrange +pexpire +unlink +info",
+    );
+    let url = server.url().replace("redis://", "redis://gate:secret@");
+    let recorder = Recorder::default();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(&url).unwrap();
+    let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new()).with_observer(recorder.clone());
+    let start = Instant::now();
+    let mut warnings = Vec::new();
+    // The first beats are some hundred milliseconds apart: several of them are refused.
+    while start.elapsed() < Duration::from_millis(800) {
+        limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap();
+        warnings.extend(recorder.take().warnings);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let [warning @ Warning::InstancesUnknown { key, reason }] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(key == "tollgate:instances" && reason.contains("NOPERM") && reason.contains("'zadd'"), "{warning:?}");
+    let text = warning.to_string();
+    assert!(text.contains(reason) && text.contains("+zadd +zremrangebyscore +pexpire +zcard"), "{text}");
+    assert_eq!(warning.cause(), "instances_unknown");
+}

@@ -1,0 +1,9 @@
+//! Events, warnings, logs and metrics of a limiter on Redis.
+
+mod eviction;
+mod guessable_keys;
+mod instances;
+mod metrics;
+mod notices;
+mod privacy;
+mod redis;

@@ -1,0 +1,120 @@
+//! What a URL can say: sockets, logins, databases.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore};
+
+use super::policy;
+use crate::support::redis_server::{Directory, RedisServer};
+
+fn at(url: &str) -> Limiter {
+    // A loaded machine must not turn into missing answers.
+    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(10)).connect(url).unwrap())
+}
+
+#[tokio::test]
+async fn a_unix_socket_and_its_database_are_read_from_the_url() {
+    let directory = Directory::new();
+    let socket = directory.path("redis.sock");
+    let server = RedisServer::start_with(&["--unixsocket", &socket]);
+    assert_eq!(at(&format!("unix://{socket}")).check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
+    let other = at(&format!("redis+unix://{socket}?db=3"));
+    assert_eq!(other.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
+    let keyspace = server.command("INFO keyspace");
+    assert!(keyspace.contains("db0:keys=1") && keyspace.contains("db3:keys=1"), "{keyspace}");
+}
+
+#[tokio::test]
+async fn a_database_number_is_read_from_the_url() {
+    let server = RedisServer::start();
+    at(&format!("{}/5", server.url())).check("k", &policy(), 1).await.unwrap();
+    let keyspace = server.command("INFO keyspace");
+    assert!(keyspace.contains("db5:keys=1") && !keyspace.contains("db0"), "{keyspace}");
+    let error = at(&format!("{}/99", server.url())).check("k", &policy(), 1).await.unwrap_err();
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
+}
+
+/// As in the documentation of `RedisStore`.
+pub(crate) const LEAST: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange \
+                     +setrange +pexpire +unlink";
+
+#[tokio::test]
+async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
+    let documented = include_str!("../../src/store/redis/mod.rs").replace("\n/// ", " ");
+    assert!(documented.contains(&LEAST.split(' ').collect::<Vec<_>>().join(" ")), "the documentation has another one");
+    let server = RedisServer::start();
+    server.command(&format!("ACL SETUSER gate on >p%40ss {LEAST}"));
+    server.command("ACL SETUSER default off");
+    let limiter = at(&server.url().replace("//", "//gate:p%2540ss@"));
+    for policy in [
+        Policy::per_hour("log", 2).unwrap(),
+        Policy::per_hour("counter", 2).unwrap().with_algorithm(tollgate::Algorithm::SlidingWindowCounter),
+        Policy::per_hour("fixed", 2).unwrap().with_algorithm(tollgate::Algorithm::FixedWindow),
+        Policy::per_hour("bucket", 2).unwrap().with_algorithm(tollgate::Algorithm::TokenBucket),
+        Policy::per_hour("rejected", 2).unwrap().with_count_rejected(true),
+    ] {
+        for allowed in [true, true, false] {
+            assert_eq!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), allowed, "{policy:?}");
+        }
+        assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(0));
+        limiter.reset("k", &policy).await.unwrap();
+        let both = Check::new("k", &policy, 1).and("other", &policy, 1).unwrap();
+        assert!(limiter.check_all(both).await.unwrap().is_allowed());
+        assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    // Neither loading nor anything else was refused on the way.
+    let mut gate =
+        redis::Client::open(server.url().replace("//", "//gate:p%2540ss@")).unwrap().get_connection().unwrap();
+    assert!(
+        redis::cmd("ACL").arg("LOG").query::<redis::Value>(&mut gate).is_err(),
+        "a user for limits has no business there"
+    );
+}
+
+/// As in the documentation of `RedisStore`, for counting instances.
+const FOR_INSTANCES: &str = "+zadd +zremrangebyscore +zcard";
+
+#[tokio::test]
+async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
+    let documented = include_str!("../../src/store/redis/mod.rs");
+    assert!(documented.contains(&format!("`{FOR_INSTANCES}`")), "the documentation has another one");
+    let server = RedisServer::start();
+    server.command(&format!("ACL SETUSER gate on >secret {LEAST} {FOR_INSTANCES}"));
+    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet().with_local_discovered(MemoryStore::new());
+    let start = Instant::now();
+    while !server.command("ZCARD tollgate:instances").starts_with(":1") {
+        assert!(start.elapsed() < Duration::from_secs(5), "the instance is not counted");
+        limiter.check("k", &policy(), 1).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(server.command("ACL LOG").starts_with("*0"), "nothing was refused");
+}
+
+#[tokio::test]
+async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_and_heals_when_it_is_put_right() {
+    let server = RedisServer::start();
+    server.command("ACL SETUSER gate on >secret ~other:* -@all +evalsha +eval +time +get +getrange");
+    let limiter = at(&server.url().replace("//", "//gate:secret@"));
+    let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    server.command(&format!("ACL SETUSER gate {LEAST}"));
+    assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    // Rotated: those that are connected stay so until the server ends them.
+    server.command("ACL SETUSER gate resetpass >other");
+    server.command("CLIENT KILL USER gate");
+    let mut error = limiter.check("k", &policy(), 1).await.unwrap_err();
+    for _ in 0..300 {
+        if error.kind() == ErrorKind::Misconfigured {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        error = limiter.check("k", &policy(), 1).await.unwrap_err();
+    }
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
+    server.command("ACL SETUSER gate resetpass >secret");
+    let start = std::time::Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < std::time::Duration::from_millis(1500), "never healed");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! Checks that wait at the same time travel together.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::task::JoinSet;
+use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
+
+use super::{calls, limiter, policy};
+use crate::support::redis_server::RedisServer;
+
+fn patient(server: &RedisServer) -> Limiter {
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
+    Limiter::new(builder.connect(&server.url()).unwrap())
+}
+
+#[tokio::test]
+async fn a_lone_check_is_a_call_and_a_crowd_shares_a_few() {
+    let server = RedisServer::start();
+    let limiter = patient(&server);
+    for _ in 0..20 {
+        limiter.check("k", &policy(), 1).await.unwrap();
+    }
+    assert_eq!(calls(&server, "evalsha"), 20);
+    let mut checks = JoinSet::new();
+    for key in 0..1_000_u64 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check(key, &policy(), 1).await.unwrap().available() });
+    }
+    assert!(checks.join_all().await.into_iter().all(|available| available == Some(99_999)));
+    let shared = calls(&server, "evalsha") - 20;
+    assert!(shared < 100, "{shared} calls for 1 000 checks");
+}
+
+#[tokio::test]
+async fn without_batching_every_check_is_a_call() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder().batching(false).deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let limiter = Limiter::new(store);
+    limiter.check("warm", &policy(), 1).await.unwrap();
+    let mut checks = JoinSet::new();
+    for _ in 0..100 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("k", &policy(), 1).await.unwrap() });
+    }
+    checks.join_all().await;
+    assert_eq!(calls(&server, "evalsha"), 101);
+    assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(99_900));
+}
+
+#[tokio::test]
+async fn a_bad_key_in_a_batch_fails_alone() {
+    let server = RedisServer::start();
+    let limiter = patient(&server);
+    server.command("SADD tollgate:{13}:p:l4:3600000000 x");
+    let mut checks = JoinSet::new();
+    for key in 0..200_u64 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { (key, limiter.check(key, &policy(), 1).await) });
+    }
+    for (key, result) in checks.join_all().await {
+        if key == 13 {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::BadKey);
+        } else {
+            assert!(result.unwrap().is_allowed(), "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_check_whose_caller_has_gone_is_not_sent() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    server.signal("STOP");
+    let mut checks = JoinSet::new();
+    for number in 0..10_000_u64 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check(number % 8, &policy(), 1).await.unwrap_err().kind() });
+    }
+    // Those that came late met the breaker.
+    let no_answer = |kind| matches!(kind, ErrorKind::Deadline | ErrorKind::Unavailable);
+    assert!(checks.join_all().await.into_iter().all(no_answer));
+    server.signal("CONT");
+    // Until the breaker has noticed; that takes real time.
+    while limiter.peek("k", &policy()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut charged = 0;
+    for key in 0..8_u64 {
+        charged += 100_000 - limiter.peek(key, &policy()).await.unwrap().available().unwrap();
+    }
+    // 32 calls were on their way; what waited behind them was given up, not sent late.
+    assert!((1..=32 * 128).contains(&charged), "{charged}");
+}
+
+#[tokio::test]
+async fn law_14_a_full_queue_refuses_what_comes_on_top_and_only_in_its_own_lane() {
+    let server = RedisServer::start();
+    let limiter = patient(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    server.pause(Duration::from_millis(300));
+    let refused = Arc::new(AtomicU32::new(0));
+    let mut checks = JoinSet::new();
+    for _ in 0..6_000 {
+        let (limiter, refused) = (limiter.clone(), Arc::clone(&refused));
+        checks.spawn(async move {
+            match limiter.check("flood", &policy(), 1).await {
+                Ok(decision) => assert!(decision.is_allowed()),
+                Err(error) => {
+                    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Overloaded, false));
+                    // Letting it pass would lift the limit that the flood runs into.
+                    for policy in [FailurePolicy::Open, FailurePolicy::Local, FailurePolicy::Closed] {
+                        assert!(!policy.resolve(Err(error.clone())).is_allowed());
+                    }
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    for key in 0..10_u64 {
+        let limiter = limiter.clone();
+        checks.spawn(async move {
+            // Another lane has room; the flood's own is full, and a tenth of the keys may share it.
+            let _ = limiter.check(key, &policy(), 1).await;
+        });
+    }
+    checks.join_all().await;
+    let refused = refused.load(Ordering::Relaxed);
+    // 4 096 checks wait, and those in a call or two.
+    assert!((1_500..1_950).contains(&refused), "{refused}");
+    let spent = 100_000 - limiter.peek("flood", &policy()).await.unwrap().available().unwrap();
+    assert_eq!(spent, 6_000 - refused);
+}
+
+#[tokio::test]
+async fn a_flood_on_one_key_does_not_hold_up_the_others() {
+    let server = RedisServer::start();
+    let limiter = patient(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    // By the time at which Redis judged them.
+    let time_of = |key: &str| {
+        let (limiter, key) = (limiter.clone(), key.to_owned());
+        async move { limiter.check(key, &policy(), 1).await.unwrap().time().unwrap() }
+    };
+    let mut flood = JoinSet::new();
+    for _ in 0..4_000 {
+        flood.spawn(time_of("flood"));
+    }
+    let mut others = JoinSet::new();
+    for key in 0..20 {
+        others.spawn(time_of(&key.to_string()));
+    }
+    let (flood, others) = (flood.join_all().await, others.join_all().await);
+    // They came last and were judged before most of the flood was; one or two may share its lane.
+    let ahead = |other: &&std::time::SystemTime| flood.iter().filter(|time| time < other).count() < 1_000;
+    let overtaking = others.iter().filter(ahead).count();
+    assert!(overtaking >= 15, "{overtaking} of 20");
+}
+
+#[tokio::test]
+async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
+    let server = RedisServer::start();
+    let limiter = patient(&server);
+    let policy = Policy::per_hour("p", u32::MAX).unwrap();
+    for cost in [1, 1_000] {
+        for _ in 0..1_000 {
+            limiter.check(u64::from(cost), &policy, cost).await.unwrap();
+        }
+        let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:p:l4:3600000000 SAMPLES 0"));
+        let bytes: u32 = reply.trim().trim_start_matches(':').parse().unwrap();
+        assert!(bytes <= 16_000, "{bytes} bytes for 1 000 requests of cost {cost}");
+    }
+}
+
+#[tokio::test]
+async fn another_format_of_the_log_is_left_alone() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    server.command("ZADD tollgate:{k}:p:l1:3600000000 99999 1767225600000000");
+    assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
+    assert!(server.command("ZCARD tollgate:{k}:p:l1:3600000000").starts_with(":1"));
+}
+
+#[tokio::test]
+async fn a_flood_while_the_server_is_silent_is_left_to_the_failure_policy() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    server.signal("STOP");
+    let mut checks = JoinSet::new();
+    for _ in 0..6_000 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("flood", &policy(), 1).await.unwrap_err().kind() });
+    }
+    let no_answer = |kind| matches!(kind, ErrorKind::Deadline | ErrorKind::Unavailable);
+    assert!(checks.join_all().await.into_iter().all(no_answer));
+    server.signal("CONT");
+}

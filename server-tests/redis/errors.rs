@@ -1,0 +1,118 @@
+//! What servers refuse, and what that means: the table of `store/redis/error.rs` on real ones.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use tollgate::{ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
+
+use super::{limiter, policy};
+use crate::support::redis_server::RedisServer;
+
+/// How many connections the server has taken so far, without the one that asks.
+fn connections(server: &RedisServer) -> u32 {
+    let info = server.command("INFO stats");
+    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+    received.trim().parse::<u32>().unwrap()
+}
+
+/// With one connection, so that none is still being made when they are counted.
+fn single() -> RedisStoreBuilder {
+    RedisStore::builder().pool_size(1).deadline(Duration::from_secs(2))
+}
+
+async fn healed(limiter: &Limiter) {
+    let start = Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(2), "still not healed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_write_for_now_keeps_its_connections() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(single().connect(&server.url()).unwrap());
+    healed(&limiter).await;
+    let before = connections(&server);
+    server.command("CONFIG SET min-replicas-to-write 1");
+    for _ in 0..10 {
+        let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
+    }
+    server.command("CONFIG SET min-replicas-to-write 0");
+    // The breaker has opened, and a probe finds out.
+    healed(&limiter).await;
+    // This test's own commands, one connection each.
+    assert_eq!(connections(&server) - before, 3);
+}
+
+#[tokio::test]
+async fn a_busy_server_keeps_its_connections() {
+    let server = RedisServer::start_with(&["--lua-time-limit", "5"]);
+    let limiter = Limiter::new(single().connect(&server.url()).unwrap());
+    healed(&limiter).await;
+    let before = connections(&server);
+    let mut forever = server.connection();
+    let forever =
+        std::thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut forever));
+    let start = Instant::now();
+    let error = loop {
+        if let Err(error) = limiter.check("k", &policy(), 1).await {
+            break error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(5));
+    };
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
+    server.command("SCRIPT KILL");
+    assert!(forever.join().unwrap().is_err());
+    assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    assert_eq!(connections(&server) - before, 3);
+}
+
+#[tokio::test]
+async fn a_replica_without_its_master_is_left() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    healed(&limiter).await;
+    let before = connections(&server);
+    server.command("CONFIG SET replica-serve-stale-data no");
+    server.command("REPLICAOF 127.0.0.1 1");
+    for _ in 0..5 {
+        let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unavailable && !error.may_have_charged(), "{error}");
+    }
+    server.command("REPLICAOF NO ONE");
+    healed(&limiter).await;
+    // This test's own commands are four.
+    assert!(connections(&server) - before > 4, "no new connection");
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_without_slots_is_unavailable() {
+    let server = RedisServer::start_node(&[]);
+    let error = limiter(&server).check("k", &policy(), 1).await.unwrap_err();
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
+}
+
+#[tokio::test]
+async fn something_else_than_redis_is_an_error_and_is_not_dialled_for_every_check() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (sender, dials) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = (sender.send(()), stream.read(&mut [0; 1024]));
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(500) {
+        assert!(limiter.check("k", &policy(), 1).await.is_err());
+    }
+    let dials = dials.try_iter().count();
+    assert!(dials < 12, "{dials} dials in half a second");
+}

@@ -1,0 +1,77 @@
+//! What few will ever meet: the first window of the epoch, values as large as Redis takes them, totals that doubles
+//! cannot tell apart.
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, Limiter, ManualClock, Policy, RedisStore, redis};
+
+use crate::support::redis_server::RedisServer;
+
+fn with_clock(server: &RedisServer, clock: &ManualClock) -> Limiter {
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).plain_keys();
+    Limiter::new(store.connect(&server.url()).unwrap())
+}
+
+#[tokio::test]
+async fn law_6_keys_expire_also_when_the_clock_has_only_just_begun() {
+    let (server, clock) = (RedisServer::start(), ManualClock::at_us(5_000_000));
+    let limiter = with_clock(&server, &clock);
+    let algorithms =
+        [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
+    for algorithm in algorithms {
+        limiter.check("k", &Policy::per_minute("p", 5).unwrap().with_algorithm(algorithm), 1).await.unwrap();
+    }
+    let mut connection = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    assert_eq!(keys.len(), 4);
+    for key in keys {
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).unwrap();
+        assert!(ttl > 0, "{key}: {ttl}");
+    }
+}
+
+#[tokio::test]
+async fn law_3_a_log_that_redis_does_not_let_grow_charges_nothing() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    // The least that Redis accepts, instead of 512 MB.
+    server.command("CONFIG SET proto-max-bulk-len 1mb");
+    let limiter = with_clock(&server, &clock);
+    let policy = Policy::per_day("p", u32::MAX).unwrap();
+    let (mut allowed, mut errors) = (0_u32, 0);
+    while errors < 100 {
+        clock.advance(Duration::from_micros(1));
+        match limiter.check("k", &policy, 1).await {
+            Ok(_) => allowed += 1,
+            Err(_) => errors += 1,
+        }
+    }
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(u32::MAX - allowed));
+}
+
+#[tokio::test]
+async fn a_total_beyond_what_doubles_hold_exactly_begins_anew() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock);
+    let policy = Policy::new("p", 100, Duration::from_micros(100)).unwrap();
+    let mut connection = server.connection();
+    // One unit a microsecond, for ever: all but one of a hundred are always spent.
+    for step in 0..400 {
+        if step == 200 {
+            // As if it had gone on for years. Total, settled, and what was reached with the oldest live record.
+            for at in [41, 54, 70] {
+                let key = "tollgate:{k}:p:l4:100";
+                let number: Vec<u8> =
+                    redis::cmd("GETRANGE").arg(key).arg(at).arg(at + 7).query(&mut connection).unwrap();
+                let number = f64::from_le_bytes(number.try_into().unwrap()) + 2_f64.powi(51);
+                redis::cmd("SETRANGE").arg(key).arg(at).arg(&number.to_le_bytes()).exec(&mut connection).unwrap();
+            }
+        }
+        let decision = limiter.check("k", &policy, 1).await.unwrap();
+        let available = 100 - 1 - step.min(99);
+        assert_eq!((decision.is_allowed(), decision.available()), (true, Some(available)), "step {step}");
+        clock.advance(Duration::from_micros(1));
+    }
+    let total: Vec<u8> =
+        redis::cmd("GETRANGE").arg("tollgate:{k}:p:l4:100").arg(41).arg(48).query(&mut connection).unwrap();
+    assert!(f64::from_le_bytes(total.try_into().unwrap()) < 2_f64.powi(41));
+}

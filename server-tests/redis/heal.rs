@@ -1,0 +1,147 @@
+//! States that must not last.
+
+use std::time::{Duration, Instant};
+
+use tokio::{runtime, task::JoinSet};
+use tollgate::{Limiter, RedisStore};
+
+use super::policy;
+use crate::support::{
+    proxy::{Fault, Proxy},
+    redis_server::RedisServer,
+};
+
+fn through(proxy: &Proxy) -> Limiter {
+    Limiter::new(RedisStore::connect(&proxy.url()).unwrap())
+}
+
+/// Checks until one is answered; recovery is in real time.
+async fn healed(limiter: &Limiter) {
+    let start = Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(2), "still not healed");
+        // An open breaker answers without waiting for anything, and this thread has others to run.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_replaced() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = through(&proxy);
+    healed(&limiter).await;
+    proxy.silence();
+    assert!(limiter.check("k", &policy(), 1).await.is_err());
+    healed(&limiter).await;
+    for _ in 0..20 {
+        assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_left_for_the_address_s_new_primary() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = Proxy::to(old.port());
+    let limiter = through(&proxy);
+    healed(&limiter).await;
+    proxy.retarget(new.port());
+    old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    healed(&limiter).await;
+    for _ in 0..20 {
+        assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    }
+}
+
+/// A dial takes longer than the pause between two.
+#[tokio::test]
+async fn a_server_that_is_far_away_is_reached() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    // Real time: nearly half a second there and back.
+    proxy.set(Fault::Latency(Duration::from_millis(220)));
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&proxy.url()).unwrap();
+    healed(&Limiter::new(store)).await;
+}
+
+#[test]
+fn more_runtimes_than_cores_each_keep_their_connections() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let runtimes: Vec<_> =
+        (0..20).map(|_| runtime::Builder::new_current_thread().enable_all().build().unwrap()).collect();
+    for _ in 0..5 {
+        for runtime in &runtimes {
+            runtime.block_on(healed(&limiter));
+        }
+    }
+    let info = server.command("INFO stats");
+    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+    // Two each, and those of the test itself.
+    assert!(received.trim().parse::<u32>().unwrap() < 60, "{received} connections");
+}
+
+#[test]
+fn one_runtime_after_the_other_may_use_a_store() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    for _ in 0..20 {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..3 {
+            assert!(runtime.block_on(limiter.check("k", &policy(), 1)).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_while_it_dials_takes_nothing_with_it() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = through(&proxy);
+    proxy.mute(true);
+    let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(runtime().block_on(limiter.check("k", &policy(), 1)).is_err());
+    proxy.mute(false);
+    runtime().block_on(healed(&limiter));
+}
+
+#[tokio::test]
+async fn a_check_that_waited_for_a_connection_in_vain_is_not_sent_later() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = through(&proxy);
+    proxy.mute(true);
+    let mut checks = JoinSet::new();
+    for _ in 0..200 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("k", &policy(), 1).await.is_err() });
+    }
+    assert!(checks.join_all().await.into_iter().all(|failed| failed));
+    proxy.mute(false);
+    let start = Instant::now();
+    let left = loop {
+        if let Ok(decision) = limiter.peek("k", &policy()).await {
+            break decision.available();
+        }
+        assert!(start.elapsed() < Duration::from_secs(2));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!(left, Some(100_000));
+}
+
+#[test]
+fn no_check_is_left_waiting_for_a_driver_that_has_just_ended() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::builder().deadline(Duration::from_secs(5)).connect(&server.url()).unwrap());
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // Threads of their own come in at any moment; a check that is left waiting would take its five seconds.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..3_000 {
+                    assert!(runtime.block_on(limiter.check("k", &policy(), 1)).is_ok());
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,125 @@
+//! A server that is away, silent, or someone else's.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
+
+use super::{calls, limiter, policy};
+use crate::support::redis_server::RedisServer;
+
+const DEADLINE: Duration = Duration::from_millis(50);
+
+#[tokio::test]
+async fn law_8_a_refused_connection_is_an_error_at_once_and_nothing_was_charged() {
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server);
+    server.kill();
+    let start = Instant::now();
+    for _ in 0..20 {
+        let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
+    }
+    // Far below twenty deadlines: nobody waits for a server that says no.
+    assert!(start.elapsed() < DEADLINE * 10, "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_restart_heals_without_help() {
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server);
+    for round in 0..3 {
+        assert!(limiter.check("k", &policy(), 1).await.is_ok(), "round {round}");
+        server.kill();
+        for _ in 0..5 {
+            assert!(limiter.check("k", &policy(), 1).await.is_err());
+        }
+        server.restart();
+        // The pause between two dials, and no longer.
+        let start = Instant::now();
+        while limiter.check("k", &policy(), 1).await.is_err() {
+            assert!(start.elapsed() < Duration::from_secs(1));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(100_000 - 1));
+    }
+}
+
+#[tokio::test]
+async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    let sent = calls(&server, "evalsha") + calls(&server, "eval");
+    server.pause(Duration::from_millis(300));
+    for _ in 0..3 {
+        let start = Instant::now();
+        let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Deadline, true));
+        assert!(start.elapsed() < DEADLINE * 3, "{:?}", start.elapsed());
+    }
+    // Waits for the server to go on; its pause is real time.
+    let mut peeks = 1;
+    while limiter.peek("k", &policy()).await.is_err() {
+        peeks += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Some were lost with a connection that was given up. None was sent twice.
+    let ran = calls(&server, "evalsha") + calls(&server, "eval") - sent;
+    assert!(ran <= 3 + peeks, "{ran} calls for {} checks", 3 + peeks);
+    let spent = 99_999 - limiter.peek("k", &policy()).await.unwrap().available().unwrap();
+    assert!(spent <= 3, "{spent}");
+}
+
+#[tokio::test]
+async fn law_8_no_check_waits_longer_than_the_deadline_for_a_silent_server() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    limiter.check("k", &policy(), 1).await.unwrap();
+    server.pause(Duration::from_millis(400));
+    let start = Instant::now();
+    let mut waits = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let limiter = limiter.clone();
+        waits.spawn(async move { limiter.check("k", &policy(), 1).await.is_err() });
+    }
+    assert!(waits.join_all().await.into_iter().all(|failed| failed));
+    assert!(start.elapsed() < DEADLINE * 4, "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn someone_elses_value_fails_its_own_key_only() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    limiter.check("mine", &policy(), 1).await.unwrap();
+    server.command("SADD tollgate:{theirs}:p:l4:3600000000 x");
+    let error = limiter.check("theirs", &policy(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadKey, "{error}");
+    assert!(limiter.check("mine", &policy(), 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn wrong_credentials_and_missing_permissions_are_misconfigurations() {
+    let server = RedisServer::start_with(&["--requirepass", "secret"]);
+    let with = |login: &str| Limiter::new(RedisStore::connect(&server.url().replace("//", login)).unwrap());
+    for login in ["//", "//:wrong@"] {
+        let error = with(login).check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        assert!(!error.to_string().contains("wrong@"));
+    }
+    assert!(with("//:secret@").check("k", &policy(), 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_out_of_memory_still_denies_and_peeks() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    let policy = Policy::per_hour("p", 2).unwrap();
+    limiter.check("k", &policy, 2).await.unwrap();
+    server.command("CONFIG SET maxmemory 1");
+    assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(0));
+    let error = limiter.check("other", &policy, 1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.command("CONFIG SET maxmemory 0");
+    assert!(limiter.check("other", &policy, 1).await.unwrap().is_allowed());
+}

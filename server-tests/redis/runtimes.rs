@@ -1,0 +1,122 @@
+//! Runtimes that lack something.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    panic::{set_hook, take_hook},
+    pin::pin,
+    sync::mpsc,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate::{
+    Check, Error, ErrorKind, Key, Limiter, Policy, RedisStore,
+    store::{Answer, Store, Verdict},
+};
+
+use super::policy;
+use crate::support::redis_server::RedisServer;
+
+thread_local! {
+    static PANICS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// All ways to ask a store.
+async fn errors(limiter: &Limiter) -> Vec<Error> {
+    let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
+    vec![
+        limiter.check("foo", &policy(), 1).await.unwrap_err(),
+        limiter.check_all(check).await.unwrap_err(),
+        limiter.reset("foo", &policy()).await.unwrap_err(),
+        limiter.ready().await.unwrap_err(),
+    ]
+}
+
+#[test]
+fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_and_no_panic() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let before = take_hook();
+    set_hook(Box::new(move |info| {
+        PANICS.set(PANICS.get() + 1);
+        before(info);
+    }));
+    let runtimes: [fn() -> Runtime; 2] = [
+        || Builder::new_current_thread().build().unwrap(),
+        || Builder::new_current_thread().enable_time().build().unwrap(),
+    ];
+    for runtime in runtimes.map(|build| build()) {
+        let panics = PANICS.get();
+        let stores = [
+            RedisStore::connect(&url).unwrap(),
+            RedisStore::builder().batching(false).connect(&url).unwrap(),
+            RedisStore::builder().connect_cluster([&url]).unwrap(),
+        ];
+        for limiter in stores.map(Limiter::new) {
+            for error in runtime.block_on(errors(&limiter)) {
+                assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false));
+                assert!(error.to_string().contains("build it with `enable_all()`"), "{error}");
+            }
+        }
+        assert!(PANICS.get() <= panics + 1, "found out once for each runtime");
+    }
+    let whole = Builder::new_current_thread().enable_all().build().unwrap();
+    let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
+    assert!(whole.block_on(limiter.check("k", &policy(), 1)).is_ok());
+}
+
+thread_local! {
+    /// What the panic hook of this thread asks.
+    static ASKED_BY_THE_HOOK: RefCell<Option<Limiter>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_panic_hook_that_checks_a_limit_holds_up_nothing() {
+    let server = RedisServer::start();
+    let before = take_hook();
+    set_hook(Box::new(move |info| {
+        let limiter = ASKED_BY_THE_HOOK.with_borrow(Clone::clone);
+        match limiter {
+            Some(limiter) => {
+                let mut check = pin!(limiter.check("k", &policy(), 1));
+                let answer = check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(answer, Poll::Ready(Err(_))));
+            }
+            None => before(info),
+        }
+    }));
+    let stores: [fn(&str) -> Limiter; 2] =
+        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(Silent)];
+    for (timers, store) in [(false, 0), (true, 0), (false, 1)] {
+        let (ended, end) = mpsc::channel();
+        let limiter = stores[store](&server.url());
+        thread::spawn(move || {
+            let mut builder = Builder::new_current_thread();
+            let builder = if timers { builder.enable_time() } else { &mut builder };
+            let runtime = builder.build().unwrap();
+            ASKED_BY_THE_HOOK.set(Some(limiter.clone()));
+            let error = runtime.block_on(limiter.check("k", &policy(), 1)).unwrap_err();
+            ASKED_BY_THE_HOOK.set(None);
+            ended.send(error.kind()).unwrap();
+        });
+        let kind = end.recv_timeout(Duration::from_secs(10)).expect("the check and the hook wait for each other");
+        assert_eq!(kind, ErrorKind::Misconfigured);
+    }
+}
+
+/// Never answers.
+#[derive(Debug)]
+struct Silent;
+
+impl Store for Silent {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        Answer::pending(std::future::pending())
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::pending(std::future::pending())
+    }
+}

@@ -1,0 +1,64 @@
+//! A script cache that is emptied at any time.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tollgate::{Limiter, RedisStore};
+
+use super::{calls, policy};
+use crate::support::redis_server::RedisServer;
+
+/// Redis 6.2 counts all kinds of SCRIPT as one.
+fn loads(server: &RedisServer) -> u64 {
+    calls(server, "script|load") + calls(server, "script")
+}
+
+#[tokio::test]
+async fn the_script_is_sent_ahead_of_the_first_check_and_once_more_when_it_is_missing() {
+    let server = RedisServer::start();
+    // A loaded machine must not turn into missing answers.
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let limiter = Limiter::new(store);
+    let counts = || (calls(&server, "evalsha"), calls(&server, "eval"), loads(&server));
+    // The first check of a process costs no further round trip.
+    assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
+    assert_eq!(counts(), (1, 0, 1));
+    server.command("SCRIPT FLUSH");
+    let before = loads(&server);
+    for _ in 0..100 {
+        assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(counts(), (101, 1, before + 1));
+    assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(100_000 - 101));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_checks_that_find_the_script_missing_load_it_once_and_charge_once_each() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let limiter = Limiter::new(store);
+    // Connected, and the script cache empty.
+    limiter.check("warm", &policy(), 1).await.unwrap();
+    server.command("SCRIPT FLUSH");
+    let before = loads(&server);
+    let mut checks = JoinSet::new();
+    for _ in 0..200 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("k", &policy(), 1).await.unwrap().is_allowed() });
+    }
+    assert!(checks.join_all().await.into_iter().all(|allowed| allowed));
+    assert_eq!(loads(&server) - before, 1);
+    assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(100_000 - 200));
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_script_load_still_judges() {
+    let server = RedisServer::start();
+    server.command("ACL SETUSER app on >secret ~tollgate:* +evalsha +eval +time +getrange +setrange");
+    server.command("ACL SETUSER app +get +set +pexpire +unlink");
+    let url = server.url().replace("redis://", "redis://app:secret@");
+    let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
+    for _ in 0..3 {
+        assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
+    }
+}

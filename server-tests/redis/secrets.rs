@@ -1,0 +1,156 @@
+//! What Redis gets to see of those who are charged.
+
+use std::time::Duration;
+
+use http::{Request, request::Parts};
+use tollgate::{
+    ApiKey, Check, ConfigError, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore,
+    headers::{PartitionKeys, Writer},
+    http, redis,
+    store::RedisStoreBuilder,
+};
+
+use crate::support::redis_server::RedisServer;
+
+const SECRET: &str = "a secret of more than 16 bytes";
+const API_KEY: &str = "sk-live-4242";
+const USER: &str = "alice@example.com";
+
+fn policy() -> Policy {
+    Policy::per_hour("p", 10).unwrap()
+}
+
+fn store(server: &RedisServer, builder: RedisStoreBuilder) -> RedisStore {
+    builder.deadline(Duration::from_secs(10)).connect(&server.url()).unwrap()
+}
+
+fn keys(server: &RedisServer) -> Vec<String> {
+    redis::cmd("KEYS").arg("*").query(&mut server.connection()).unwrap()
+}
+
+/// All strings of a reply.
+fn text(reply: &redis::Value) -> String {
+    match reply {
+        redis::Value::Array(values) => values.iter().map(|value| text(value) + " ").collect(),
+        redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        _ => String::new(),
+    }
+}
+
+/// The keys that requests are charged to: each way to get one, alone and together.
+fn subjects() -> Vec<Key> {
+    let (parts, ()) = Request::builder().header("x-api-key", API_KEY).body(()).unwrap().into_parts();
+    let extracted = |extractor: &dyn Fn(&Parts) -> Key| extractor(&parts);
+    let header = HeaderKey::new("x-api-key").unwrap();
+    let api_key = ApiKey::header("x-api-key").unwrap();
+    let header = extracted(&|parts| header.extract(parts).unwrap().unwrap());
+    let api_key = extracted(&|parts| api_key.extract(parts).unwrap().unwrap());
+    let long = Key::from(API_KEY.repeat(9));
+    vec![header, api_key.clone(), long, Key::from(USER), Key::join([Key::from(USER), api_key])]
+}
+
+#[tokio::test]
+async fn law_10_no_raw_key_in_redis_not_even_on_the_way() {
+    for builder in [RedisStore::builder(), RedisStore::builder().key_secret(SECRET).unwrap()] {
+        let server = RedisServer::start();
+        server.command("CONFIG SET slowlog-log-slower-than 0");
+        server.command("CONFIG SET slowlog-max-len 1000");
+        let limiter = Limiter::new(store(&server, builder));
+        for subject in subjects() {
+            limiter.check(&subject, &policy(), 1).await.unwrap();
+            limiter.peek(&subject, &policy()).await.unwrap();
+            limiter.reset(&subject, &policy()).await.unwrap();
+            limiter.check(&subject, &policy(), 11).await.unwrap();
+            limiter.check(&subject, &policy(), 1).await.unwrap();
+        }
+        let log = redis::cmd("SLOWLOG").arg("GET").arg(1_000).query(&mut server.connection()).unwrap();
+        let seen = format!("{:?} {}", keys(&server), text(&log));
+        assert!(seen.contains("EVALSHA") && seen.contains("UNLINK"), "{seen}");
+        for raw in [API_KEY, "sk-live", USER, "example"] {
+            assert!(!seen.contains(raw), "{raw} in {seen}");
+        }
+        for subject in subjects() {
+            // The hash by which the process knows a credential would do for trying them out.
+            let known = String::from_utf8(subject.encoded().to_vec()).unwrap();
+            assert!(!seen.contains(&known), "{known} in {seen}");
+        }
+        assert_eq!(keys(&server).len(), subjects().len(), "and none is confused with another");
+    }
+}
+
+/// Who sees a response must not find the count in Redis, nor the other way round, if one secret serves both.
+#[tokio::test]
+async fn law_10_what_clients_are_told_is_no_part_of_what_redis_is_told() {
+    let server = RedisServer::start();
+    let store = store(&server, RedisStore::builder().key_secret(SECRET).unwrap());
+    let policy = policy().with_partition_keys(PartitionKeys::hmac(SECRET).unwrap());
+    let decision = Limiter::new(store.clone()).check(USER, &policy, 1).await.unwrap();
+    let mut headers = http::HeaderMap::new();
+    Writer::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
+    let told = headers["ratelimit"].to_str().unwrap();
+    let partition = told.split_once("pk=:").unwrap().1.split_once(':').unwrap().0;
+    // One alphabet for both.
+    let partition = partition.replace('+', "-").replace('/', "_");
+    let key = store.redis_key(USER, &policy);
+    assert_eq!(keys(&server), [key.as_str()]);
+    assert!(partition.len() == 16 && !key.contains(&partition), "{partition} in {key}");
+}
+
+#[tokio::test]
+async fn with_plain_keys_identities_can_be_read_and_credentials_cannot() {
+    let server = RedisServer::start();
+    let store = store(&server, RedisStore::builder().plain_keys().key_secret(SECRET).unwrap());
+    let limiter = Limiter::new(store.clone());
+    let api_key = Key::hashed(API_KEY);
+    for subject in [&Key::from(USER), &api_key, &Key::join([Key::from(USER), api_key.clone()])] {
+        limiter.check(subject, &policy(), 1).await.unwrap();
+        assert!(keys(&server).contains(&store.redis_key(subject, &policy())));
+    }
+    let keys = keys(&server);
+    assert!(keys.contains(&format!("tollgate:{{{USER}}}:p:l4:3600000000")), "{keys:?}");
+    let hash = String::from_utf8(api_key.encoded()[1..].to_vec()).unwrap();
+    assert!(keys.iter().all(|key| !key.contains(&hash) && key.matches('@').count() <= 1), "{keys:?}");
+    assert_eq!(keys.iter().filter(|key| key.contains(USER)).count(), 1, "{keys:?}");
+}
+
+#[tokio::test]
+async fn law_11_one_budget_with_the_same_secret_or_with_none() {
+    let builders = || [RedisStore::builder(), RedisStore::builder().key_secret(SECRET).unwrap()];
+    let server = RedisServer::start();
+    for builder in builders() {
+        let instances = [store(&server, builder.clone()), store(&server, builder)].map(Limiter::new);
+        for left in [9, 8, 7, 6] {
+            let decision = instances[left % 2].check(USER, &policy(), 1).await.unwrap();
+            assert_eq!(decision.available(), u32::try_from(left).ok());
+        }
+    }
+    let another = RedisStore::builder().key_secret("another secret of 16 bytes or more").unwrap();
+    let fresh = Limiter::new(store(&server, another)).peek(USER, &policy()).await.unwrap();
+    assert_eq!(fresh.available(), Some(10), "another secret starts fresh counts");
+}
+
+#[tokio::test]
+async fn several_subjects_in_a_check_are_told_apart() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(store(&server, RedisStore::builder()));
+    let q = Policy::per_hour("q", 10).unwrap();
+    for _ in 0..2 {
+        let check = Check::new("a", &policy(), 1).and("a", &q, 2).unwrap().and("b", &policy(), 3).unwrap();
+        limiter.check_all(check).await.unwrap();
+    }
+    for (key, policy, left) in [("a", policy(), 8), ("a", q, 6), ("b", policy(), 4)] {
+        assert_eq!(limiter.peek(key, &policy).await.unwrap().available(), Some(left), "{key}");
+    }
+}
+
+#[test]
+fn a_short_secret_is_an_error_that_does_not_show_it() {
+    for length in [0, 15] {
+        let error = RedisStore::builder().key_secret("x".repeat(length)).unwrap_err();
+        assert_eq!(error, ConfigError::SecretTooShort { length, least: 16 });
+        assert!(error.to_string().contains(&length.to_string()), "{error}");
+    }
+    let builder = RedisStore::builder().key_secret(SECRET).unwrap();
+    let shown = format!("{builder:?} {:?}", builder.clone().connect("redis://127.0.0.1:1").unwrap());
+    assert!(!shown.contains(SECRET) && !shown.contains("97, 32, 115"), "{shown}");
+}

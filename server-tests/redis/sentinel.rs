@@ -1,0 +1,109 @@
+//! A master that sentinels name, and the next one.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore};
+
+use super::policy;
+use crate::support::{
+    proxy::{Fault, Proxy},
+    redis_server::{RedisServer, free_port},
+    sentinel::Trio,
+    until,
+};
+
+fn limiter(trio: &Trio) -> Limiter {
+    let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
+    let urls = urls.iter().map(String::as_str);
+    Limiter::new(RedisStore::builder().connect_sentinel(urls, Trio::NAME).unwrap())
+}
+
+/// Sentinels cut all connections of a server whose role they change, this one too.
+fn role(server: &RedisServer, role: &str) -> bool {
+    server.try_command("ROLE").is_ok_and(|reply| reply.contains(role))
+}
+
+async fn healed(limiter: &Limiter, within: Duration) {
+    let start = Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < within, "still not healed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_of_the_master_is_followed_when_it_is_asked_for_and_when_the_master_dies() {
+    let mut trio = Trio::start(Duration::from_millis(500));
+    let limiter = limiter(&trio);
+    healed(&limiter, Duration::from_secs(2)).await;
+    assert!(trio.master.command("DBSIZE").starts_with(":1"));
+
+    // Asked for: the old master lives on as a replica and keeps our sockets until we find out.
+    trio.sentinels[0].command("SENTINEL FAILOVER mymaster");
+    until("the replica is the master", || role(&trio.replica, "master"));
+    until("the master is a replica", || role(&trio.master, "slave"));
+    healed(&limiter, Duration::from_secs(2)).await;
+    for _ in 0..20 {
+        assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    }
+
+    // Killed: the other one is promoted again, once the sentinels agree that nobody answers.
+    until("the old master is in step", || trio.master.command("INFO replication").contains("master_link_status:up"));
+    until("the sentinels have settled", || trio.sentinels.iter().all(|sentinel| Trio::names(sentinel, &trio.replica)));
+    trio.replica.kill();
+    let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    until("the old master is the master again", || role(&trio.master, "master"));
+    healed(&limiter, Duration::from_secs(3)).await;
+}
+
+#[tokio::test]
+async fn sentinels_that_are_far_away_are_reached_and_do_not_hold_up_one_that_is_near() {
+    let trio = Trio::start(Duration::from_secs(60));
+    let proxies: Vec<_> = trio.sentinels.iter().map(|sentinel| Proxy::to(sentinel.port())).collect();
+    let through = |deadline| {
+        let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
+        let builder = RedisStore::builder().deadline(deadline);
+        Limiter::new(builder.connect_sentinel(urls.iter().map(String::as_str), Trio::NAME).unwrap())
+    };
+    // Real time: a sentinel is asked in three round trips.
+    for proxy in &proxies {
+        proxy.set(Fault::Latency(Duration::from_millis(80)));
+    }
+    healed(&through(Duration::from_secs(3)), Duration::from_secs(3)).await;
+
+    for proxy in &proxies[..2] {
+        proxy.set(Fault::Mute);
+    }
+    proxies[2].set(Fault::Pass);
+    let start = Instant::now();
+    through(Duration::from_secs(3)).check("k", &policy(), 1).await.unwrap();
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn sentinels_that_do_not_know_the_master_or_are_not_there_are_an_error_in_time() {
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let limiter = Limiter::new(RedisStore::builder().connect_sentinel([nobody.as_str()], "mymaster").unwrap());
+    let start = Instant::now();
+    let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
+    assert!(start.elapsed() < Duration::from_millis(500));
+}
+
+#[test]
+fn a_login_and_a_database_are_read_from_the_masters_url_and_nonsense_is_refused() {
+    let connect =
+        |sentinels: &[&str], master: &str| RedisStore::builder().connect_sentinel(sentinels.iter().copied(), master);
+    let store = connect(&["redis://:sesame@127.0.0.1:1"], "redis://user:hunter2@mymaster/3").unwrap();
+    let shown = format!("{store:?}");
+    assert!(shown.contains("mymaster") && !shown.contains("hunter2") && !shown.contains("sesame"), "{shown}");
+    for (sentinels, master) in [
+        (&[][..], "mymaster"),
+        (&["redis://127.0.0.1:1"], ""),
+        (&["redis://127.0.0.1:1"], ":hunter2@mymaster"),
+        (&["nonsense"], "mymaster"),
+    ] {
+        assert!(matches!(connect(sentinels, master), Err(ConfigError::InvalidRedisUrl { .. })), "{sentinels:?}");
+    }
+}

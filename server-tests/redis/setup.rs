@@ -1,0 +1,90 @@
+//! Addresses, pools, connections.
+
+use std::time::Duration;
+
+use bb8_redis::{RedisConnectionManager, bb8};
+use tokio::task::JoinSet;
+use tokio_test::{assert_ready, task};
+use tollgate::{Check, ConfigError, ErrorKind, Limiter, RedisStore, bb8_redis};
+
+use super::{limiter, policy};
+use crate::support::redis_server::RedisServer;
+
+#[test]
+fn a_wrong_address_or_setting_is_an_error_that_shows_no_password() {
+    for url in ["", "localhost", "http://localhost", "redis://", "redis://:hunter2@host:port"] {
+        let error = RedisStore::connect(url).unwrap_err();
+        assert!(matches!(error, ConfigError::InvalidRedisUrl { .. }), "{url}: {error}");
+        assert!(!error.to_string().contains("hunter2"));
+    }
+    let url = "redis://:hunter2@127.0.0.1:1";
+    let builder = RedisStore::builder;
+    assert_eq!(builder().pool_size(0).connect(url).unwrap_err(), ConfigError::ZeroPoolSize);
+    assert_eq!(builder().deadline(Duration::ZERO).connect(url).unwrap_err(), ConfigError::InvalidDeadline);
+    let prefix = "{t}".to_owned();
+    assert_eq!(builder().prefix(&prefix).connect(url).unwrap_err(), ConfigError::InvalidPrefix { prefix });
+    assert!(!format!("{:?}", builder().connect(url).unwrap()).contains("hunter2"));
+}
+
+/// A check of one key, of several keys in several slots of a cluster, and a reset.
+#[test]
+fn without_a_runtime_checks_and_resets_are_errors() {
+    let url = "redis://127.0.0.1:1";
+    let stores = [
+        RedisStore::connect(url).unwrap(),
+        RedisStore::builder().batching(false).connect(url).unwrap(),
+        RedisStore::builder().connect_cluster([url]).unwrap(),
+    ];
+    for limiter in stores.map(Limiter::new) {
+        let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
+        for check in [Check::new("foo", &policy(), 1), check] {
+            let mut check = task::spawn(limiter.check_all(check));
+            let error = assert_ready!(check.poll()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        }
+        let policy = policy();
+        let mut reset = task::spawn(limiter.reset("foo", &policy));
+        assert_eq!(assert_ready!(reset.poll()).unwrap_err().kind(), ErrorKind::Misconfigured);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_checks_use_the_same_few_connections() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder().pool_size(3).deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let limiter = Limiter::new(store);
+    let mut tasks = JoinSet::new();
+    for task in 0..50_u64 {
+        let limiter = limiter.clone();
+        tasks.spawn(async move {
+            for _ in 0..200 {
+                limiter.check(task, &policy(), 1).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    let info = server.command("INFO stats");
+    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+    // Three of ours; the rest are this test's own commands.
+    let own = 3;
+    assert!(received.trim().parse::<u32>().unwrap() <= 3 + own, "{received}");
+}
+
+#[tokio::test]
+async fn a_users_own_pool_works_and_shares_the_budget() {
+    let server = RedisServer::start();
+    let manager = RedisConnectionManager::new(server.url()).unwrap();
+    let pool = bb8::Pool::builder().max_size(2).build(manager).await.unwrap();
+    let theirs = Limiter::new(RedisStore::builder().plain_keys().from_pool(pool).unwrap());
+    assert_eq!(theirs.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
+    assert_eq!(limiter(&server).check("k", &policy(), 1).await.unwrap().available(), Some(99_998));
+}
+
+#[tokio::test]
+async fn prefixes_keep_services_apart() {
+    let server = RedisServer::start();
+    for (prefix, available) in [("a:", 99_999), ("b:", 99_999), ("a:", 99_998)] {
+        let limiter = Limiter::new(RedisStore::builder().prefix(prefix).connect(&server.url()).unwrap());
+        assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(available));
+    }
+}

@@ -1,0 +1,299 @@
+//! Checks on a cluster: those of one slot travel together, those of several are paid everywhere or nowhere.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, clock::Clock, redis};
+
+use super::{
+    calls,
+    cluster::{limiter, settled},
+    policy,
+};
+use crate::support::{cluster::Cluster, redis_server::RedisServer};
+
+/// "bar" is in slot 5061, of the first node, and is paid before "foo", in slot 12182, of the third one.
+const FIRST: &str = "bar";
+const LAST: &str = "foo";
+
+async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
+    policy.limit() - limiter.peek(key, policy).await.unwrap().available().unwrap()
+}
+
+fn evalshas(cluster: &Cluster) -> u64 {
+    cluster.nodes.iter().map(|node| calls(node, "evalsha")).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow] {
+        // A window that no other begins in the middle of.
+        let policy = |name, limit| Policy::new(name, limit, Duration::from_secs(86_400 * 365)).unwrap();
+        let wide = policy("wide", 100_000).with_algorithm(algorithm);
+        let scarce = policy("scarce", 100).with_algorithm(algorithm);
+        let unconcerned = 7;
+        assert!(limiter.check(FIRST, &wide, unconcerned).await.unwrap().is_allowed());
+        let mut storm = JoinSet::new();
+        for task in 0..300_u32 {
+            let (limiter, wide, scarce) = (limiter.clone(), wide.clone(), scarce.clone());
+            storm.spawn(async move {
+                // Most want both, and some spend of the scarce one alone.
+                let check = match task % 6 {
+                    0 => Check::new(LAST, &scarce, 1),
+                    _ => Check::new(LAST, &scarce, 1).and(FIRST, &wide, 3).unwrap(),
+                };
+                (task % 6 > 0, limiter.check_all(check).await.unwrap().is_allowed())
+            });
+        }
+        let admitted: Vec<_> = storm.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
+        let pairs = u32::try_from(admitted.iter().filter(|(both, _)| *both).count()).unwrap();
+        assert_eq!((admitted.len(), spent(&limiter, LAST, &scarce).await), (100, 100), "{algorithm:?}");
+        // They are answered before it is given back.
+        let start = Instant::now();
+        while spent(&limiter, FIRST, &wide).await != unconcerned + 3 * pairs {
+            let counted = spent(&limiter, FIRST, &wide).await;
+            assert!(start.elapsed() < Duration::from_secs(5), "{algorithm:?}: {pairs} pairs, {counted} counted");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(spent(&limiter, FIRST, &wide).await, unconcerned + 3 * pairs, "{algorithm:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    // Each is the scarce one now and then; and buckets, which give back no more than they know to be theirs.
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
+        let one = Policy::per_day("one", 50).unwrap().with_algorithm(algorithm);
+        let other = Policy::per_day("other", 60).unwrap().with_algorithm(algorithm);
+        let mut storm = JoinSet::new();
+        for task in 0..200_u32 {
+            let (limiter, one, other) = (limiter.clone(), one.clone(), other.clone());
+            storm.spawn(async move {
+                let check = match task % 4 {
+                    0 => Check::new(FIRST, &one, 1),
+                    1 => Check::new(LAST, &other, 1),
+                    _ => Check::new(FIRST, &one, 1).and(LAST, &other, 1).unwrap(),
+                };
+                (task % 4, limiter.check_all(check).await.unwrap().is_allowed())
+            });
+        }
+        let admitted: Vec<_> = storm.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
+        let of = |kind| admitted.iter().filter(|(admitted, _)| *admitted != kind).count();
+        assert!(of(1) <= 50 && of(0) <= 60, "{algorithm:?}: {} and {} admitted", of(1), of(0));
+        // Whatever was held for a moment: what is left is admitted, and then no more.
+        let mut rest = 0;
+        while limiter.check(FIRST, &one, 1).await.unwrap().is_allowed() {
+            rest += 1;
+        }
+        assert!(of(1) + rest <= 50, "{algorithm:?}: {} and {rest} admitted", of(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_given_back_than_was_taken_while_the_slot_moves() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let wide = Policy::per_day("wide", 1_000_000).unwrap();
+    // "a" is in slot 15495, so it is paid last; all want what comes back every 10 ms.
+    let scarce = Policy::new("scarce", 1, Duration::from_millis(10)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut contenders = JoinSet::new();
+    for _ in 0..8 {
+        let (limiter, wide, scarce, stop) = (limiter.clone(), wide.clone(), scarce.clone(), Arc::clone(&stop));
+        contenders.spawn(async move {
+            let mut admitted = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let check = Check::new(LAST, &wide, 1).and("a", &scarce, 1).unwrap();
+                admitted += u32::from(limiter.check_all(check).await.is_ok_and(|decision| decision.is_allowed()));
+            }
+            admitted
+        });
+    }
+    let moves = tokio::task::spawn_blocking(move || {
+        for (from, to) in [(2, 0), (0, 1), (1, 2)] {
+            cluster.move_slot(12_182, from, to);
+        }
+        cluster
+    });
+    let _cluster = moves.await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let admitted: u32 = contenders.join_all().await.into_iter().sum();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let counted = spent(&limiter, LAST, &wide).await;
+    assert!(admitted > 0 && counted >= admitted, "{admitted} admitted, {counted} counted");
+}
+
+#[tokio::test]
+async fn a_denial_costs_nothing_and_tells_the_truth_across_slots() {
+    let cluster = Cluster::start();
+    let clock = ManualClock::default();
+    let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(1));
+    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    settled(&limiter).await;
+    let policy = |name, seconds| Policy::new(name, 10, Duration::from_secs(seconds)).unwrap();
+    let (short, long, idle) = (policy("short", 60), policy("long", 90), policy("idle", 60));
+    for _ in 0..10 {
+        assert!(limiter.check(FIRST, &short, 1).await.unwrap().is_allowed());
+        assert!(limiter.check(LAST, &long, 1).await.unwrap().is_allowed());
+        clock.advance(Duration::from_secs(1));
+    }
+    // Four units of the first come back after 54 s, two of the last after 82 s.
+    let check = || Check::new(FIRST, &short, 4).and("k", &idle, 5).unwrap().and(LAST, &long, 2).unwrap();
+    let before = evalshas(&cluster);
+    let denied = limiter.check_all(check()).await.unwrap();
+    assert_eq!(evalshas(&cluster) - before, 3, "a call for each slot");
+    let waits: Vec<_> = denied.policies().iter().map(|policy| policy.retry_after).collect();
+    assert_eq!(waits, [Some(Duration::from_secs(53)), None, Some(Duration::from_secs(81))]);
+    assert_eq!(denied.policies().iter().map(|policy| policy.available).collect::<Vec<_>>(), [0, 10, 0]);
+    clock.set_us(clock.now_us() + 81_000_000 - 1);
+    assert!(!limiter.check_all(check()).await.unwrap().is_allowed());
+    clock.advance(Duration::from_micros(1));
+    let allowed = limiter.check_all(check()).await.unwrap();
+    assert!(allowed.is_allowed());
+    assert_eq!(allowed.policies().iter().map(|policy| policy.available).collect::<Vec<_>>(), [6, 5, 0]);
+}
+
+#[tokio::test]
+async fn rejections_are_counted_in_every_slot_whichever_refuses() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let counting = Policy::per_hour("counting", 100).unwrap().with_count_rejected(true);
+    let (plain, full) = (Policy::per_hour("plain", 100).unwrap(), Policy::per_hour("full", 1).unwrap());
+    for key in [FIRST, LAST] {
+        assert!(limiter.check(key, &full, 1).await.unwrap().is_allowed());
+        let check = Check::new(FIRST, &counting, 5).and(LAST, &counting, 5).unwrap().and("k", &plain, 5).unwrap();
+        assert!(!limiter.check_all(check.and(key, &full, 1).unwrap()).await.unwrap().is_allowed());
+    }
+    let counted = [spent(&limiter, FIRST, &counting).await, spent(&limiter, LAST, &counting).await];
+    assert_eq!((counted, spent(&limiter, "k", &plain).await), ([10, 10], 0));
+}
+
+#[tokio::test]
+async fn a_crowd_in_one_slot_shares_a_few_calls_and_a_lone_check_is_one() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let before = evalshas(&cluster);
+    for _ in 0..20 {
+        limiter.check(FIRST, &policy(), 1).await.unwrap();
+    }
+    assert_eq!(evalshas(&cluster) - before, 20);
+    let mut crowd = JoinSet::new();
+    for _ in 0..1_000 {
+        let limiter = limiter.clone();
+        crowd.spawn(async move { assert!(limiter.check(FIRST, &policy(), 1).await.unwrap().is_allowed()) });
+    }
+    crowd.join_all().await;
+    let shared = evalshas(&cluster) - before - 20;
+    assert!(shared < 100, "{shared} calls for 1 000 checks");
+    assert_eq!(spent(&limiter, FIRST, &policy()).await, 1_020);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_slot_on_a_master_that_hangs_holds_up_no_other() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    cluster.nodes[2].pause(Duration::from_millis(600));
+    let start = Instant::now();
+    let mut flood = JoinSet::new();
+    for _ in 0..10_000 {
+        let limiter = limiter.clone();
+        flood.spawn(async move { limiter.check(LAST, &policy(), 1).await.is_ok() });
+    }
+    let mut others = JoinSet::new();
+    for _ in 0..200 {
+        let limiter = limiter.clone();
+        others.spawn(async move { assert!(limiter.check(FIRST, &policy(), 1).await.unwrap().is_allowed()) });
+    }
+    others.join_all().await;
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    let answered = flood.join_all().await.into_iter().filter(|answered| *answered).count();
+    // Its own lane was full, and up to 32 calls of 128 were under way: the rest was refused at once.
+    assert!(start.elapsed() >= Duration::from_millis(500) && (4_050..8_700).contains(&answered), "{answered}");
+    assert_eq!(spent(&limiter, LAST, &policy()).await, u32::try_from(answered).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_counts_the_denials_of_its_own_slot() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let (scarce, ample) = (Policy::per_hour("p", 1).unwrap(), Policy::per_hour("p", 100).unwrap());
+    let bans = |policy: Policy| policy.ban_after(3, Duration::from_secs(600)).unwrap();
+    let (scarce, ample) = (bans(scarce), bans(ample));
+    for (full, free) in [(FIRST, LAST), (LAST, FIRST)] {
+        for key in [full, free] {
+            limiter.reset(key, &scarce).await.unwrap();
+        }
+        let both = || Check::new(full, &scarce, 1).and(free, &ample, 1).unwrap();
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
+        for denial in 1..=3 {
+            let decision = limiter.check_all(both()).await.unwrap();
+            let [refused, fits] = decision.policies() else { panic!("{decision:?}") };
+            assert!(!decision.is_allowed() && refused.violated && !fits.violated);
+            assert_eq!((refused.ban.is_some(), fits.ban, fits.available), (denial == 3, None, 99), "{denial}");
+        }
+        let peeked = limiter.peek(full, &scarce).await.unwrap();
+        assert!(peeked.policies()[0].ban.is_some_and(|left| left > Duration::from_secs(590)));
+    }
+}
+
+/// Keeps a server busy, so that it takes some milliseconds for every command, until it is stopped.
+fn slow_down(server: &RedisServer, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    let (mut connection, stop) = (server.connection(), Arc::clone(stop));
+    thread::spawn(move || {
+        let mut slow = redis::cmd("EVAL");
+        slow.arg("for step = 1, 1000000 do end").arg(0);
+        while !stop.load(Ordering::Relaxed) && slow.exec(&mut connection).is_ok() {}
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_back_can_be_spent_at_once_by_a_check_that_was_denied_for_it() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let stop = Arc::default();
+    let slow = slow_down(&cluster.nodes[2], &stop);
+    let mut given_back = 0;
+    for round in 0..20 {
+        let policy = |name| Policy::per_day(format!("{name}{round}"), 1).unwrap();
+        let (held, scarce) = (policy("held"), policy("scarce"));
+        // Both fit when they are looked at. The one that takes the scarce unit is faster, and the other one gives back.
+        let both = limiter.check_all(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1).unwrap());
+        let faster = limiter.check(LAST, &scarce, 1);
+        let (both, faster) = (tokio::spawn(both), tokio::spawn(faster));
+        while !both.is_finished() && spent(&limiter, FIRST, &held).await == 0 {}
+        let denied = !both.is_finished() && !limiter.check(FIRST, &held, 1).await.unwrap().is_allowed();
+        let is_refused = both.await.unwrap().is_ok_and(|decision| !decision.is_allowed());
+        // A machine that is busy itself may leave a check without a verdict.
+        if faster.await.unwrap().is_err() || !is_refused || !denied {
+            continue;
+        }
+        let start = Instant::now();
+        while spent(&limiter, FIRST, &held).await > 0 {
+            assert!(start.elapsed() < Duration::from_secs(1), "never given back");
+        }
+        given_back += 1;
+        assert!(limiter.check(FIRST, &held, 1).await.unwrap().is_allowed(), "round {round}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    slow.join().unwrap();
+    assert!(given_back > 0, "nothing was denied for what was held");
+}

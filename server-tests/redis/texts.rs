@@ -1,0 +1,123 @@
+//! What an error tells operators: the server's own words.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    time::Duration,
+};
+
+use tollgate::{Error, Limiter, RedisStore};
+
+use super::{address::LEAST, fake, policy};
+use crate::support::redis_server::RedisServer;
+
+async fn refused(url: &str) -> Error {
+    // A loaded machine must not turn into missing answers.
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).connect(url).unwrap();
+    Limiter::new(store).check("alice", &policy(), 1).await.unwrap_err()
+}
+
+/// The error of a check by a user with this ACL.
+async fn refused_under(acl: &str) -> Error {
+    let server = RedisServer::start();
+    server.command(&format!("ACL SETUSER gate on >hunter2 {acl}"));
+    refused(&server.url().replace("//", "//gate:hunter2@")).await
+}
+
+#[tokio::test]
+async fn an_error_has_the_servers_whole_text() {
+    let server = RedisServer::start();
+    let closed = RedisServer::start_with(&["--requirepass", "hunter2"]);
+    for (error, text) in [
+        (refused(&closed.url()).await, "NOAUTH HELLO must be called with the client already authenticated"),
+        (
+            refused(&closed.url().replace("//", "//:wrong@")).await,
+            "WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        (refused(&format!("{}/99", server.url())).await, "ERR DB index is out of range"),
+        (refused_under("~* -@all").await, "no permissions to run the 'evalsha' command"),
+        (refused_under(&LEAST.replace("tollgate", "other")).await, "NOPERM"),
+    ] {
+        let shown = error.to_string();
+        assert!(shown.contains(text), "{shown}");
+        assert!(!shown.contains("hunter2") && !shown.contains("alice"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn the_error_of_one_check_has_the_servers_whole_text() {
+    let server = RedisServer::start();
+    server.command("SADD tollgate:{alice}:p:l4:3600000000 x");
+    let shown = refused(&server.url()).await.to_string();
+    assert!(shown.contains("WRONGTYPE Operation against a key holding the wrong kind of value"), "{shown}");
+    assert!(!shown.contains("alice"), "{shown}");
+}
+
+/// Servers quote the arguments of a command that they do not know; a proxy may quote a login.
+#[tokio::test]
+async fn law_10_a_text_that_quotes_arguments_ends_before_them() {
+    let server = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
+    let shown = refused(&server.url()).await.to_string();
+    assert!(shown.contains("ERR unknown command 'EVALSHA'"), "{shown}");
+    assert!(!shown.contains("alice") && !shown.contains("args"), "{shown}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://gate:hunter2@{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || listener.incoming().flatten().for_each(quote));
+    let shown = refused(&url).await.to_string();
+    assert!(shown.contains("ERR invalid argument"), "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+/// Answers as a proxy might that does not like a login.
+fn quote(mut stream: TcpStream) {
+    while let Ok(1..) = stream.read(&mut [0; 4096]) {
+        let _ = stream.write_all(&b"-ERR invalid argument 'hunter2' of a call\r\n".repeat(3));
+    }
+}
+
+const PASSWORD: &str = "hunter2-s3cret";
+
+/// A reply of the script in which a check has failed with this text.
+fn reported(text: &str) -> Vec<u8> {
+    let size = u32::try_from(text.len()).unwrap().to_le_bytes();
+    let packed = [&1e15_f64.to_le_bytes()[..], &[2], &size, text.as_bytes()].concat();
+    [format!("${}\r\n", packed.len()).as_bytes(), &packed, b"\r\n"].concat()
+}
+
+#[tokio::test]
+async fn law_10_no_error_shows_the_password_whatever_a_server_says() {
+    let lines = [
+        ("WRONGPASS user gate password hunter2-s3cret is wrong", "WRONGPASS user gate password *** is wrong"),
+        ("hunter2-s3cret is wrong", "*** is wrong"),
+        ("ERR unknown command 'hunter2-s3cret'", "ERR unknown command"),
+        ("ERR user_script:3: bad 'hunter2-s3cret' x", "ERR user_script:3: bad"),
+    ];
+    for (line, shown) in lines {
+        for refused in ["HELLO", "EVALSHA", "CLUSTER", "SENTINEL", "check"] {
+            let port = fake::start(move |command| {
+                let reply = match command {
+                    _ if command == refused => format!("-{line}\r\n").into_bytes(),
+                    "EVALSHA" if refused == "check" => reported(line),
+                    "HELLO" => b"%1\r\n+proto\r\n:3\r\n".to_vec(),
+                    _ => b"+OK\r\n".to_vec(),
+                };
+                (Duration::ZERO, reply)
+            });
+            let url = format!("redis://gate:{PASSWORD}@127.0.0.1:{port}");
+            let builder = RedisStore::builder().deadline(Duration::from_secs(10));
+            let store = match refused {
+                "CLUSTER" => builder.connect_cluster([&url]),
+                "SENTINEL" => builder.connect_sentinel([&url], "mymaster"),
+                _ => builder.connect(&url),
+            };
+            let limiter = Limiter::new(store.unwrap());
+            let told = |error: Error| format!("{error} {error:?}");
+            let first = told(limiter.check("k", &policy(), 1).await.unwrap_err());
+            let second = told(limiter.ready().await.unwrap_err());
+            assert!(!first.contains("hunter2") && !second.contains("hunter2"), "{refused}: {first}, {second}");
+            // Sentinels' errors are summed up by the client.
+            assert!(refused == "SENTINEL" || first.contains(shown), "{refused}: {first}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `rediss://`: a server with certificates of its own.
+
+use std::time::{Duration, Instant};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
+
+use super::{policy, warm_up::assert_judged};
+use crate::support::{
+    link::Link,
+    redis_server::{Directory, RedisServer, free_port},
+};
+
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, as PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "test authority");
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+
+    fn issue(&self, name: &str) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+}
+
+/// A server that speaks TLS on a port of its own.
+struct Encrypted {
+    authority: Authority,
+    port: u16,
+    server: RedisServer,
+    _directory: Directory,
+}
+
+impl Encrypted {
+    fn start(clients_need_certificates: &str) -> Self {
+        let (authority, directory, port) = (Authority::new(), Directory::new(), free_port());
+        let identity = authority.issue("127.0.0.1");
+        let server = RedisServer::start_with(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &directory.write("server.crt", identity.certificate),
+            "--tls-key-file",
+            &directory.write("server.key", identity.key),
+            "--tls-ca-cert-file",
+            &directory.write("ca.crt", authority.pem()),
+            "--tls-auth-clients",
+            clients_need_certificates,
+        ]);
+        Self { authority, port, server, _directory: directory }
+    }
+
+    fn connect(&self, builder: RedisStoreBuilder) -> Limiter {
+        // A handshake in a debug build on a busy machine may take longer than a check should.
+        let builder = builder.deadline(Duration::from_secs(2));
+        Limiter::new(builder.connect(&format!("rediss://127.0.0.1:{}", self.port)).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_trusted_is_spoken_to_through_tls() {
+    let server = Encrypted::start("no");
+    let limiter = server.connect(RedisStore::builder().root_certificates(server.authority.pem()));
+    assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
+}
+
+#[tokio::test]
+async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_of_twenty_milliseconds() {
+    let server = Encrypted::start("no");
+    let url = Link::far_from(server.port, Duration::from_millis(20)).url().replace("redis://", "rediss://");
+    let builder = RedisStore::builder().root_certificates(server.authority.pem());
+    assert_judged(builder.connect(&url).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_not_trusted_is_a_misconfiguration() {
+    let server = Encrypted::start("no");
+    for builder in [RedisStore::builder(), RedisStore::builder().root_certificates(Authority::new().pem())] {
+        let error = server.connect(builder).check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_certificate_gets_it() {
+    let server = Encrypted::start("yes");
+    let Identity { certificate, key } = server.authority.issue("gate");
+    let builder = RedisStore::builder().root_certificates(server.authority.pem());
+    let limiter = server.connect(builder.clone().client_certificate(certificate, key));
+    assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    let error = server.connect(builder).check("k", &policy(), 1).await.unwrap_err();
+    assert!(!error.may_have_charged(), "{error}");
+}
+
+/// The error of a server at this URL when the builder has such certificates.
+fn refused(builder: RedisStoreBuilder, url: &str) -> ConfigError {
+    builder.connect(url).unwrap_err()
+}
+
+#[test]
+fn a_certificate_that_cannot_be_read_is_a_configuration_error_that_names_the_setting() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (Identity { certificate, key }, stranger) = (authority.issue("gate"), other.issue("gate"));
+    let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let roots = |pem: &str| RedisStore::builder().root_certificates(pem);
+    let client = |chain: &str, key: &str| RedisStore::builder().client_certificate(chain, key);
+    for (builder, setting, reason) in [
+        (roots(nonsense), "root_certificates", "invalid peer certificate"),
+        (roots(""), "root_certificates", "there is no certificate"),
+        (roots("/etc/ssl/redis.pem"), "root_certificates", "there is no certificate"),
+        (roots("-----BEGIN CERTIFICATE-----\nAAAA"), "root_certificates", "cannot be read"),
+        (client("", &key), "client_certificate", "there is no certificate"),
+        (client(&certificate, ""), "client_certificate", "no private key"),
+        (client(&certificate, &certificate), "client_certificate", "no private key"),
+        (client(&certificate, &stranger.key), "client_certificate", "KeyMismatch"),
+    ] {
+        let error = refused(builder, "rediss://127.0.0.1:1");
+        assert!(matches!(error, ConfigError::InvalidCertificate { setting: told, .. } if told == setting), "{error}");
+        assert!(error.to_string().contains(reason) && error.to_string().contains("std::fs::read"), "{error}");
+    }
+    assert!(client(&certificate, &key).root_certificates(authority.pem()).connect("rediss://127.0.0.1:1").is_ok());
+}
+
+#[test]
+fn certificates_for_an_address_without_tls_are_a_configuration_error_that_says_rediss() {
+    let authority = Authority::new();
+    let Identity { certificate, key } = authority.issue("gate");
+    for builder in [
+        RedisStore::builder().root_certificates(authority.pem()),
+        RedisStore::builder().client_certificate(certificate, key),
+    ] {
+        for url in
+            ["redis://:hunter2@127.0.0.1:1", "valkey://127.0.0.1:1", "unix:///run/redis.sock", "unix:/run/r.sock"]
+        {
+            let error = refused(builder.clone(), url);
+            assert_eq!(error, ConfigError::CertificatesWithoutTls, "{url}");
+            assert!(error.to_string().contains("write rediss://"), "{error}");
+        }
+        assert_eq!(
+            builder.clone().connect_cluster(["rediss://127.0.0.1:1", "redis://127.0.0.1:2"]).unwrap_err(),
+            ConfigError::CertificatesWithoutTls
+        );
+        {
+            let plain = ["redis://127.0.0.1:1"];
+            let error = builder.clone().connect_sentinel(plain, "mymaster").unwrap_err();
+            assert_eq!(error, ConfigError::CertificatesWithoutTls);
+            // They are the master's.
+            assert!(builder.connect_sentinel(plain, "rediss://mymaster").is_ok());
+        }
+    }
+}
+
+#[test]
+fn sentinels_with_tls_and_a_master_without_are_a_configuration_error_that_says_what_to_write() {
+    let connect = |master| RedisStore::builder().connect_sentinel(["rediss://127.0.0.1:1"], master);
+    for master in ["mymaster", "redis://:hunter2@mymaster/1"] {
+        let error = connect(master).unwrap_err();
+        assert_eq!(error, ConfigError::PlaintextMaster { master: "mymaster".to_owned() });
+        assert!(error.to_string().contains("write rediss://mymaster"), "{error}");
+    }
+    assert!(connect("rediss://mymaster").is_ok());
+}
+
+/// Neither says so by itself: one waits for more, the other hangs up.
+#[tokio::test]
+async fn tls_to_a_plain_port_and_the_other_way_round_are_told_with_what_to_write() {
+    let server = Encrypted::start("no");
+    let plain = server.server.port();
+    let limiters = |scheme: &str, port: u16| {
+        let url = format!("{scheme}://127.0.0.1:{port}");
+        [RedisStore::connect(&url).unwrap(), RedisStore::builder().connect_cluster([url]).unwrap()].map(Limiter::new)
+    };
+    for (scheme, port, remedy) in [
+        ("rediss", plain, "the server does not speak TLS on this port; write redis://"),
+        ("redis", server.port, "the server speaks TLS on this port; write rediss://"),
+    ] {
+        for limiter in limiters(scheme, port) {
+            let start = Instant::now();
+            loop {
+                let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+                if error.to_string().contains(remedy) {
+                    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+                    break;
+                }
+                assert!(start.elapsed() < Duration::from_secs(10), "{error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a store on a cluster makes of masters that are away, of nodes that contradict each other, and of a runtime that
+//! ends in the middle of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime, task::JoinSet};
+use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore, observe::Warning};
+
+use super::{
+    cluster::{Warnings, limiter, settled},
+    policy,
+};
+use crate::support::{
+    cluster::Cluster,
+    redis_server::{RedisServer, calls},
+    until,
+};
+
+/// "bar" is in slot 5061, of the first node, and "foo" in slot 12182, of the third one.
+const SLOT: u16 = 12_182;
+
+fn covered_in_part(cluster: &Cluster) {
+    for node in &cluster.nodes {
+        node.command("CONFIG SET cluster-require-full-coverage no");
+    }
+}
+
+#[test]
+fn a_runtime_that_has_ended_gets_an_error_and_does_not_hang() {
+    let cluster = Cluster::start();
+    let store = RedisStore::builder().batching(false).breaker(None);
+    let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (end, ended) = mpsc::channel::<()>();
+    let (sender, result) = mpsc::channel();
+    let handle = runtime.handle().clone();
+    runtime.spawn_blocking(move || {
+        ended.recv().unwrap();
+        let _ = sender.send(handle.block_on(async { limiter.check("foo", &policy(), 1).await }));
+    });
+    runtime.shutdown_background();
+    end.send(()).unwrap();
+    let result = result.recv_timeout(Duration::from_secs(5)).expect("the check hangs");
+    assert!(result.is_err(), "{result:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_master_is_found_although_another_one_is_silent_and_the_deadline_is_long() {
+    let mut cluster = Cluster::start_with_replicas();
+    covered_in_part(&cluster);
+    for node in &cluster.nodes {
+        node.command("CONFIG SET cluster-replica-no-failover yes");
+    }
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(12)).breaker(None);
+    let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
+    let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap());
+    settled(&limiter).await;
+    let key = (0..100_u64).find(|key| cluster.slot_of(key).1 == 1).unwrap();
+    for key in 0..100_u64 {
+        limiter.check(key, &policy(), 1).await.unwrap();
+    }
+    cluster.nodes[0].signal("STOP");
+    cluster.nodes[1].kill();
+    cluster.nodes[4].command("CLUSTER FAILOVER TAKEOVER");
+    let port = format!(":{}\r", cluster.nodes[4].port());
+    until("the third master knows the new one", || {
+        cluster.nodes[4].command("ROLE").contains("master")
+            && cluster.nodes[2].command("CLUSTER SLOTS").matches(&port).count() == 1
+    });
+    let start = Instant::now();
+    while limiter.check(key, &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(4), "it is not found");
+    }
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_13_eviction_is_warned_of_although_a_master_is_away_at_the_start() {
+    let cluster = Cluster::start();
+    covered_in_part(&cluster);
+    for node in &cluster.nodes {
+        node.command("CONFIG SET maxmemory-policy allkeys-lru");
+    }
+    cluster.nodes[0].signal("STOP");
+    let (sender, warnings) = mpsc::channel();
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(200));
+    let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
+    let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap()).with_observer(Warnings(sender));
+    let start = Instant::now();
+    let warned = loop {
+        let _ = limiter.check("foo", &policy(), 1).await;
+        match warnings.try_recv() {
+            Ok(warning) => break warning,
+            Err(_) => assert!(start.elapsed() < Duration::from_secs(5), "nobody was warned"),
+        }
+    };
+    assert_eq!(warned, Warning::Eviction { policy: "allkeys-lru".to_owned() });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denials_are_answered_from_memory_although_another_master_is_away() {
+    const DENIALS: u64 = 1_000;
+    let mut cluster = Cluster::start();
+    covered_in_part(&cluster);
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let spent = Policy::per_hour("spent", 1).unwrap();
+    assert!(limiter.check("bar", &spent, 1).await.unwrap().is_allowed());
+    cluster.nodes[2].kill();
+    let stop = Arc::new(AtomicBool::new(false));
+    let others = tokio::spawn({
+        let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
+        async move {
+            // Each part of its slots finds out by itself that the master is away.
+            for key in (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_008) {
+                let _ = limiter.check(key, &policy(), 1).await;
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+    });
+    let before = calls(&cluster.nodes[0], "evalsha");
+    for _ in 0..DENIALS {
+        assert!(!limiter.check("bar", &spent, 1).await.unwrap().is_allowed());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let asked = calls(&cluster.nodes[0], "evalsha") - before;
+    stop.store(true, Ordering::Relaxed);
+    others.await.unwrap();
+    // Once a second.
+    assert!(asked < 20, "{asked} calls for {DENIALS} denials");
+}
+
+fn slot(key: &str) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % 16_384
+}
+
+/// Subjects whose keys are in the slot that moves.
+fn of_the_slot(count: usize) -> Vec<String> {
+    (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) == SLOT).take(count).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subjects_on_either_side_of_a_move_are_judged_although_they_share_calls() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let subjects = of_the_slot(40);
+    for known in &subjects[..20] {
+        limiter.check(known.as_str(), &policy(), 1).await.unwrap();
+    }
+    cluster.begin_move(SLOT, 2, 0);
+    let mut load = JoinSet::new();
+    for subject in subjects {
+        let limiter = limiter.clone();
+        load.spawn(async move {
+            for _ in 0..50 {
+                limiter.check(subject.as_str(), &policy(), 1).await.unwrap();
+            }
+        });
+    }
+    load.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_moving_slot_cannot_judge_opens_no_breaker() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    let [a, b] = ["a", "b"].map(|name| Policy::per_hour(name, 1_000).unwrap());
+    cluster.begin_move(SLOT, 2, 0);
+    for _ in 0..30 {
+        // Two keys that the old master does not have and the new one does not own.
+        let error = limiter.check_all(Check::new("foo", &a, 1).and("foo", &b, 1).unwrap()).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
+    }
+    assert!(!limiter.is_breaker_open());
+    limiter.check("foo", &a, 1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_the_node_that_is_to_get_a_slot_is_understood() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    settled(&limiter).await;
+    cluster.begin_move(SLOT, 2, 0);
+    // Each of the two sends to the other one.
+    cluster.nodes[0].command(&format!("CLUSTER SETSLOT {SLOT} STABLE"));
+    let error = limiter.check("foo", &policy(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}

@@ -1,0 +1,167 @@
+//! The first checks of a process, before there is a connection.
+
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+use tollgate::{Check, ErrorKind, Limiter, RedisStore, decision::Source, store::RedisStoreBuilder};
+
+use super::{fake, policy};
+use crate::support::{
+    link::Link,
+    proxy::{Fault, Proxy},
+    redis_server::RedisServer,
+};
+
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+const DEADLINE: Duration = Duration::from_millis(50);
+const FIRST_DIAL: Duration = Duration::from_millis(250);
+
+/// Asserts that the first check of a store is judged by Redis, and how long it may take.
+pub(crate) async fn assert_judged(store: RedisStore) {
+    let start = Instant::now();
+    let decision = Limiter::new(store).check("k", &policy(), 1).await;
+    let waited = start.elapsed();
+    assert_eq!(decision.map(|decision| decision.source()).map_err(|error| error.to_string()), Ok(Source::Store));
+    assert!(waited <= FIRST_DIAL + DEADLINE, "{waited:?}");
+}
+
+#[tokio::test]
+async fn the_first_check_over_a_round_trip_of_twenty_milliseconds_is_judged_by_redis() {
+    let server = RedisServer::start();
+    let link = Link::far_from(server.port(), ROUND_TRIP);
+    for builder in [RedisStore::builder(), RedisStore::builder().batching(false)] {
+        assert_judged(builder.connect(&link.url()).unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn all_checks_that_come_before_the_first_connection_are_judged() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&Link::far_from(server.port(), ROUND_TRIP).url()).unwrap());
+    let mut checks = JoinSet::new();
+    for number in 0..200_u64 {
+        let limiter = limiter.clone();
+        checks.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(number / 4)).await;
+            limiter.check("k", &policy(), 1).await.is_ok_and(|decision| decision.is_allowed())
+        });
+    }
+    assert!(checks.join_all().await.into_iter().all(|judged| judged));
+    assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(100_000 - 200));
+}
+
+#[tokio::test]
+async fn the_first_check_behind_sentinels_that_are_far_away_is_judged() {
+    let trio = crate::support::sentinel::Trio::start(Duration::from_secs(60));
+    let links: Vec<_> =
+        trio.sentinels.iter().map(|sentinel| Link::far_from(sentinel.port(), ROUND_TRIP).url()).collect();
+    assert_judged(RedisStore::builder().connect_sentinel(links, "mymaster").unwrap()).await;
+}
+
+#[tokio::test]
+async fn the_first_check_on_a_cluster_that_is_far_away_is_judged_also_across_slots() {
+    let cluster = crate::support::cluster::Cluster::start();
+    let links: Vec<_> = cluster.nodes.iter().map(|node| Link::far_from(node.port(), ROUND_TRIP).url()).collect();
+    let store = || RedisStore::builder().connect_cluster(&links).unwrap();
+    assert_judged(store()).await;
+    let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
+    assert!(Limiter::new(store()).check_all(check).await.unwrap().is_allowed());
+}
+
+/// Connections are taken, and nothing is ever answered.
+fn swallowed(builder: RedisStoreBuilder) -> (Vec<Limiter>, RedisServer) {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    proxy.set(Fault::BlackHole);
+    let stores = vec![builder.clone().connect(&proxy.url()).unwrap(), builder.connect_cluster([proxy.url()]).unwrap()];
+    (stores.into_iter().map(Limiter::new).collect(), server)
+}
+
+#[tokio::test]
+async fn law_8_where_nothing_answers_only_the_first_checks_wait_longer_than_the_deadline() {
+    // Without a breaker, which would answer the later checks at once.
+    let (limiters, _server) = swallowed(RedisStore::builder().breaker(None));
+    for limiter in limiters {
+        let start = Instant::now();
+        let mut checks = JoinSet::new();
+        for _ in 0..20 {
+            let limiter = limiter.clone();
+            checks.spawn(async move { limiter.check("k", &policy(), 1).await.unwrap_err() });
+        }
+        for error in checks.join_all().await {
+            assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Deadline, false), "{error}");
+            assert!(error.to_string().contains("no first connection within 250ms"), "{error}");
+        }
+        let waited = start.elapsed();
+        assert!(waited >= FIRST_DIAL - DEADLINE / 2 && waited < FIRST_DIAL + 2 * DEADLINE, "{waited:?}");
+        for _ in 0..20 {
+            let start = Instant::now();
+            let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+            assert!(!error.may_have_charged(), "{error}");
+            assert!(start.elapsed() < DEADLINE * 2, "{:?}", start.elapsed());
+        }
+    }
+}
+
+#[tokio::test]
+async fn law_8_a_check_that_comes_late_waits_for_the_rest_of_the_first_dial_only() {
+    let (limiters, _server) = swallowed(RedisStore::builder().breaker(None));
+    for limiter in limiters {
+        let early = tokio::spawn(limiter.check("k", &policy(), 1));
+        tokio::time::sleep(FIRST_DIAL * 3 / 5).await;
+        let start = Instant::now();
+        limiter.check("k", &policy(), 1).await.unwrap_err();
+        assert!(start.elapsed() < FIRST_DIAL * 2 / 5 + DEADLINE, "{:?}", start.elapsed());
+        early.await.unwrap().unwrap_err();
+    }
+}
+
+#[tokio::test]
+async fn law_8_without_a_deadline_for_the_first_dial_no_check_waits_longer_than_the_deadline() {
+    let (limiters, _server) = swallowed(RedisStore::builder().first_dial_deadline(Duration::ZERO));
+    for limiter in limiters {
+        let start = Instant::now();
+        limiter.check("k", &policy(), 1).await.unwrap_err();
+        assert!(start.elapsed() < DEADLINE * 2, "{:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn law_8_the_deadline_begins_anew_with_the_first_connection_and_ends_in_time() {
+    const DIAL: Duration = Duration::from_millis(60);
+    const REPLY: Duration = Duration::from_millis(45);
+    for batching in [true, false] {
+        let (asked, first_call) = mpsc::channel();
+        let port = fake::start(move |command| match command {
+            "HELLO" => (DIAL, b"%1\r\n+proto\r\n:3\r\n".to_vec()),
+            "EVALSHA" | "EVAL" => {
+                let _ = asked.send(Instant::now());
+                (REPLY, b"-NOSCRIPT No matching script.\r\n".to_vec())
+            }
+            _ => (Duration::ZERO, b"+OK\r\n".to_vec()),
+        });
+        let store = RedisStore::builder().batching(batching).connect(&format!("redis://127.0.0.1:{port}")).unwrap();
+        let limiter = Limiter::new(store);
+        let error = limiter.check("k", &policy(), 1).await.unwrap_err();
+        let waited = first_call.try_recv().unwrap().elapsed();
+        assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+        // Less than two replies take.
+        assert!(waited > REPLY && waited < DEADLINE + Duration::from_millis(30), "{waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_first_dial_that_is_refused_is_an_error_at_once() {
+    let mut gone = RedisServer::start();
+    gone.kill();
+    let closed = RedisServer::start_with(&["--requirepass", "hunter2"]);
+    for (url, kind) in [(gone.url(), ErrorKind::Unavailable), (closed.url(), ErrorKind::Misconfigured)] {
+        let start = Instant::now();
+        let error = Limiter::new(RedisStore::connect(&url).unwrap()).check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(start.elapsed() < DEADLINE, "{:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,25 @@
+//! The vectors of the algorithms, on Redis. All other vectors, and these in memory, are in the tests without servers.
+
+#[path = "../../tests/vectors/algorithms.rs"]
+mod algorithms;
+#[path = "../../tests/vectors/outcome.rs"]
+mod outcome;
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use tollgate::{Limiter, ManualClock, RedisStore};
+
+use crate::support::redis_server::RedisServer;
+
+/// Reads the directory in `TOLLGATE_VECTORS` (default `tests/data/vectors`), as the test `vectors` does.
+#[tokio::test]
+async fn algorithms_on_redis() {
+    let directory = std::env::var_os("TOLLGATE_VECTORS")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/vectors"), PathBuf::from);
+    let file = serde_json::from_slice(&fs::read(directory.join("algorithms.json")).unwrap()).unwrap();
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url());
+    let results = algorithms::run(&file, &clock, &Limiter::new(store.unwrap())).await;
+    assert_eq!(outcome::report("algorithms.json on Redis", &results), 0, "failed cases, see above");
+    assert!(results.iter().any(|(_, outcome)| matches!(outcome, outcome::Outcome::Passed)), "every case was skipped");
+}

@@ -1,0 +1,132 @@
+//! The error of a check that got no verdict.
+
+use std::{error, fmt};
+
+use crate::error::{config::ConfigError, kind::ErrorKind};
+
+/// A check that got no verdict.
+///
+/// [`kind`](Self::kind) says why, [`may_have_charged`](Self::may_have_charged) whether the check may have been charged
+/// all the same. Such a check is never sent again. A [`FailurePolicy`](crate::FailurePolicy) turns the error into a
+/// [`Decision`](crate::Decision).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = MemoryStore::new();
+/// let limiter = Limiter::new(store);
+/// let emails = Policy::per_minute("emails", 10)?;
+/// match limiter.check("user:17", &emails, 1).await {
+///     Ok(decision) => println!("allowed: {}", decision.is_allowed()),
+///     Err(error) if error.may_have_charged() => println!("the check may have been charged: {error}"),
+///     Err(error) => println!("the check was not charged: {error}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    may_have_charged: bool,
+    evidence: StoreEvidence,
+}
+
+/// What an error says about the state of the store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum StoreEvidence {
+    /// What the error's kind implies.
+    FromKind,
+    /// The store has answered, and can serve other checks.
+    #[cfg(feature = "redis")]
+    Answered,
+    /// What the error's kind implies; the connection was still being dialled.
+    #[cfg(feature = "redis")]
+    Late,
+    /// Nothing: the check was not sent, because the breaker is open.
+    NotSent,
+    /// Nothing: the check was held back during recovery; the store itself is healthy.
+    HeldBack,
+}
+
+impl Error {
+    /// Creates an error, for implementations of [`Store`](crate::store::Store).
+    ///
+    /// The message is for operators. It is never sent to a client and must not contain a key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unavailable, "connection refused");
+    /// assert_eq!(error.to_string(), "the store is unavailable: connection refused");
+    /// ```
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), may_have_charged: false, evidence: StoreEvidence::FromKind }
+    }
+
+    /// Marks the fate of the check as unknown: it may have been charged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unavailable, "connection reset by peer").charge_unknown();
+    /// assert!(error.may_have_charged());
+    /// ```
+    #[must_use]
+    pub fn charge_unknown(mut self) -> Self {
+        self.may_have_charged = true;
+        self
+    }
+
+    /// Sets what the error says about the store.
+    pub(crate) fn with_evidence(mut self, evidence: StoreEvidence) -> Self {
+        self.evidence = evidence;
+        self
+    }
+
+    pub(crate) fn evidence(&self) -> StoreEvidence {
+        self.evidence
+    }
+
+    /// The kind of failure.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the store may still have answered after this error.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_late(&self) -> bool {
+        self.evidence == StoreEvidence::Late || self.kind == ErrorKind::Deadline
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether the check may have been charged although no verdict came back.
+    pub fn may_have_charged(&self) -> bool {
+        self.may_have_charged
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.summary(), self.message)
+    }
+}
+
+impl error::Error for Error {}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::new(ErrorKind::Config, error.to_string())
+    }
+}

@@ -1,0 +1,141 @@
+//! The messages of [`ConfigError`]: what is wrong, and what to write instead.
+
+use std::{error, fmt};
+
+use crate::error::config::ConfigError;
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AuthorizationHeader { name } => write!(
+                f,
+                "the value of {name:?} begins with a scheme that has several spellings; use `ApiKey::bearer()`, which \
+                 reads the token alone"
+            ),
+            Self::BurstWithoutTokenBucket { policy } => write!(
+                f,
+                "policy {policy:?}: only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` first"
+            ),
+            Self::BurstTooLarge { policy, burst } => {
+                write!(f, "policy {policy:?}: a burst of {burst} takes more than 366 days to refill; use a smaller one")
+            }
+            Self::CertificatesWithoutTls => f.write_str(
+                "certificates are set, but the URL is without TLS, so a password would go over the network in clear; \
+                 write rediss:// instead of redis://, or leave the certificates out",
+            ),
+            Self::ZeroCapacity => f.write_str("a memory store needs room for at least 1 key"),
+            Self::CostAboveLimit { policy, cost, limit } => write!(
+                f,
+                "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; \
+                 raise the limit or lower the cost"
+            ),
+            Self::DuplicatePolicy { policy } => {
+                write!(f, "two policies of one check are called {policy:?} and would share their counts; rename one")
+            }
+            Self::DuplicateRoute { route } => write!(
+                f,
+                "route {route:?} is in the table already (names of parameters and trailing slashes do not tell routes \
+                 apart); leave one out"
+            ),
+            Self::InvalidBan { policy, denials, duration } => write!(
+                f,
+                "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial \
+                 and 1 µs to 366 days"
+            ),
+            Self::InvalidCertificate { setting, reason } => write!(
+                f,
+                "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines like \
+                 -----BEGIN CERTIFICATE-----"
+            ),
+            Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; use more, the default is 50 ms"),
+            Self::InvalidHeaderName { name } => write!(
+                f,
+                "{name:?} is not a header name; write one without blanks, such as x-api-key"
+            ),
+            Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
+            Self::InvalidIpPrefix { prefix } => {
+                write!(f, "{prefix:?} is no prefix of addresses; write 10.0.0.0/8, fd00::/8 or an address")
+            }
+            Self::InvalidNat64Prefix { prefix } => write!(
+                f,
+                "{prefix:?} is not a NAT64 prefix (RFC 6052); write 2001:db8:122::/96 or another one of length 32, 40, \
+                 48, 56, 64 or 96 whose bits 64 to 71 are 0"
+            ),
+            Self::InvalidPolicyName { name } => write!(
+                f,
+                "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, digits \
+                 or any of !#$%&'*+-.^_`|~:/ up to 64 characters"
+            ),
+            Self::InvalidPrefix { prefix } => {
+                write!(f, "key prefix {prefix:?} has braces, which mark the hash tag; leave them out")
+            }
+            Self::InvalidPrefixLength { length } => {
+                write!(f, "an IPv6 prefix of /{length} is out of range; use 32 to 128, /64 is the default")
+            }
+            Self::InvalidRedisUrl { reason } => {
+                write!(f, "the Redis URL (not shown, it may hold a password) cannot be used: {reason}")
+            }
+            Self::InvalidResolution { policy, resolution, window } => write!(
+                f,
+                "policy {policy:?}: a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}"
+            ),
+            Self::InvalidRoute { route, advice } => write!(f, "route {route:?} is not understood: {advice}"),
+            Self::InvalidUnit { policy, unit } => write!(
+                f,
+                "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" \
+                 or the like, a letter and then letters, digits or dashes"
+            ),
+            Self::LocalWithoutFallback => f.write_str(
+                "fail_local needs a limiter with a local fallback: call `Limiter::with_local(MemoryStore::new(), instances)` or \
+                 `Limiter::with_local_discovered(MemoryStore::new())` first",
+            ),
+            Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
+            Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
+            Self::NoTrustedProxy => f.write_str(
+                "the list of trusted proxies is empty, so the header would never be believed and each proxy would be \
+                 charged for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` if there \
+                 is none, `ClientIp::behind_unix_socket()` if the proxy calls through a unix socket",
+            ),
+            Self::PlaintextMaster { master } => write!(
+                f,
+                "the sentinels are spoken to through TLS and their master {master:?} is not, so a password would go over \
+                 the network in clear; write rediss://{master} for the master"
+            ),
+            Self::PrefixOfEverybody { prefix } => write!(
+                f,
+                "{prefix:?} holds every address, so anybody would be believed; list your proxies, or call \
+                 `PrefixList::dangerously_everybody()`"
+            ),
+            Self::ResolutionWithoutLog { policy } => {
+                write!(
+                    f,
+                    "policy {policy:?}: only the sliding window log has a resolution; leave out `.with_resolution(..)` or the \
+                     other algorithm"
+                )
+            }
+            Self::SecretTooShort { length, least } => {
+                write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
+            }
+            Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
+            Self::UnknownPolicy { policy, known } => {
+                write!(f, "no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}")
+            }
+            Self::WindowTooLong { policy, window } => {
+                write!(f, "policy {policy:?}: a window of {window:?} is too long; use at most 366 days")
+            }
+            Self::WindowTooShort { policy, window } => {
+                write!(f, "policy {policy:?}: a window of {window:?} is too short; use at least 1 µs")
+            }
+            Self::ZeroBurst { policy } => {
+                write!(f, "policy {policy:?}: a burst of 0 lets nothing through; use 1 or more")
+            }
+            Self::ZeroLimit { policy } => {
+                write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
+            }
+            Self::ZeroInstances => f.write_str("a service has at least 1 instance, the one that asks"),
+            Self::ZeroPoolSize => f.write_str("a pool needs at least 1 connection"),
+        }
+    }
+}
+
+impl error::Error for ConfigError {}

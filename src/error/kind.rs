@@ -1,0 +1,63 @@
+//! The kinds of errors of a check.
+
+/// The kinds of [`Error`](crate::Error).
+///
+/// | kind | cause | who can mend it | may have charged | the caller |
+/// | --- | --- | --- | --- | --- |
+/// | [`Unavailable`](Self::Unavailable) | the store is down, restarting, full, or the breaker is open | operator | if the check was sent | follows the failure policy; a retry within a second rarely helps |
+/// | [`Deadline`](Self::Deadline) | no reply within the deadline | operator | yes, if the check was sent | follows the failure policy; a retry may charge twice |
+/// | [`Overloaded`](Self::Overloaded) | this process sends more checks than the store answers in time | operator: a faster store, a cluster, fewer requests | yes, if the check was sent | refuses, sheds load |
+/// | [`Misconfigured`](Self::Misconfigured) | wrong credentials, missing permissions, an unusable script | operator | no | follows the failure policy until the setup is corrected |
+/// | [`BadKey`](Self::BadKey) | the key holds another program's value | operator: another key prefix, or delete the key | no | follows the failure policy; other keys are unaffected |
+/// | [`Config`](Self::Config) | the check itself is wrong, see [`ConfigError`](crate::ConfigError) | developer | no | corrects the call |
+///
+/// [`Error::may_have_charged`](crate::Error::may_have_charged) is exact where the table says "if". No error is worth an
+/// immediate retry: tollgate itself never sends a check again whose fate is unknown.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Error, ErrorKind};
+///
+/// /// Whether an operator has to correct the setup before the next check can succeed.
+/// fn needs_operator(error: &Error) -> bool {
+///     matches!(error.kind(), ErrorKind::Misconfigured | ErrorKind::BadKey)
+/// }
+///
+/// assert!(needs_operator(&Error::new(ErrorKind::Misconfigured, "WRONGPASS")));
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The key holds a value that no limiter has written. Only checks of this key are affected.
+    BadKey,
+    /// The check itself is wrong, see [`ConfigError`](crate::ConfigError).
+    Config,
+    /// The store did not answer within the deadline. Counts for the [`Breaker`](crate::failure::Breaker).
+    Deadline,
+    /// The store answers but cannot be used: wrong credentials, missing permissions, an unusable script.
+    Misconfigured,
+    /// The store answers, but this process has sent it more checks than it answers within the deadline.
+    ///
+    /// Every failure policy refuses such a request: a flood must not lift the limit that it exceeds. Does not count
+    /// for the [`Breaker`](crate::failure::Breaker). The check may have been sent and charged, see
+    /// [`Error::may_have_charged`](crate::Error::may_have_charged).
+    Overloaded,
+    /// The store cannot be reached, cannot serve right now, or was not asked because the
+    /// [`Breaker`](crate::failure::Breaker) is open. Counts for the breaker if the store was asked.
+    Unavailable,
+}
+
+impl ErrorKind {
+    /// What happened, in a few words.
+    pub(crate) fn summary(self) -> &'static str {
+        match self {
+            Self::BadKey => "the key is in use for something else",
+            Self::Config => "the check is misconfigured",
+            Self::Deadline => "the store did not answer in time",
+            Self::Misconfigured => "the store is misconfigured",
+            Self::Overloaded => "too many checks wait for the store",
+            Self::Unavailable => "the store is unavailable",
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! A value of bounded length, written in place.
+
+/// Room for a policy's name, which has up to 64 characters, and two numbers.
+const ROOM: usize = 128;
+
+pub(super) struct BoundedText {
+    text: [u8; ROOM],
+    length: usize,
+}
+
+impl Default for BoundedText {
+    fn default() -> Self {
+        Self { text: [0; ROOM], length: 0 }
+    }
+}
+
+impl BoundedText {
+    #[inline]
+    pub(super) fn push(&mut self, text: &[u8]) {
+        self.text[self.length..][..text.len()].copy_from_slice(text);
+        self.length += text.len();
+    }
+
+    pub(super) fn push_number(&mut self, number: u64) {
+        self.push(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+}

@@ -1,0 +1,13 @@
+//! Field values that are one number.
+
+use http::HeaderValue;
+
+/// Formats a number in one allocation of the right size; the conversion of `http` allocates twice.
+pub(super) fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are a header value")
+}
+
+/// Reads a number; `None` if the value is missing or is not a number.
+pub(super) fn read_number(value: Option<&HeaderValue>) -> Option<u64> {
+    value?.to_str().ok()?.trim().parse().ok()
+}

@@ -1,0 +1,65 @@
+//! The arithmetic that all styles share.
+
+use std::time::Duration;
+
+use super::{
+    quota::Quota,
+    seconds::{seconds_up, whole_seconds},
+};
+
+/// What a response has to tell.
+pub(super) struct Snapshot<'a> {
+    pub(super) quotas: &'a [Quota<'a>],
+    pub(super) allowed: bool,
+    pub(super) now_us: u64,
+    pub(super) capped_ratio: bool,
+    /// Added wherever the client is told to wait.
+    pub(super) jitter: Duration,
+}
+
+impl Snapshot<'_> {
+    /// Whole seconds until the refused request passes; `None` if it was allowed or never will.
+    pub(super) fn retry_after(&self) -> Option<u64> {
+        let mut waits = self.quotas.iter().filter(|quota| quota.violated).map(|quota| quota.retry_after);
+        let first = waits.next()??;
+        let longest = waits.try_fold(first, |longest, wait| wait.map(|wait| longest.max(wait)))?;
+        Some(whole_seconds(longest.saturating_add(self.jitter)))
+    }
+
+    /// `t`, the effective window: for so many seconds the client can use no more than `remaining`.
+    pub(super) fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
+        let next = quota.next?;
+        let told_to_wait = quota.violated || self.allowed && quota.remaining == 0;
+        let mut seconds = seconds_up(if told_to_wait { next.saturating_add(self.jitter) } else { next });
+        if let Some(window) = quota.window.filter(|_| self.capped_ratio && quota.remaining > 0 && quota.limit > 0) {
+            seconds = seconds.max(paced_seconds(quota.remaining, window, quota.limit));
+        }
+        match self.retry_after() {
+            Some(retry_after) if quota.violated => Some(seconds.max(1).min(retry_after)),
+            _ => Some(seconds),
+        }
+    }
+
+    /// The one quota of styles that tell a single one: the longest wait on a denial, otherwise the least left.
+    pub(super) fn selected(&self) -> Option<&Quota<'_>> {
+        let window = |quota: &Quota<'_>| quota.window.unwrap_or(Duration::MAX);
+        if self.allowed {
+            self.quotas.iter().min_by_key(|quota| (quota.remaining, std::cmp::Reverse(window(quota))))
+        } else {
+            // `rev`, because of equals `max_by_key` takes the last.
+            let wait = |quota: &Quota<'_>| quota.retry_after.unwrap_or(Duration::MAX);
+            self.quotas.iter().rev().filter(|quota| quota.violated).max_by_key(|quota| wait(quota))
+        }
+    }
+}
+
+/// How long `units` last at the rate of `limit` per `window`, rounded up.
+fn paced_seconds(units: u64, window: Duration, limit: u64) -> u64 {
+    // Nearly always: wide division is several times as slow.
+    let narrow = u64::try_from(window.as_micros()).ok().and_then(|window| window.checked_mul(units));
+    if let (Some(paced), Some(rate)) = (narrow, limit.checked_mul(1_000_000)) {
+        return paced.div_ceil(rate);
+    }
+    let paced = u128::from(units).saturating_mul(window.as_micros());
+    u64::try_from(paced.div_ceil(u128::from(limit) * 1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,220 @@
+//! The key: who is charged.
+
+use std::fmt;
+
+#[cfg(feature = "redis")]
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use super::encoded::Encoded;
+
+/// Who is charged: the partition key of a limit.
+///
+/// Built from text, bytes, addresses, integers or UUIDs (feature `uuid`), injectively: two different inputs never share
+/// a key, and no input can choose its place in the store. Integers and UUIDs are their text, whatever their type, so
+/// `17_u64`, `17_i32` and `"17"` are one key. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
+/// identifies somebody; a `RedisStore` gets it as a hash under a secret (`RedisStoreBuilder::key_secret`).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Key;
+///
+/// assert_eq!(Key::from("user:17"), Key::from(String::from("user:17")));
+/// assert_ne!(Key::from("{a}"), Key::from("a"));
+/// ```
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub struct Key(Encoded);
+
+impl Key {
+    /// The one key of [`GlobalKey`].
+    pub(crate) const GLOBAL: &'static [u8] = b"*";
+    /// The shared bucket of requests without a key.
+    pub(crate) const MISSING: &'static [u8] = b"*missing";
+    /// The shared bucket of requests that no route matched.
+    pub(crate) const UNMATCHED: &'static [u8] = b"*unmatched";
+
+    /// Creates a key from any bytes.
+    pub fn new(subject: impl AsRef<[u8]>) -> Self {
+        let subject = subject.as_ref();
+        if subject.len() > MAX_PLAIN {
+            return Self::hashed(subject);
+        }
+        // Without a way out in between, so that the bytes need not wait for each other.
+        if !subject.is_empty() && subject.iter().fold(true, |plain, &byte| plain & is_plain(byte)) {
+            return Self(subject.into());
+        }
+        let mut encoded = SmallVec::<[u8; 3 * MAX_PLAIN]>::new();
+        for &byte in subject {
+            if is_plain(byte) {
+                encoded.push(byte);
+            } else {
+                encoded.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+        }
+        if encoded.is_empty() {
+            // No escape ends after its sign, so this stands for the empty subject alone.
+            encoded.push(b'%');
+        }
+        Self(encoded.as_slice().into())
+    }
+
+    /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
+    ///
+    /// Within the process that is enough; what leaves it for a `RedisStore` is hashed once more, under a secret.
+    pub fn hashed(secret: impl AsRef<[u8]>) -> Self {
+        let mut encoded = [b'#'; 33];
+        for (hex, byte) in encoded[1..].chunks_exact_mut(2).zip(Sha256::digest(secret)) {
+            hex.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        Self(encoded.as_slice().into())
+    }
+
+    /// Joins keys to one: equal only if all parts are, in order.
+    pub fn join(parts: impl IntoIterator<Item = Key>) -> Self {
+        // No other form begins with a parenthesis, and every one that is opened is closed.
+        let mut joined = SmallVec::<[u8; 3 * MAX_PLAIN]>::from_slice(b"(");
+        for part in parts {
+            joined.extend_from_slice(part.encoded());
+            joined.push(b'|');
+        }
+        joined.push(b')');
+        if joined.len() > 3 * MAX_PLAIN {
+            let mut hashed = SmallVec::<[u8; 35]>::from_slice(b"()");
+            hashed.extend_from_slice(Self::hashed(joined).encoded());
+            return Self(hashed.as_slice().into());
+        }
+        Self(joined.as_slice().into())
+    }
+
+    /// A key that needs no encoding.
+    pub(super) fn plain(subject: &[u8]) -> Self {
+        debug_assert!(!subject.is_empty() && subject.iter().all(|&byte| is_plain(byte)));
+        Self(subject.into())
+    }
+
+    /// A key that only shows a hash under a secret.
+    #[cfg(feature = "redis")]
+    pub(crate) fn sealed(hash: &[u8; 16]) -> Self {
+        let mut encoded = [b'$'; 23];
+        URL_SAFE_NO_PAD.encode_slice(hash, &mut encoded[1..]).expect("16 bytes are 22 characters of base64");
+        Self(encoded.as_slice().into())
+    }
+
+    /// Whether it is, or has in it, the hash of a secret or of something long.
+    #[cfg(feature = "redis")]
+    pub(crate) fn holds_hash(&self) -> bool {
+        // In all that is not hashed the sign is escaped.
+        self.encoded().contains(&b'#')
+    }
+
+    pub(crate) fn reserved(name: &'static [u8]) -> Self {
+        Self(name.into())
+    }
+
+    /// The canonical form, for implementations of [`Store`](crate::store::Store): printable ASCII without braces.
+    ///
+    /// It identifies somebody, so keep it out of logs, and out of stores that others read.
+    pub fn encoded(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+/// Longer subjects are hashed.
+const MAX_PLAIN: usize = 64;
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Everything else is escaped, among it the signs that the forms above are built from: `% # $ * ( | ) { }`.
+fn is_plain(byte: u8) -> bool {
+    PLAIN[usize::from(byte)]
+}
+
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        plain[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'.' | b':' | b'_' | b'-' | b'/' | b'@' | b'+' | b'=' | b',' | b'~');
+        byte += 1;
+    }
+    plain
+};
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_input_reaches_a_reserved_form() {
+        for (input, encoded) in [
+            ("user:17", "user:17"),
+            ("", "%"),
+            ("%", "%25"),
+            ("*", "%2A"),
+            ("#00", "%2300"),
+            ("a|b", "a%7Cb"),
+            ("{tag}", "%7Btag%7D"),
+            ("\r\n\0", "%0D%0A%00"),
+            ("é", "%C3%A9"),
+        ] {
+            assert_eq!(Key::from(input).encoded(), encoded.as_bytes());
+        }
+    }
+
+    #[test]
+    fn long_keys_are_hashed_and_stay_apart() {
+        let (a, b) = ("x".repeat(1 << 20), "x".repeat((1 << 20) + 1));
+        assert_ne!(Key::from(&a), Key::from(&b));
+        assert_eq!(Key::from(&a).encoded().len(), 33);
+        let parts = || vec![Key::from("é".repeat(30)), Key::from("é".repeat(31)), Key::from("c")];
+        assert_eq!(Key::join(parts()).encoded().len(), 35);
+        // Nor does a long text that looks like a joined key meet one.
+        let (a, b) = ("a".repeat(100), "b".repeat(150));
+        let joined = Key::join([Key::from(a.as_str()), Key::from(b.as_str())]);
+        assert_ne!(joined, Key::new(joined.encoded()));
+    }
+
+    #[test]
+    fn joined_keys_keep_their_boundaries() {
+        let join = |parts: &[&str]| Key::join(parts.iter().map(|&part| Key::from(part)));
+        assert_ne!(join(&["a", "b"]), join(&["a|b"]));
+        assert_ne!(join(&["ab", "c"]), join(&["a", "bc"]));
+        assert_ne!(join(&["a", ""]), join(&["", "a"]));
+        assert_ne!(join(&["a"]), Key::from("a"));
+        assert_ne!(join(&[]), Key::from(""));
+        let nested = Key::join([Key::from("a"), join(&["b"])]);
+        assert_ne!(nested, Key::join([join(&["a", "b"])]));
+        assert_ne!(nested, join(&["a", "b"]));
+    }
+
+    #[test]
+    fn integers_of_every_type_are_their_decimal_text() {
+        let seventeen = Key::from("17");
+        let keys = [17_i32.into(), 17_i64.into(), 17_u32.into(), 17_u64.into(), 17_u128.into(), Key::from(17_usize)];
+        assert!(keys.iter().all(|key| *key == seventeen));
+        assert_eq!(Key::from(&17_i64), seventeen);
+        assert_eq!(Key::from(i64::MIN), Key::from("-9223372036854775808"));
+        assert_eq!(Key::from(u128::MAX), Key::from("340282366920938463463374607431768211455"));
+        assert_ne!(Key::from(-17), seventeen);
+    }
+
+    #[cfg(feature = "uuid")]
+    #[test]
+    fn a_uuid_is_its_text() {
+        let uuid = uuid::Uuid::from_u128(0x67e5_5044_10b1_426f_9247_bb68_0e5f_e0c8);
+        assert_eq!(Key::from(uuid), Key::from("67e55044-10b1-426f-9247-bb680e5fe0c8"));
+        assert_eq!(Key::from(&uuid), Key::from(uuid.to_string()));
+    }
+
+    #[test]
+    fn debug_shows_nobody() {
+        assert_eq!(format!("{:?}", Key::from("alice")), "Key(..)");
+    }
+}

@@ -1,0 +1,132 @@
+//! The future of a response: check, then call, then add the fields.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::{
+    decision::Decision,
+    failure::FailurePolicy,
+    headers::Writer,
+    limiter::CheckFuture,
+    middleware::config::Config,
+    rejection::{Denial, Rejection, extensions::insert_if_strictest},
+};
+
+pin_project! {
+    /// The response future of [`RateLimit`](crate::middleware::RateLimit).
+    pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+        #[pin]
+        state: State<S, F, K, R, ReqBody, ResBody>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, F, K, R, ReqBody, ResBody> {
+        /// Waits for the verdict, holding the service that was polled ready.
+        Checking { waiting: Option<Box<Waiting<S, K, R, ReqBody>>> },
+        /// Waits for the inner service.
+        Calling {
+            #[pin]
+            response: F,
+            toll: Option<(Decision, Writer)>,
+        },
+        /// Has the answer already.
+        Refused { response: Option<Response<ResBody>> },
+    }
+}
+
+/// In a box, so that the futures of requests that need not wait stay small.
+struct Waiting<S, K, R, ReqBody> {
+    check: CheckFuture,
+    failure: FailurePolicy,
+    service: S,
+    request: Request<ReqBody>,
+    config: Arc<Config<K, R>>,
+}
+
+const POLLED_AGAIN: &str = "a future is not polled after it is ready";
+
+impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+    pub(crate) fn pass(response: F) -> Self {
+        Self { state: State::Calling { response, toll: None } }
+    }
+
+    pub(crate) fn call(response: F, decision: Decision, writer: Writer) -> Self {
+        Self { state: State::Calling { response, toll: Some((decision, writer)) } }
+    }
+
+    pub(crate) fn refuse(response: Response<ResBody>) -> Self {
+        Self { state: State::Refused { response: Some(response) } }
+    }
+
+    pub(crate) fn check(
+        check: CheckFuture,
+        failure: FailurePolicy,
+        service: S,
+        request: Request<ReqBody>,
+        config: Arc<Config<K, R>>,
+    ) -> Self {
+        let waiting = Waiting { check, failure, service, request, config };
+        Self { state: State::Checking { waiting: Some(Box::new(waiting)) } }
+    }
+}
+
+impl<S, F, K, R, ReqBody, ResBody, E> Future for ResponseFuture<S, F, K, R, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>, Error = E, Future = F>,
+    F: Future<Output = Result<Response<ResBody>, E>>,
+    R: Rejection<ResBody>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Checking { waiting } => {
+                    let check = &mut waiting.as_mut().expect(POLLED_AGAIN).check;
+                    let result = ready!(Pin::new(check).poll(cx));
+                    let Waiting { failure, mut service, mut request, config, .. } =
+                        *waiting.take().expect(POLLED_AGAIN);
+                    let decision = failure.resolve(result);
+                    if decision.is_allowed() {
+                        insert_if_strictest(decision.clone(), request.extensions_mut());
+                        let response = service.call(request);
+                        State::Calling { response, toll: Some((decision, config.writer)) }
+                    } else {
+                        // Gives the inner service's reservation back before the answer is built.
+                        drop(service);
+                        let (parts, _) = request.into_parts();
+                        State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
+                    }
+                }
+                StateProj::Calling { response, toll } => {
+                    let mut response = ready!(response.poll(cx))?;
+                    if let Some((decision, writer)) = toll.take() {
+                        writer.apply(&decision, response.headers_mut());
+                        insert_if_strictest(decision, response.extensions_mut());
+                    }
+                    return Poll::Ready(Ok(response));
+                }
+                StateProj::Refused { response } => return Poll::Ready(Ok(response.take().expect(POLLED_AGAIN))),
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S, F, K, R, ReqBody, ResBody> fmt::Debug for ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture")
+    }
+}

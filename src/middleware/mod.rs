@@ -1,0 +1,15 @@
+//! The tower middleware: a thin HTTP skin over a [`Limiter`](crate::Limiter).
+
+mod config;
+#[cfg(feature = "axum")]
+mod extract;
+mod future;
+mod layer;
+mod route;
+mod service;
+mod setup_checks;
+
+#[cfg(feature = "axum")]
+pub use self::extract::MissingDecision;
+pub use self::{future::ResponseFuture, layer::RateLimitLayer, route::Route, service::RateLimit};
+pub use crate::cost::{Cost, IntoCost};

@@ -1,0 +1,110 @@
+//! The text about a check without a verdict: what happened, what the request got, what to do.
+
+use std::fmt;
+
+#[cfg(feature = "tracing")]
+use super::StoreFailure;
+use crate::{
+    error::{Error, ErrorKind},
+    failure::FailurePolicy,
+};
+
+/// Says that limits are not enforced.
+pub(crate) struct FailureMessage<'a> {
+    cause: &'a Error,
+    outcome: FailureEffect,
+}
+
+/// What a request gets instead of a verdict.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FailureEffect {
+    /// The limiter is called directly.
+    Error,
+    Pass,
+    Refusal,
+    /// Judged by this instance's share of the limit.
+    Share,
+    /// It would be, but the number of instances is not known yet.
+    UnknownShare,
+}
+
+impl From<Option<FailurePolicy>> for FailureEffect {
+    fn from(failure: Option<FailurePolicy>) -> Self {
+        match failure {
+            None => Self::Error,
+            Some(FailurePolicy::Closed) => Self::Refusal,
+            Some(FailurePolicy::Local) => Self::Share,
+            Some(FailurePolicy::Open) => Self::Pass,
+        }
+    }
+}
+
+/// What to do about causes that are known by a word of theirs, before what the kind of error says.
+const REMEDIES: &[(&str, &str)] = &[
+    // The cause says it itself.
+    ("enable_all()", ""),
+    (" DB index", "Correct the number after the last slash of the store's URL."),
+    (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
+    (" NOPERM ", "Grant the user what the docs of `RedisStore` list as the least ACL."),
+    (" OOM ", "Raise the server's maxmemory, or give the limiter a server of its own."),
+    (" WRONGPASS ", "Correct the login in the store's URL."),
+];
+
+impl<'a> FailureMessage<'a> {
+    pub(super) fn new(error: &'a Error, outcome: FailureEffect) -> Self {
+        Self { cause: error, outcome }
+    }
+
+    #[cfg(feature = "tracing")]
+    pub(super) fn of(failure: &StoreFailure<'a>) -> Self {
+        Self::new(failure.error, failure.failure.into())
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self.outcome {
+            FailureEffect::Error => "The caller of the limiter gets this error.",
+            FailureEffect::Pass => "Requests pass without a limit (fail_open).",
+            FailureEffect::Refusal => "Requests are refused with 503 (fail_closed).",
+            FailureEffect::Share => "Requests are judged by this instance's share (fail_local).",
+            FailureEffect::UnknownShare => {
+                "Requests are refused with 503 (fail_local): the number of instances is not known yet."
+            }
+        }
+    }
+
+    fn remedy(&self, cause: &str) -> &'static str {
+        if let Some((_, remedy)) = REMEDIES.iter().find(|(word, _)| cause.contains(word)) {
+            return remedy;
+        }
+        match self.cause.kind() {
+            ErrorKind::BadKey => {
+                "A key of this limiter holds another program's value: delete that key, or set another key prefix."
+            }
+            ErrorKind::Config => "Correct the call that the error names.",
+            ErrorKind::Deadline => "Check that the store is not slow or frozen, and the network to it.",
+            ErrorKind::Misconfigured => "Check the store's address, its login and its permissions.",
+            ErrorKind::Overloaded => {
+                "This process sends more checks than the store answers in time: use a faster store, or a cluster."
+            }
+            ErrorKind::Unavailable => "Check that the store runs, can be reached from here and takes writes.",
+        }
+    }
+}
+
+impl fmt::Display for FailureMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What Redis says may end with a full stop or not.
+        let cause = self.cause.to_string();
+        let cause = cause.trim_end_matches('.');
+        match (self.cause.kind(), self.outcome) {
+            // No failure policy lets these pass.
+            (ErrorKind::Overloaded, FailureEffect::Error) => write!(f, "Checks get no verdict: {cause}.")?,
+            (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
+            _ => write!(f, "Limits are not enforced: {cause}. {}", self.outcome())?,
+        }
+        match self.remedy(cause) {
+            "" => Ok(()),
+            remedy => write!(f, " {remedy}"),
+        }
+    }
+}

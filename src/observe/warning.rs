@@ -1,0 +1,168 @@
+//! What looks wrong about how the limiter is set up.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::key::KeyError;
+
+/// Something that works, but hardly as it was meant. Its `Display` says what to do. See
+/// [`Observer::on_warning`](super::Observer::on_warning).
+///
+/// What can be told without a request is a [`ConfigError`](crate::ConfigError) instead.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A request was charged twice: it passes two layers of one limiter that have the policy and the key in common.
+    /// Looked for in the first 1 000 requests of a layer.
+    ChargedTwice {
+        /// The policy's name.
+        policy: String,
+    },
+    /// The Redis server may drop the keys of limits when its memory is full.
+    Eviction {
+        /// Its `maxmemory-policy`.
+        policy: String,
+    },
+    /// A request has a header that proxies add, and is charged to the address of its connection. Looked for in the first
+    /// 1 000 requests.
+    ForwardedHeader {
+        /// The header's name.
+        header: &'static str,
+    },
+    /// A connection of a trusted proxy has a request without the header in which the proxy tells the client's address. Its
+    /// requests are refused, or get what [`MissingKey`](crate::MissingKey) says. Looked for in all requests, told once.
+    ForwardedHeaderMissing {
+        /// The header's name.
+        header: String,
+    },
+    /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
+    GuessableKeys,
+    /// Redis refuses to count the instances of the service, which
+    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) asks for.
+    InstancesUnknown {
+        /// The key of the count.
+        key: String,
+        /// What Redis said.
+        reason: String,
+    },
+    /// A request has no peer address, which nearly always holds for all of them, and is exempt or shares one bucket
+    /// ([`MissingKey`](crate::MissingKey)). Where it is rejected, that is a [refusal](super::Observer::on_refusal).
+    NoPeerAddress,
+    /// All of the first 1 000 requests came from one address.
+    OneAddress {
+        /// How many they were.
+        requests: u32,
+    },
+    /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key: all its counts are live. What the key gets is
+    /// said by [`MemoryStore::when_full`](crate::MemoryStore::when_full).
+    StoreFull {
+        /// How many keys it was made for.
+        capacity: usize,
+    },
+    /// A route of the table was not met in the first 10 000 requests.
+    UnmatchedRoute {
+        /// The route, as given.
+        route: String,
+        /// How many requests there were.
+        requests: u32,
+    },
+}
+
+impl Warning {
+    /// One word for it, as metrics and logs have it.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::ChargedTwice { .. } => "charged_twice",
+            Self::Eviction { .. } => "eviction",
+            Self::ForwardedHeader { .. } => "forwarded_header",
+            Self::ForwardedHeaderMissing { .. } => "forwarded_header_missing",
+            Self::GuessableKeys => "guessable_keys",
+            Self::InstancesUnknown { .. } => "instances_unknown",
+            Self::NoPeerAddress => "no_peer_address",
+            Self::OneAddress { .. } => "one_address",
+            Self::StoreFull { .. } => "store_full",
+            Self::UnmatchedRoute { .. } => "unmatched_route",
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ChargedTwice { policy } => write!(
+                f,
+                "a request was charged twice under policy {policy:?}: it passes two layers with this policy and the \
+                 same key; remove one of them, or give it a policy with a name of its own"
+            ),
+            Self::Eviction { policy } => write!(
+                f,
+                "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key is \
+                 dropped begins anew; set maxmemory-policy to noeviction, or give the limiter a server of its own"
+            ),
+            Self::ForwardedHeader { header } => write!(
+                f,
+                "a request has the header {header}, but the address of its connection is charged; behind a proxy that \
+                 is the proxy, and all clients share one budget: take the address from the header with `ClientIp`, \
+                 through trusted proxies only. Without a proxy somebody made the header up, and nothing is wrong"
+            ),
+            Self::ForwardedHeaderMissing { header } => write!(
+                f,
+                "a request from a trusted proxy has no header {header}, so its client cannot be told: let the proxy set the \
+                 header, or exempt the routes that the proxy itself asks for, as a health check; \
+                 `ClientIp::peer_if_missing` charges such requests to the proxy"
+            ),
+            Self::GuessableKeys => f.write_str(
+                "keys go to Redis as hashes without a secret, so whoever reads Redis can find short ones by trial: \
+                 addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
+                 instances (or say `plain_keys` if all but credentials may be read)",
+            ),
+            Self::InstancesUnknown { key, reason } => write!(
+                f,
+                "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local are \
+                 refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, or give \
+                 the number of instances with `Limiter::with_local`"
+            ),
+            Self::NoPeerAddress => write!(
+                f,
+                "requests without a peer address pass without this limit, or share one bucket, as `MissingKey` says: {}",
+                KeyError::NoPeerAddress
+            ),
+            Self::OneAddress { requests } => write!(
+                f,
+                "all of the first {requests} requests came from one address, probably a proxy's, so that all clients \
+                 share one budget: take the address from the header that the proxy sets, with `ClientIp`; if it does so \
+                 already, see that the proxy sets the header and all proxies are trusted"
+            ),
+            Self::StoreFull { capacity } => write!(
+                f,
+                "the memory store is full: it has room for {capacity} keys, and the counts of all are live. A new key \
+                 now gets what `MemoryStore::when_full` says: by default the place of a live count, whose client \
+                 starts afresh. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
+                 clients can make keys up, choose `WhenFull::ShareOneBucket` or `WhenFull::Deny`"
+            ),
+            Self::UnmatchedRoute { route, requests } => write!(
+                f,
+                "no request of the first {requests} matched the route {route:?}; unless it is just rare, check its method, and \
+                 write the router's whole template with its nesting (`/api/users/{{id}}`)"
+            ),
+        }
+    }
+}
+
+/// That a warning is given once.
+#[derive(Debug, Default)]
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    /// The right to warn, for the first who asks.
+    pub(crate) fn claim(&self) -> bool {
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// Lets the warning be given once more.
+    pub(crate) fn rearm(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}

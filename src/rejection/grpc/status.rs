@@ -1,0 +1,241 @@
+//! Rejections that gRPC clients understand.
+
+use std::{borrow::Cow, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use http::{HeaderName, HeaderValue, Method, Response, Version, header::CONTENT_TYPE, request::Parts};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::status_details::{Status, Violation};
+use crate::{
+    headers::whole_seconds,
+    key::KeyError,
+    rejection::{
+        denial::{Denial, Reason},
+        empty::EmptyBody,
+        respond::Rejection,
+    },
+};
+
+/// Answers refused gRPC calls with a gRPC status, and all other requests as `R` does.
+///
+/// A gRPC client that gets a plain 429 takes it for `UNAVAILABLE`, which default policies try again. This answers with
+/// HTTP 200 and a status, without content ("trailers-only"):
+///
+/// | refused because | `grpc-status` | `grpc-message` |
+/// | --- | --- | --- |
+/// | the quota is spent | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded; retry after 3s |
+/// | the cost can never pass | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded |
+/// | the store is down, fail-closed | 14 `UNAVAILABLE` | rate limiter unavailable |
+/// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable |
+/// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
+/// | the layer is misconfigured | 13 `INTERNAL` | what is wrong |
+///
+/// `grpc-retry-pushback-ms` tells clients that retry ([gRFC A6]) how long to wait, in milliseconds, rounded up, at most
+/// `i32::MAX` (24.8 days), which is all that they can read; -1 if no wait helps. `retry-after` and the RateLimit fields
+/// come along as metadata, and [`details`](Self::with_details) for clients that read those. Calls that pass have the fields
+/// in their initial metadata, never in their trailers.
+///
+/// A request is a gRPC call if it is a POST over HTTP/2 or newer whose content type is `application/grpc`, or that with
+/// `+proto` or the like. A GET, or a request over HTTP/1.1, is none whatever it says: who sends it reads HTTP statuses,
+/// so it gets what `R` answers. gRPC-Web is not one either: put the layer inside the one that translates it, or its
+/// clients get what `R` answers. So one layer, and one budget, serves both kinds on one port.
+///
+/// Works with any body that has an empty default: tonic's, axum's, those of `http-body-util`.
+///
+/// # Examples
+///
+/// In front of a tonic server:
+///
+/// ```
+/// use tollgate::{ApiKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+/// use tonic::transport::Server;
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// # let (_, health) = tonic_health::server::health_reporter();
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, ApiKey::header("x-api-key")?)
+///     .route("/grpc.health.v1.Health/Check", Route::exempt())?
+///     .with_rejection(GrpcStatus::default());
+/// let server = Server::builder().layer(limit).add_service(health);
+/// # drop(server);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// HTTP and gRPC in one axum `Router`, where other requests get problem documents:
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tollgate::{GrpcStatus, Limiter, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer};
+/// use tonic::service::Routes;
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// # let (_, health) = tonic_health::server::health_reporter();
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let limit: RateLimitLayer<PeerIp, GrpcStatus<ProblemJson>> =
+///     RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default())
+///         .with_rejection(GrpcStatus::default().otherwise(ProblemJson::default()));
+/// let app: Router = Routes::new(health).into_axum_router().route("/watch", get(|| async { "watching" })).layer(limit);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # With tonic
+///
+/// * Routes: in front of a `Server` a method is told by its path, `/package.Service/Method`. On tonic's `Routes` as an
+///   axum `Router`, the matched path is `/package.Service/{*rest}`, for all methods of the service together; set the
+///   layer's [cost](crate::RateLimitLayer::with_cost) by a closure over the path to tell them apart there.
+/// * Around one service alone: `tonic::service::LayerExt::named_layer`.
+/// * Addresses: tonic's server says who calls in a type of its own. For [`PeerIp`](crate::PeerIp), copy the address in
+///   a layer outside this one; with `axum::serve` it is there.
+///
+/// ```
+/// use http::Request;
+/// use tonic::{body::Body, transport::{Server, server::TcpConnectInfo}};
+/// use tower::util::MapRequestLayer;
+///
+/// let with_address = MapRequestLayer::new(|mut request: Request<Body>| {
+///     let info = request.extensions().get::<TcpConnectInfo>();
+///     if let Some(address) = info.and_then(|info| info.remote_addr()) {
+///         request.extensions_mut().insert(address);
+///     }
+///     request
+/// });
+/// let server = Server::builder().layer(with_address); // and then .layer(limit)
+/// ```
+///
+/// [gRFC A6]: https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcStatus<R = EmptyBody> {
+    otherwise: R,
+    details: bool,
+}
+
+impl<R> GrpcStatus<R> {
+    /// Answers requests that are not gRPC calls as `rejection` does. Defaults to [`EmptyBody`], because that works
+    /// with tonic's bodies.
+    #[must_use]
+    pub fn otherwise<T>(self, rejection: T) -> GrpcStatus<T> {
+        GrpcStatus { otherwise: rejection, details: self.details }
+    }
+
+    /// Sends `grpc-status-details-bin` too: a `google.rpc.Status` with `RetryInfo` if a wait helps, and a
+    /// `QuotaFailure` with the violated policies, at most 16 of them, by their names. Keys never appear.
+    ///
+    /// Defaults to `true`, because some client libraries read the wait there alone. It takes about 250 bytes for one
+    /// policy.
+    #[must_use]
+    pub fn with_details(self, details: bool) -> Self {
+        Self { details, ..self }
+    }
+}
+
+impl Default for GrpcStatus {
+    fn default() -> Self {
+        Self { otherwise: EmptyBody::default(), details: true }
+    }
+}
+
+impl<B: Default, R: Rejection<B>> Rejection<B> for GrpcStatus<R> {
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
+        if !is_call(parts) {
+            return self.otherwise.reject(parts, denial);
+        }
+        let (code, message) = (code(denial), message(denial));
+        let mut response = Response::new(B::default());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(GRPC_STATUS, HeaderValue::from(code));
+        headers.insert(GRPC_MESSAGE, ascii(utf8_percent_encode(&message, ESCAPED).to_string()));
+        headers.insert(GRPC_RETRY_PUSHBACK_MS, denial.retry_after().map_or(NO_RETRY, pushback));
+        let details = self.details.then(|| details(code, &message, denial)).flatten();
+        if let Some(details) = details {
+            headers.insert(GRPC_STATUS_DETAILS_BIN, ascii(STANDARD_NO_PAD.encode(details)));
+        }
+        response
+    }
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const GRPC_STATUS_DETAILS_BIN: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+/// Anything negative means: do not try again.
+const NO_RETRY: HeaderValue = HeaderValue::from_static("-1");
+
+/// `%` and what is not printable has to be escaped, the rest as tonic does it.
+const ESCAPED: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
+
+/// The most violations in the details: with the longest names they take less than half of the 8 KiB of fields that
+/// clients accept.
+const MOST_VIOLATIONS: usize = 16;
+
+/// A POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") of `application/grpc`, ignoring case, and then nothing, a
+/// format or a parameter. gRPC-Web goes on with `-`.
+fn is_call(parts: &Parts) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    if parts.method != Method::POST || parts.version < Version::HTTP_2 {
+        return false;
+    }
+    let Some((start, rest)) =
+        parts.headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().split_at_checked(GRPC.len()))
+    else {
+        return false;
+    };
+    start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
+}
+
+fn code(denial: &Denial) -> u16 {
+    match denial.reason() {
+        Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => 8,
+        Reason::Key(KeyError::AddressDenied) => 7,
+        Reason::Key(_) => 3,
+        Reason::Misconfigured(_) => 13,
+        Reason::StoreUnavailable => 14,
+    }
+}
+
+fn message(denial: &Denial) -> Cow<'static, str> {
+    match denial.reason() {
+        Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => match denial.retry_after() {
+            Some(wait) => format!("rate limit exceeded; retry after {}s", whole_seconds(wait)).into(),
+            None => "rate limit exceeded".into(),
+        },
+        Reason::Key(KeyError::AddressDenied) => "requests from this address are refused".into(),
+        Reason::Key(_) | Reason::Misconfigured(_) => {
+            denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
+        }
+        Reason::StoreUnavailable => "rate limiter unavailable".into(),
+    }
+}
+
+/// Rounded up, for the client waits exactly that.
+fn whole_millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+}
+
+/// A number that does not fit would mean: do not try again.
+fn pushback(wait: Duration) -> HeaderValue {
+    HeaderValue::from(i32::try_from(whole_millis(wait)).unwrap_or(i32::MAX))
+}
+
+fn details(code: u16, message: &str, denial: &Denial) -> Option<Vec<u8>> {
+    let violations = match denial.reason() {
+        Reason::CostAboveLimit { policy, limit, .. } => {
+            vec![Violation { policy, limit: *limit, description: denial.detail().unwrap_or_default() }]
+        }
+        Reason::QuotaExceeded(decision) => {
+            let violated = decision.violated().take(MOST_VIOLATIONS);
+            violated.map(|violated| Violation::new(&violated.policy)).collect()
+        }
+        Reason::Key(_) | Reason::Misconfigured(_) | Reason::StoreUnavailable => Vec::new(),
+    };
+    Status { code, message, retry_after_ms: denial.retry_after().map(whole_millis), violations }.encode()
+}
+
+fn ascii(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("percent-encoding and base64 are printable ASCII")
+}

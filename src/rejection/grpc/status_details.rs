@@ -1,0 +1,106 @@
+//! `google.rpc.Status` in the encoding of Protocol Buffers. A refusal needs few of its fields, so they are written by
+//! hand instead of with a code generator and its runtime.
+
+use crate::policy::Policy;
+
+/// What `grpc-status-details-bin` holds.
+pub(super) struct Status<'a> {
+    /// Has to be that of `grpc-status`.
+    pub(super) code: u16,
+    pub(super) message: &'a str,
+    pub(super) retry_after_ms: Option<u64>,
+    pub(super) violations: Vec<Violation<'a>>,
+}
+
+/// A `google.rpc.QuotaFailure.Violation`.
+pub(super) struct Violation<'a> {
+    pub(super) policy: &'a str,
+    pub(super) limit: u32,
+    pub(super) description: String,
+}
+
+impl<'a> Violation<'a> {
+    pub(super) fn new(policy: &'a Policy) -> Self {
+        let (limit, window) = (policy.limit(), policy.window().as_secs_f64());
+        let unit = policy.unit().unwrap_or("requests");
+        Self { policy: policy.name(), limit, description: format!("{limit} {unit} per {window}s") }
+    }
+
+    /// The subject is the policy and never the client's key.
+    fn message(&self) -> Message {
+        Message::default()
+            .bytes(1, format!("policy:{}", self.policy))
+            .bytes(2, &self.description)
+            .bytes(5, self.policy)
+            .number(7, self.limit.into())
+    }
+}
+
+impl Status<'_> {
+    /// `None` if there is nothing to tell that the other fields do not tell.
+    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+        if self.retry_after_ms.is_none() && self.violations.is_empty() {
+            return None;
+        }
+        let mut status = Message::default().number(1, self.code.into()).bytes(2, self.message);
+        if let Some(millis) = self.retry_after_ms {
+            status = status.any("RetryInfo", Message::default().bytes(1, duration(millis)));
+        }
+        if !self.violations.is_empty() {
+            let violations = self.violations.iter().map(Violation::message);
+            status = status.any("QuotaFailure", violations.fold(Message::default(), |all, one| all.bytes(1, one)));
+        }
+        Some(status.0)
+    }
+}
+
+/// At most what `Retry-After` can say.
+fn duration(millis: u64) -> Message {
+    let millis = millis.min(2_147_483_647_000);
+    Message::default().number(1, millis / 1_000).number(2, millis % 1_000 * 1_000_000)
+}
+
+/// Fields one after the other, each with a tag that says which it is and how long.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    /// 0 is what a field that is left out means, so it is left out.
+    fn number(mut self, field: u8, value: u64) -> Self {
+        if value > 0 {
+            self.0.push(field << 3);
+            self.varint(value);
+        }
+        self
+    }
+
+    /// Text, bytes, or a message.
+    fn bytes(mut self, field: u8, value: impl AsRef<[u8]>) -> Self {
+        let value = value.as_ref();
+        self.0.push(field << 3 | 2);
+        self.varint(value.len() as u64);
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    /// One of a `google.rpc.Status`'s details.
+    fn any(self, name: &str, message: Self) -> Self {
+        let url = format!("type.googleapis.com/google.rpc.{name}");
+        self.bytes(3, Self::default().bytes(1, url).bytes(2, message))
+    }
+
+    /// Seven bits a byte, the lowest first; all but the last byte have the eighth bit.
+    fn varint(&mut self, mut value: u64) {
+        while value > 0x7f {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}

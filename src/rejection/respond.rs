@@ -1,0 +1,103 @@
+//! The trait of rejections, and the response to a denial.
+
+use http::{Response, request::Parts};
+
+use super::{denial::Denial, extensions::insert_if_strictest};
+use crate::{
+    decision::Decision,
+    headers::{Writer, insert_rejection, whole_seconds},
+};
+
+/// Builds the response to a refused request.
+///
+/// Implemented by [`ProblemJson`], the default, [`PlainText`], [`EmptyBody`], and by closures
+/// `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds `GrpcStatus`. The layer then adds the fields that the response
+/// lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::Body;
+/// use http::{Response, request::Parts};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::Denial};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey).with_rejection(
+///     |_: &Parts, denial: &Denial| {
+///         let mut response = Response::new(Body::from("slow down"));
+///         *response.status_mut() = denial.status();
+///         response
+///     },
+/// );
+/// # Ok(())
+/// # }
+/// ```
+pub trait Rejection<B>: Send + Sync + 'static {
+    /// Builds the response.
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B>;
+}
+
+impl<B, F> Rejection<B> for F
+where
+    F: Fn(&Parts, &Denial) -> Response<B> + Send + Sync + 'static,
+{
+    fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
+        self(parts, denial)
+    }
+}
+
+impl Denial {
+    /// Builds the response: what `rejection` answers to the request with the head `parts`, and the fields that this
+    /// lacks, in the style of `writer`: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+    ///
+    /// The layer answers refused requests with it. Handlers of axum return the denial itself, unless they want another
+    /// rejection or style. The response's extensions hold the denial and, if there was a check, the [`Decision`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{Request, Response};
+    /// use tollgate::{Error, HeaderStyle, Limiter, Policy, headers::Writer, rejection::PlainText};
+    ///
+    /// /// A handler of plain hyper.
+    /// async fn export(request: Request<()>, limiter: &Limiter, daily: &Policy) -> Response<Bytes> {
+    ///     let (parts, ()) = request.into_parts();
+    ///     let checked = limiter.check("exports", daily, 1).await.map_err(Into::into);
+    ///     match checked.and_then(|decision| decision.into_result()) {
+    ///         Ok(_) => Response::new(Bytes::from("a,b,c")),
+    ///         Err(denial) => {
+    ///             denial.respond(&PlainText::default(), &Writer::new(HeaderStyle::XRateLimitDelta), &parts)
+    ///         }
+    ///     }
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::ConfigError> {
+    /// let (limiter, daily) = (Limiter::new(tollgate::MemoryStore::new()), Policy::per_day("exports", 1)?);
+    /// assert_eq!(export(Request::default(), &limiter, &daily).await.status(), 200);
+    /// let denied = export(Request::default(), &limiter, &daily).await;
+    /// assert_eq!((denied.status().as_u16(), &denied.headers()["retry-after"]), (429, &"86400".parse().unwrap()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn respond<B, R>(mut self, rejection: &R, writer: &Writer, parts: &Parts) -> Response<B>
+    where
+        R: Rejection<B> + ?Sized,
+    {
+        // Drawn once, so that every field and the body say the same.
+        let jitter = writer.draw(self.retry_after);
+        self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
+        let mut response = rejection.reject(parts, &self);
+        match self.decision() {
+            Some(decision) => writer.apply_with_jitter(decision, jitter, response.headers_mut()),
+            None => insert_rejection(response.headers_mut(), self.retry_after.map(whole_seconds)),
+        }
+        let without_verdict = || self.source.map(|source| Decision::without_store(false, source));
+        if let Some(decision) = self.decision().cloned().or_else(without_verdict) {
+            insert_if_strictest(decision, response.extensions_mut());
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}

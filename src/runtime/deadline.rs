@@ -1,0 +1,177 @@
+//! A deadline that does not count the time in which the executor did not run.
+//!
+//! A handler may hold its worker threads, and an operating system may stop a whole process (a CPU quota, SIGSTOP, a
+//! virtual machine that is moved). Timers then fire before replies that have arrived are read. A plain timeout would
+//! take that for a silent store. So the deadline moves by as much as the executor was away (see `presence`), and by a
+//! moment to read what has arrived.
+
+#[cfg(feature = "redis")]
+use std::future::Future;
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::runtime::stalls::Begin;
+
+pin_project! {
+    /// Resolves when the executor has been running for as long as it was given.
+    #[derive(Debug)]
+    pub(crate) struct Deadline {
+        #[pin]
+        timer: Sleep,
+        begin: Begin,
+        time: Duration,
+    }
+}
+
+/// Time to read replies and to run the tasks that they wake, when an absence has just ended.
+const CATCH_UP: Duration = Duration::from_millis(3);
+
+impl Deadline {
+    /// Starts now. `None` without a tokio runtime, or if it has no timers.
+    pub(crate) fn after(time: Duration) -> Option<Self> {
+        Some(Self { begin: Begin::now(time)?, timer: sleep(time), time })
+    }
+
+    /// Ends only after this much more time from now on.
+    pub(crate) fn extend(self: Pin<&mut Self>, more: Duration) {
+        let now = Instant::now();
+        let mut this = self.project();
+        *this.time = this.begin.running(now).saturating_add(more);
+        // A time that is too far away never comes.
+        if let Some(end) = now.checked_add(more) {
+            this.timer.as_mut().reset(end);
+        }
+    }
+
+    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        loop {
+            ready!(this.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            let is_catching_up = this.begin.back().is_some_and(|back| back < CATCH_UP);
+            let time = if is_catching_up { this.time.saturating_add(CATCH_UP) } else { *this.time };
+            let left = time.saturating_sub(this.begin.running(now));
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            this.timer.as_mut().reset(now + left);
+        }
+    }
+}
+
+/// The output of `future`, or `None` if it is not ready within `time` of this process running, or at once without a
+/// tokio runtime with timers.
+#[cfg(feature = "redis")]
+pub(crate) fn within<F: Future>(time: Duration, future: F) -> Within<F> {
+    Within { future, time, deadline: None }
+}
+
+#[cfg(feature = "redis")]
+pin_project! {
+    /// See [`within`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct Within<F> {
+        #[pin]
+        future: F,
+        time: Duration,
+        // Begins when the future is not ready at once.
+        #[pin]
+        deadline: Option<Deadline>,
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<F: Future> Future for Within<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if this.deadline.is_none() {
+            this.deadline.set(Deadline::after(*this.time));
+        }
+        match this.deadline.as_pin_mut() {
+            Some(deadline) => deadline.poll(cx).map(|()| None),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, pin::pin, thread};
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_millis(50);
+
+    async fn waited(during: impl FnOnce()) -> Duration {
+        let start = std::time::Instant::now();
+        let mut deadline = pin!(Deadline::after(TIME).unwrap());
+        let mut during = Some(during);
+        poll_fn(|cx| {
+            let poll = deadline.as_mut().poll(cx);
+            if let Some(during) = during.take() {
+                during();
+            }
+            poll
+        })
+        .await;
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_passes_when_it_ends_and_not_earlier() {
+        for time in [1, 2, 3, 7, 49, 50, 1_000].map(Duration::from_millis) {
+            let start = Instant::now();
+            let mut deadline = pin!(Deadline::after(time).unwrap());
+            poll_fn(|cx| deadline.as_mut().poll(cx)).await;
+            assert_eq!(start.elapsed(), time);
+        }
+        // So long that it never comes.
+        let mut never = pin!(Deadline::after(Duration::MAX).unwrap());
+        assert!(poll_fn(|cx| Poll::Ready(never.as_mut().poll(cx))).await.is_pending());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_passes_when_a_test_advances_the_clock() {
+        let mut deadline = pin!(Deadline::after(TIME).unwrap());
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
+        tokio::time::advance(Duration::from_millis(49)).await;
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_ready());
+    }
+
+    /// Real time, because it is about threads that do not run.
+    #[tokio::test]
+    async fn law_8_time_in_which_the_executor_was_held_up_does_not_count() {
+        let away = Duration::from_millis(200);
+        // Held up during a wait: a plain timeout would be over when the thread comes back.
+        let waited = waited(|| thread::sleep(away)).await;
+        assert!(waited >= away + TIME * 3 / 4, "{waited:?}");
+        assert!(waited < away + 4 * TIME, "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn law_8_an_executor_that_is_always_late_does_not_wait_for_ever() {
+        let hog = tokio::spawn(async {
+            loop {
+                thread::sleep(Duration::from_millis(10));
+                tokio::task::yield_now().await;
+            }
+        });
+        let waited = waited(|| {}).await;
+        hog.abort();
+        assert!(waited < 8 * TIME, "{waited:?}");
+    }
+}

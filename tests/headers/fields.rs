@@ -1,0 +1,264 @@
+//! The fields on every response count down to the denial.
+
+use std::time::Duration;
+
+use axum::{Router, http::HeaderName};
+use tollgate::{Algorithm, GlobalKey, HeaderStyle, RateLimitLayer, headers::Writer};
+use tower_http::cors::{Any, CorsLayer};
+
+use crate::support::{
+    app::{app, get_passes, layer, per_minute, timed},
+    http::{Reply, get, get_with},
+};
+
+pub(crate) const STYLES: [HeaderStyle; 9] = [
+    HeaderStyle::Draft03,
+    HeaderStyle::Draft06,
+    HeaderStyle::Draft07,
+    HeaderStyle::Draft11,
+    HeaderStyle::EnvoyCompat,
+    HeaderStyle::None,
+    HeaderStyle::TowerGovernorCompat,
+    HeaderStyle::XRateLimitDelta,
+    HeaderStyle::XRateLimitEpoch,
+];
+
+const PAGE: &str = include_str!("../../docs/what-clients-see.md");
+
+/// An application with 3 requests a minute, after one of them and 20 seconds.
+async fn started(style: HeaderStyle) -> Router {
+    let (limiter, clock) = timed();
+    let app = app(RateLimitLayer::new(limiter, per_minute(3), GlobalKey).with_headers(style));
+    assert!(get_passes(&app, "/").await);
+    clock.advance(Duration::from_secs(20));
+    app
+}
+
+/// The fields of a response that are about the limit, as `name: value`.
+fn fields(reply: &Reply) -> Vec<String> {
+    let mut names: Vec<&str> = reply.headers.keys().map(|name| name.as_str()).collect();
+    names.retain(|name| name.contains("ratelimit"));
+    names.sort_unstable();
+    names.iter().map(|name| format!("{name}: {}", reply.header(name).unwrap())).collect()
+}
+
+/// The second, the third and a fourth request, which is denied. The page for users shows the same.
+async fn assert_fields(style: HeaderStyle, expected: [&[&str]; 3]) {
+    let app = started(style).await;
+    for (expected, status) in expected.into_iter().zip([200, 200, 429]) {
+        let reply = get(&app, "/").await;
+        assert_eq!(reply.status, status, "{style:?}");
+        assert_eq!(fields(&reply), expected, "{style:?}");
+        for field in expected {
+            assert!(PAGE.contains(&format!("`{field}`")), "{style:?}: the page lacks {field}");
+        }
+        assert_eq!(reply.headers.contains_key("retry-after"), status == 429, "{style:?}");
+    }
+}
+
+#[tokio::test]
+async fn draft_11_counts_down() {
+    let policy = r#"ratelimit-policy: "p";q=3;w=60"#;
+    assert_fields(
+        HeaderStyle::Draft11,
+        [
+            &[r#"ratelimit: "p";r=1;t=40"#, policy],
+            &[r#"ratelimit: "p";r=0;t=40"#, policy],
+            &[r#"ratelimit: "p";r=0;t=40"#, policy],
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn draft_07_counts_down() {
+    let policy = "ratelimit-policy: 3;w=60";
+    assert_fields(
+        HeaderStyle::Draft07,
+        [
+            &["ratelimit: limit=3, remaining=1, reset=40", policy],
+            &["ratelimit: limit=3, remaining=0, reset=40", policy],
+            &["ratelimit: limit=3, remaining=0, reset=40", policy],
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn draft_06_counts_down() {
+    let (limit, policy, reset) = ("ratelimit-limit: 3", "ratelimit-policy: 3;w=60", "ratelimit-reset: 40");
+    assert_fields(
+        HeaderStyle::Draft06,
+        [
+            &[limit, policy, "ratelimit-remaining: 1", reset],
+            &[limit, policy, "ratelimit-remaining: 0", reset],
+            &[limit, policy, "ratelimit-remaining: 0", reset],
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn draft_03_counts_down() {
+    let (limit, reset) = ("ratelimit-limit: 3, 3;w=60", "ratelimit-reset: 40");
+    assert_fields(
+        HeaderStyle::Draft03,
+        [
+            &[limit, "ratelimit-remaining: 1", reset],
+            &[limit, "ratelimit-remaining: 0", reset],
+            &[limit, "ratelimit-remaining: 0", reset],
+        ],
+    )
+    .await;
+}
+
+/// A sidecar does not retry what is marked as limited.
+#[tokio::test]
+async fn envoy_s_spelling_counts_down() {
+    let limit = r#"x-ratelimit-limit: 3, 3;w=60;name="p""#;
+    assert_fields(
+        HeaderStyle::EnvoyCompat,
+        [
+            &[limit, "x-ratelimit-remaining: 1", "x-ratelimit-reset: 60"],
+            &[limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 60"],
+            &["x-envoy-ratelimited: true", limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 40"],
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn tower_governor_s_spelling_counts_down() {
+    let limit = "x-ratelimit-limit: 3";
+    assert_fields(
+        HeaderStyle::TowerGovernorCompat,
+        [
+            &[limit, "x-ratelimit-remaining: 1"],
+            &[limit, "x-ratelimit-remaining: 0"],
+            &["x-ratelimit-after: 40", limit, "x-ratelimit-remaining: 0"],
+        ],
+    )
+    .await;
+}
+
+/// What a style may send is what its list for CORS names, no less and no more.
+#[tokio::test]
+async fn the_names_of_a_style_are_those_that_it_sends() {
+    for style in STYLES {
+        let app = started(style).await;
+        let mut sent = std::collections::HashSet::new();
+        for _ in 0..3 {
+            sent.extend(get(&app, "/").await.headers.into_iter().filter_map(|(name, _)| name));
+        }
+        sent.retain(|name: &HeaderName| name.as_str().contains("ratelimit") || name == "retry-after");
+        let names: Vec<_> = style.names().iter().collect();
+        assert_eq!(names.len(), sent.len(), "{style:?}: {sent:?}");
+        assert!(names.iter().all(|name| sent.contains(*name)), "{style:?}: {sent:?}");
+    }
+}
+
+/// Behind a CORS layer that exposes them, scripts of another origin can read them, of refusals too.
+#[tokio::test]
+async fn a_cors_layer_outside_exposes_them() {
+    let cors = CorsLayer::new().allow_origin(Any).expose_headers(HeaderStyle::Draft11.names().to_vec());
+    let app = app(layer(1, GlobalKey)).layer(cors);
+    for status in [200, 429] {
+        let reply = get_with(&app, "/", &[("origin", "https://example.com")]).await;
+        assert_eq!(reply.status, status);
+        let exposed = reply.header("access-control-expose-headers");
+        assert_eq!(exposed.as_deref(), Some("retry-after,ratelimit,ratelimit-policy"));
+    }
+}
+
+/// The reset of an allowed response is when all is available again, that of a denial when to come back.
+#[tokio::test]
+async fn x_rate_limit_in_seconds_from_now_counts_down() {
+    let limit = "x-ratelimit-limit: 3";
+    assert_fields(
+        HeaderStyle::XRateLimitDelta,
+        [
+            &[limit, "x-ratelimit-remaining: 1", "x-ratelimit-reset: 60"],
+            &[limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 60"],
+            &[limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 40"],
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn x_rate_limit_in_seconds_of_the_epoch_counts_down() {
+    let limit = "x-ratelimit-limit: 3";
+    // The clock began at 1767225600.
+    assert_fields(
+        HeaderStyle::XRateLimitEpoch,
+        [
+            &[limit, "x-ratelimit-remaining: 1", "x-ratelimit-reset: 1767225680"],
+            &[limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 1767225680"],
+            &[limit, "x-ratelimit-remaining: 0", "x-ratelimit-reset: 1767225660"],
+        ],
+    )
+    .await;
+}
+
+/// What is left is counted from the burst, so a limit of 10 beside 99 left would be nonsense.
+#[tokio::test]
+async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
+    let policies = "ratelimit-policy: 10;w=60;burst=100";
+    for (style, expected) in [
+        (HeaderStyle::Draft11, &[r#"ratelimit: "p";r=10;t=60"#, r#"ratelimit-policy: "p";q=10;w=60"#][..]),
+        (HeaderStyle::Draft07, &["ratelimit: limit=100, remaining=99, reset=594", policies]),
+        (HeaderStyle::Draft06, &["ratelimit-limit: 100", policies, "ratelimit-remaining: 99", "ratelimit-reset: 594"]),
+        (
+            HeaderStyle::Draft03,
+            &["ratelimit-limit: 100, 10;w=60;burst=100", "ratelimit-remaining: 99", "ratelimit-reset: 594"],
+        ),
+        (
+            HeaderStyle::EnvoyCompat,
+            &[r#"x-ratelimit-limit: 100, 10;w=60;name="p""#, "x-ratelimit-remaining: 99", "x-ratelimit-reset: 6"],
+        ),
+        (HeaderStyle::TowerGovernorCompat, &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99"]),
+        (
+            HeaderStyle::XRateLimitDelta,
+            &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99", "x-ratelimit-reset: 6"],
+        ),
+        (
+            HeaderStyle::XRateLimitEpoch,
+            &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99", "x-ratelimit-reset: 1767225606"],
+        ),
+    ] {
+        let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
+        let app = app(RateLimitLayer::new(timed().0, bucket, GlobalKey).with_headers(style));
+        assert_eq!(fields(&get(&app, "/").await), expected, "{style:?}");
+    }
+}
+
+/// Several policies take another way to the fields than one.
+#[tokio::test]
+async fn no_more_than_a_quota_is_told_as_left_of_it() {
+    let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
+    let small =
+        tollgate::Policy::per_minute("q", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4).unwrap();
+    let app = app(RateLimitLayer::new(timed().0, [bucket, small], GlobalKey));
+    let reply = get(&app, "/").await;
+    assert_eq!(reply.header("ratelimit-policy").unwrap(), r#""p";q=10;w=60, "q";q=10;w=60"#);
+    assert_eq!(reply.header("ratelimit").unwrap(), r#""p";r=10;t=60, "q";r=3;t=18"#);
+}
+
+#[tokio::test]
+async fn no_style_has_no_fields() {
+    assert_fields(HeaderStyle::None, [&[], &[], &[]]).await;
+}
+
+#[tokio::test]
+async fn a_writer_sets_the_details() {
+    let strict = Writer::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
+    let hourly = tollgate::Policy::per_hour("hourly", 10).unwrap();
+    let limit = layer(1, GlobalKey).and(hourly, GlobalKey).unwrap();
+    for (limit, expected) in
+        [(limit.clone(), r#""p";r=0;t=60"#), (limit.with_header_writer(strict), r#""p";r=0;t=60, "hourly";r=9;t=3600"#)]
+    {
+        let app = app(RateLimitLayer::clone(&limit));
+        get(&app, "/").await;
+        assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(expected));
+    }
+}

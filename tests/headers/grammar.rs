@@ -1,0 +1,165 @@
+//! Whatever the quotas are, the fields are well-formed, tell what they were given, and contradict neither each other nor
+//! the policy. Read back by a Structured Fields parser that is not ours.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::http::HeaderMap;
+use proptest::{collection::vec, option, prelude::*};
+use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
+use tollgate::{
+    HeaderStyle,
+    headers::{Quota, Writer},
+};
+
+#[derive(Clone, Debug)]
+struct Given {
+    name: String,
+    limit: u64,
+    window: Option<Duration>,
+    unit: Option<String>,
+    partition_key: Option<Vec<u8>>,
+    remaining: u64,
+    next: Duration,
+    wait: Duration,
+    violated: bool,
+}
+
+/// Also names that no policy has: the encoder is to be right by itself.
+fn given() -> impl Strategy<Value = Given> {
+    let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
+    let names = ("[ -~]{1,20}", option::of("[ -~]{1,20}"), option::of(vec(any::<u8>(), 0..20)));
+    let numbers = (1..100_000_u64, 0..=100_u64, option::of(millis(90_000_000)));
+    (names, numbers, millis(90_000_000), millis(90_000_000), any::<bool>()).prop_map(
+        |((name, unit, partition_key), (limit, percent, window), next, longer, violated)| {
+            let (remaining, wait) = (limit * percent / 100, next + longer);
+            Given { name, limit, window, unit, partition_key, remaining, next, wait, violated }
+        },
+    )
+}
+
+fn quota(given: &Given, allowed: bool) -> Quota<'_> {
+    let violated = !allowed && given.violated;
+    Quota {
+        name: &given.name,
+        limit: given.limit,
+        capacity: given.limit,
+        window: given.window,
+        unit: given.unit.as_deref(),
+        partition_key: given.partition_key.as_deref(),
+        remaining: given.remaining,
+        next: Some(given.next),
+        reset: Some(given.wait),
+        retry_after: violated.then_some(given.wait),
+        violated,
+    }
+}
+
+fn written(writer: Writer, given: &[Given], allowed: bool) -> HeaderMap {
+    let quotas: Vec<Quota<'_>> = given.iter().map(|given| quota(given, allowed)).collect();
+    let mut headers = HeaderMap::new();
+    writer.write_quotas(&quotas, allowed, UNIX_EPOCH + Duration::from_secs(1_767_225_600)).apply(&mut headers);
+    headers
+}
+
+/// The members of a List of Items, which is written as the parser would write it.
+fn members(headers: &HeaderMap, name: &str) -> Vec<Item> {
+    let Some(text) = headers.get(name) else { return Vec::new() };
+    let list: List = Parser::new(text).parse().unwrap();
+    assert_eq!(list.serialize().unwrap(), text.to_str().unwrap());
+    let item = |entry| match entry {
+        ListEntry::Item(item) => item,
+        ListEntry::InnerList(_) => panic!("an inner list"),
+    };
+    list.into_iter().map(item).collect()
+}
+
+fn integer(item: &Item, key: &str) -> Option<u64> {
+    let value = item.params.get(sfv::KeyRef::from_str(key).unwrap())?;
+    Some(value.as_integer().unwrap().try_into().unwrap())
+}
+
+fn is_named(item: &Item, name: &str) -> bool {
+    matches!(&item.bare_item, BareItem::String(text) if text.as_str() == name)
+}
+
+proptest! {
+    #[test]
+    fn draft_11_is_read_back_by_another_parser(given in vec(given(), 1..4), allowed in any::<bool>(), jitter in 0..9_u32) {
+        let headers = written(Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into())), &given, allowed);
+        let policies = members(&headers, "ratelimit-policy");
+        prop_assert_eq!(policies.len(), given.len());
+        for (item, given) in policies.iter().zip(&given) {
+            prop_assert!(is_named(item, &given.name));
+            prop_assert_eq!(integer(item, "q"), Some(given.limit));
+            let window = given.window.map(|window| window.as_millis().div_ceil(1_000).max(1) as u64);
+            prop_assert_eq!(integer(item, "w"), window);
+            let unit = item.params.get(sfv::KeyRef::from_str("qu").unwrap()).and_then(|unit| unit.as_string());
+            prop_assert_eq!(unit.map(|unit| unit.as_str()), given.unit.as_deref());
+        }
+        let retry_after = headers.get("retry-after").map(|wait| wait.to_str().unwrap().parse::<u64>().unwrap());
+        let longest = given.iter().filter(|given| !allowed && given.violated).map(|given| given.wait).max();
+        prop_assert_eq!(retry_after.is_some(), longest.is_some());
+        let told: Vec<&Given> = given.iter().filter(|given| allowed || given.violated).collect();
+        let limits = members(&headers, "ratelimit");
+        prop_assert_eq!(limits.len(), told.len());
+        for (item, given) in limits.iter().zip(told) {
+            prop_assert!(is_named(item, &given.name));
+            prop_assert_eq!(integer(item, "r"), Some(given.remaining));
+            let t = integer(item, "t").unwrap();
+            let pk = item.params.get(sfv::KeyRef::from_str("pk").unwrap()).and_then(|key| key.as_byte_sequence());
+            prop_assert_eq!(pk, given.partition_key.as_deref());
+            match (retry_after, given.window) {
+                // Not before the end of the window that is advertised, and never too early.
+                (Some(wait), _) => prop_assert!((1..=wait).contains(&t)),
+                // No faster than the policy itself: r / t <= q / w.
+                (None, Some(window)) => prop_assert!(
+                    u128::from(given.remaining) * window.as_millis() <= u128::from(given.limit) * u128::from(t) * 1_000
+                ),
+                (None, None) => prop_assert!(u128::from(t) * 1_000 >= given.next.as_millis()),
+            }
+        }
+        if let (Some(wait), Some(longest)) = (retry_after, longest) {
+            let true_wait = (longest.as_millis().div_ceil(1_000) as u64).max(1);
+            prop_assert!((true_wait..=true_wait + u64::from(jitter)).contains(&wait));
+        }
+    }
+
+    /// Integers have at most 15 digits, and a Retry-After is an `i32`.
+    #[test]
+    fn numbers_too_large_for_a_field_are_cut(number in 1_000_000_000_000_000_u64.., seconds in 2_147_483_648_u64..) {
+        let huge = Quota {
+            name: "huge",
+            limit: number,
+            capacity: number,
+            window: None,
+            unit: None,
+            partition_key: None,
+            remaining: number,
+            next: Some(Duration::from_secs(seconds)),
+            reset: None,
+            retry_after: Some(Duration::from_secs(seconds)),
+            violated: true,
+        };
+        let mut headers = HeaderMap::new();
+        Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9)).write_quotas(&[huge], false, UNIX_EPOCH + Duration::from_micros(u64::MAX)).apply(&mut headers);
+        prop_assert_eq!(integer(&members(&headers, "ratelimit-policy")[0], "q"), Some(999_999_999_999_999));
+        prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "r"), Some(999_999_999_999_999));
+        prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "t"), Some(2_147_483_647));
+        prop_assert_eq!(&headers["retry-after"], "2147483647");
+    }
+
+    /// Revision 07 is a Dictionary, its policies and those of 03 are a List of Integers.
+    #[test]
+    fn the_older_drafts_are_well_formed_too(given in vec(given(), 1..4), allowed in any::<bool>()) {
+        prop_assume!(allowed || given.iter().any(|given| given.violated));
+        let headers = written(Writer::new(HeaderStyle::Draft07), &given, allowed);
+        let dictionary: sfv::Dictionary = Parser::new(&headers["ratelimit"]).parse().unwrap();
+        prop_assert_eq!(dictionary.serialize().unwrap(), headers["ratelimit"].to_str().unwrap());
+        let policies = members(&headers, "ratelimit-policy");
+        prop_assert!(policies.iter().all(|policy| policy.bare_item.as_integer().is_some()));
+        let headers = written(Writer::new(HeaderStyle::Draft03), &given, allowed);
+        prop_assert_eq!(&members(&headers, "ratelimit-limit")[1..], policies);
+        let headers = written(Writer::new(HeaderStyle::EnvoyCompat), &given, allowed);
+        prop_assert_eq!(members(&headers, "x-ratelimit-limit").len(), given.len() + 1);
+    }
+}

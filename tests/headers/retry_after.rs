@@ -1,0 +1,87 @@
+//! Retry-After tells the truth, rounded up.
+
+use std::time::Duration;
+
+use axum::Router;
+use tollgate::{Algorithm, GlobalKey, ManualClock, Policy, RateLimitLayer};
+
+use crate::support::{
+    app::{app, get_passes, timed},
+    http::get,
+};
+
+const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
+
+fn limited(policy: Policy) -> (Router, ManualClock) {
+    let (limiter, clock) = timed();
+    (app(RateLimitLayer::new(limiter, policy, GlobalKey)), clock)
+}
+
+fn one_per(window: Duration) -> (Router, ManualClock) {
+    limited(Policy::new("p", 1, window).unwrap())
+}
+
+/// 0 would be an invitation to hammer, and a second too little would be a lie.
+#[tokio::test]
+async fn law_5_waits_below_a_second_are_one_second() {
+    for millis in 1..=999 {
+        let (app, clock) = one_per(Duration::from_millis(millis));
+        assert!(get_passes(&app, "/").await);
+        assert_eq!(get(&app, "/").await.header("retry-after").as_deref(), Some("1"), "{millis} ms");
+        clock.advance(Duration::from_secs(1));
+        assert!(get_passes(&app, "/").await, "{millis} ms: a client that waits as told passes");
+    }
+}
+
+#[tokio::test]
+async fn law_5_waits_are_rounded_up_to_whole_seconds() {
+    for (micros, seconds) in [(1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2), (59_000_001, 60), (60_000_000, 60)]
+    {
+        let (app, clock) = one_per(Duration::from_micros(micros));
+        assert!(get_passes(&app, "/").await);
+        assert_eq!(get(&app, "/").await.header("retry-after").unwrap(), seconds.to_string(), "{micros} us");
+        clock.advance(Duration::from_micros(micros - 1));
+        assert!(!get_passes(&app, "/").await, "{micros} us: not one microsecond earlier");
+        clock.advance(Duration::from_micros(1));
+        assert!(get_passes(&app, "/").await, "{micros} us");
+    }
+}
+
+#[tokio::test]
+async fn law_5_a_client_that_obeys_passes_under_every_algorithm() {
+    for algorithm in ALGORITHMS {
+        let policy = Policy::new("p", 3, Duration::from_millis(7_300)).unwrap().with_algorithm(algorithm);
+        let (app, clock) = limited(policy);
+        let mut waits = 0;
+        for step in 0..50 {
+            let reply = get(&app, "/").await;
+            if reply.status == 429 {
+                let wait = reply.header("retry-after").unwrap().parse().unwrap();
+                assert!(wait > 0, "{algorithm:?}");
+                clock.advance(Duration::from_secs(wait));
+                assert!(get_passes(&app, "/").await, "{algorithm:?}, step {step}: waited {wait} s as told");
+                waits += 1;
+            }
+            clock.advance(Duration::from_millis(137));
+        }
+        assert!(waits > 5, "{algorithm:?}: {waits} waits");
+    }
+}
+
+/// For a request that costs more, the wait is longer.
+#[tokio::test]
+async fn law_5_the_wait_is_that_of_the_same_cost() {
+    let (limiter, clock) = timed();
+    let cost = |parts: &axum::http::request::Parts| if parts.uri.path() == "/search" { 3 } else { 1 };
+    let limit = RateLimitLayer::new(limiter, Policy::per_minute("p", 3).unwrap(), GlobalKey).with_cost(cost);
+    let app = app(limit.unwrap());
+    for _ in 0..3 {
+        assert!(get_passes(&app, "/").await);
+        clock.advance(Duration::from_secs(10));
+    }
+    assert_eq!(get(&app, "/").await.header("retry-after").as_deref(), Some("30"));
+    assert_eq!(get(&app, "/search").await.header("retry-after").as_deref(), Some("50"));
+    clock.advance(Duration::from_secs(50));
+    assert!(get_passes(&app, "/search").await);
+}

@@ -1,0 +1,219 @@
+//! Clients behind proxies; who is exempt, and who is refused. Real proxies are in server-tests/proxy.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    extract::{Request, connect_info::ConnectInfo},
+    http::Method,
+};
+use tollgate::{
+    ClientIp, ConfigError, GlobalKey, HeaderKey, KeyExtractor, MatchedPathKey, MissingKey, Policy, RateLimitLayer,
+    Route,
+    key::{KeyError, PrefixList},
+    rejection::{Denial, Reason},
+};
+
+use crate::support::{
+    app::{app, layer, passes},
+    http::{get, request, send},
+};
+
+/// From a proxy at 10.0.0.5.
+fn of(client: &str, path: &str) -> Request {
+    let mut request = request(Method::GET, path, &[("x-forwarded-for", client)]);
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new([10, 0, 0, 5].into(), 1)));
+    request
+}
+
+fn client() -> ClientIp {
+    ClientIp::x_forwarded_for(["10.0.0.0/8"]).unwrap()
+}
+
+#[tokio::test]
+async fn exempt_prefixes_are_not_limited() {
+    let app = app(layer(1, client().exempt(["198.51.100.0/24", "2001:db8:17::/48"]).unwrap()));
+    for internal in ["198.51.100.1", "198.51.100.1", "::ffff:198.51.100.1", "2001:db8:17:1::1", "2001:db8:17:1::1"] {
+        let reply = send(&app, of(internal, "/")).await;
+        assert_eq!((reply.status.as_u16(), reply.header("ratelimit")), (200, None), "{internal}");
+    }
+    assert!(passes(&app, of("198.51.101.1", "/")).await);
+    assert!(!passes(&app, of("198.51.101.1", "/")).await);
+    // Saying so does not make one internal.
+    assert!(!passes(&app, of("198.51.100.1, 198.51.101.1", "/")).await);
+}
+
+#[tokio::test]
+async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
+    let denied = client().exempt(["198.51.100.7"]).unwrap().deny(["198.51.100.0/24"]).unwrap();
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
+        let app = app(layer(1, denied.clone()).on_missing_key(missing));
+        for address in ["198.51.100.1", "198.51.100.7", "64:ff9b::198.51.100.1", "203.0.113.1, 198.51.100.1"] {
+            let reply = send(&app, of(address, "/")).await;
+            assert_eq!(reply.status, 403, "{address}");
+            assert_eq!((reply.header("retry-after"), reply.header("ratelimit")), (None, None));
+            assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+            let denial = reply.extensions.get::<Denial>().unwrap();
+            assert!(matches!(denial.reason(), Reason::Key(KeyError::AddressDenied)));
+            let body = serde_json::json!({"type": "about:blank", "title": "Forbidden", "status": 403});
+            assert_eq!(reply.json(), body);
+        }
+        assert!(passes(&app, of("203.0.113.1", "/")).await);
+    }
+}
+
+/// Exempt from the limit is not welcome.
+#[tokio::test]
+async fn law_14_a_denied_address_is_refused_wherever_nothing_limits_it() {
+    let denied = || client().deny(["198.51.100.0/24"]).unwrap();
+    let none = |_: &axum::http::request::Parts| None::<tollgate::Key>;
+    let boxed: Box<dyn KeyExtractor> = Box::new(denied().on_missing_key(MissingKey::Exempt));
+    let limit = layer(1, GlobalKey);
+    let as_other = limit.and(Policy::per_minute("other", 9).unwrap(), denied()).unwrap();
+    let exempt = |limit: RateLimitLayer<_>| app(limit.route("/", Route::exempt()).unwrap());
+    for (name, app) in [
+        ("exempt route", app(layer(1, denied()).route("/", Route::exempt()).unwrap())),
+        ("another subject", exempt(as_other)),
+        ("box", app(layer(1, boxed).route("/", Route::exempt()).unwrap())),
+        ("tuple", app(layer(1, (GlobalKey, denied())).route("/", Route::exempt()).unwrap())),
+        ("tuple with an exempt part", app(layer(1, (none, denied())))),
+        (
+            "tuple with a missing part",
+            app(layer(1, (HeaderKey::new("x-none").unwrap(), denied())).on_missing_key(MissingKey::Exempt)),
+        ),
+    ] {
+        assert_eq!(send(&app, of("198.51.100.1", "/")).await.status, 403, "{name}");
+        for _ in 0..2 {
+            assert_eq!(send(&app, of("203.0.113.1", "/")).await.status, 200, "{name}");
+        }
+        // What cannot be told needs no key here.
+        assert_eq!(get(&app, "/").await.status, 200, "{name}");
+    }
+}
+
+/// An empty list would charge the proxy for all its clients.
+#[test]
+fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
+    let nobody: [&str; 0] = [];
+    for error in [
+        ClientIp::x_forwarded_for(nobody).unwrap_err(),
+        ClientIp::x_forwarded_for("").unwrap_err(),
+        ClientIp::x_forwarded_for(" , ").unwrap_err(),
+        ClientIp::x_forwarded_for(PrefixList::default()).unwrap_err(),
+        ClientIp::forwarded("").unwrap_err(),
+        ClientIp::x_real_ip("").unwrap_err(),
+        ClientIp::cf_connecting_ip("").unwrap_err(),
+        ClientIp::true_client_ip("").unwrap_err(),
+        ClientIp::fly_client_ip("").unwrap_err(),
+        ClientIp::header("x-client", "").unwrap_err(),
+        ClientIp::behind_load_balancer("").unwrap_err(),
+        ClientIp::x_forwarded_for_hops(1).unwrap().only_from("").unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("`ClientIp::peer()`"), "{error}");
+    }
+    assert!(client().exempt("").is_ok() && client().deny("").is_ok());
+}
+
+fn from(peer: &str, client: &str) -> Request {
+    let mut request = request(Method::GET, "/", &[("x-forwarded-for", client)]);
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 1)));
+    request
+}
+
+/// RFC 6052, section 3.1: no translator passes on an address that is not global, so it is forged.
+#[tokio::test]
+async fn law_14_a_private_address_within_ipv6_is_not_trusted() {
+    let ip =
+        |limit: ClientIp, peer: &str| limit.resolve(&from(peer, "203.0.113.7").into_parts().0).unwrap().to_string();
+    let local = || ClientIp::x_forwarded_for(["127.0.0.1", "10.0.0.0/8", "198.51.100.0/24"]).unwrap();
+    let own = || local().with_nat64_prefix("2001:db8:122::/96").unwrap();
+    for (limit, peer) in [
+        (local(), "64:ff9b::127.0.0.1"),
+        (local(), "64:ff9b::10.0.0.5"),
+        (own(), "2001:db8:122::10.0.0.5"),
+        (local(), "2002:a00:5::1"),
+        (local(), "2002:c633:6405::1"),
+    ] {
+        let peer: std::net::IpAddr = peer.parse().unwrap();
+        assert_eq!(ip(limit, &peer.to_string()), peer.to_string());
+    }
+    assert_eq!(ip(local(), "64:ff9b::198.51.100.5"), "203.0.113.7", "a global one is");
+    assert_eq!(ip(own(), "2001:db8:122::198.51.100.5"), "203.0.113.7");
+    assert_eq!(ip(local(), "::ffff:10.0.0.5"), "203.0.113.7", "so is a mapped one");
+
+    let app = app(layer(1, client().exempt(["10.0.0.0/8"]).unwrap().deny(["127.0.0.1"]).unwrap()));
+    assert!(passes(&app, of("64:ff9b::10.0.0.9", "/")).await);
+    assert!(!passes(&app, of("64:ff9b::10.0.0.9", "/")).await, "not exempt");
+    assert!(passes(&app, of("64:ff9b::127.0.0.1", "/")).await, "nor denied as this host");
+}
+
+#[test]
+fn prefixes_of_nat64_can_be_trusted() {
+    let trusted = || ClientIp::x_forwarded_for(["64:ff9b::198.51.100.0/120", "64:ff9b::10.0.0.0/104"]).unwrap();
+    for limit in [trusted().keep_nat64(), trusted()] {
+        for peer in ["64:ff9b::198.51.100.5", "64:ff9b::10.0.0.5"] {
+            let (parts, _) = from(peer, "203.0.113.7").into_parts();
+            assert_eq!(limit.resolve(&parts).unwrap().to_string(), "203.0.113.7", "{peer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_a_part_of_a_key() {
+    let app = app(layer(1, (client(), MatchedPathKey)));
+    assert!(passes(&app, of("203.0.113.1", "/")).await);
+    assert!(passes(&app, of("203.0.113.1", "/search")).await);
+    assert!(passes(&app, of("203.0.113.2", "/search")).await);
+    assert!(!passes(&app, of("203.0.113.1", "/search")).await);
+}
+
+/// The resolved address decides, whatever the key is.
+#[tokio::test]
+async fn a_key_of_another_kind_is_exempt_by_address() {
+    let (client, office) = (client(), PrefixList::new("198.51.100.0/24").unwrap());
+    let tenant = HeaderKey::new("x-tenant").unwrap();
+    let limit = layer(1, move |parts: &axum::http::request::Parts| {
+        use tollgate::KeyExtractor;
+        if office.contains(client.resolve(parts)?) { Ok(None) } else { tenant.extract(parts) }
+    });
+    let app = app(limit);
+    let tenant = |address| {
+        let mut request = of(address, "/");
+        request.headers_mut().insert("x-tenant", "a".parse().unwrap());
+        request
+    };
+    assert!(passes(&app, tenant("203.0.113.1")).await);
+    assert!(!passes(&app, tenant("203.0.113.2")).await);
+    assert!(passes(&app, tenant("198.51.100.1")).await);
+}
+
+#[tokio::test]
+async fn a_header_that_cannot_be_read_is_400_and_says_nothing_of_it() {
+    let app: Router = app(layer(1, client()));
+    for header in ["203.0.113.1, junk-7f3a", "unknown", "_hidden", "203.0.113.256", "\"203.0.113.1\""] {
+        let reply = send(&app, of(header, "/")).await;
+        assert_eq!(reply.status, 400, "{header}");
+        assert_eq!(reply.json(), serde_json::json!({"type": "about:blank", "title": "Bad Request", "status": 400}));
+    }
+    let detail = get(&app, "/").await.json()["detail"].to_string();
+    assert!(detail.contains("into_make_service_with_connect_info"), "no address at all: {detail}");
+}
+
+#[test]
+fn wrong_settings_are_errors_with_the_value() {
+    for (error, value) in [
+        (ClientIp::x_forwarded_for(["0.0.0.0/0"]).unwrap_err(), "0.0.0.0/0"),
+        (ClientIp::x_forwarded_for("10.0.0.0/8, ::/0").unwrap_err(), "::/0"),
+        (ClientIp::forwarded(["10.0.0/8"]).unwrap_err(), "10.0.0/8"),
+        (client().exempt(["0.0.0.0/0"]).unwrap_err(), "0.0.0.0/0"),
+        (client().deny(["localhost"]).unwrap_err(), "localhost"),
+        (client().with_ipv6_prefix(24).unwrap_err(), "/24"),
+        (ClientIp::x_forwarded_for_hops(0).unwrap_err(), "0 hops"),
+        (ClientIp::forwarded_hops(65).unwrap_err(), "65 hops"),
+        (ClientIp::header("x client", ["10.0.0.1"]).unwrap_err(), "x client"),
+    ] {
+        assert!(error.to_string().contains(value), "{error}");
+    }
+    assert!(matches!(ClientIp::x_real_ip(["::/0"]), Err(ConfigError::PrefixOfEverybody { .. })));
+    assert!(ClientIp::x_real_ip(PrefixList::dangerously_everybody()).is_ok());
+}

@@ -1,0 +1,127 @@
+//! Addresses that are refused or exempt, in every form in which they arrive.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::{
+    Router,
+    extract::{Request, connect_info::ConnectInfo},
+    http::Method,
+};
+use tollgate::{ClientIp, GlobalKey, HeaderKey, KeyExtractor, MissingKey, Policy, Route, key::PrefixList};
+
+use crate::support::{
+    app::{app, layer},
+    http::{request, send},
+};
+
+fn from(peer: &str, headers: &[(&str, &str)]) -> Request {
+    let mut request = request(Method::GET, "/", headers);
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 1)));
+    request
+}
+
+async fn status(app: &Router, request: Request) -> u16 {
+    send(app, request).await.status.as_u16()
+}
+
+/// The proxy appends to what the client sends, so the client can make the whole header unreadable.
+#[tokio::test]
+async fn law_14_a_denied_client_cannot_hide_behind_a_malformed_header_where_nothing_limits_it() {
+    let denied = || ClientIp::forwarded(["10.0.0.0/8"]).unwrap().deny(["198.51.100.0/24"]).unwrap();
+    let none = |_: &axum::http::request::Parts| None::<tollgate::Key>;
+    let boxed: Box<dyn KeyExtractor> = Box::new(denied().on_missing_key(MissingKey::Exempt));
+    let tenant = HeaderKey::new("x-none").unwrap();
+    let another = layer(1, GlobalKey).and(Policy::per_minute("other", 9).unwrap(), denied()).unwrap();
+    for (name, app) in [
+        ("exempt route", app(layer(1, denied()).route("/", Route::exempt()).unwrap())),
+        ("another subject", app(another.route("/", Route::exempt()).unwrap())),
+        ("box", app(layer(1, boxed).route("/", Route::exempt()).unwrap())),
+        ("tuple", app(layer(1, (GlobalKey, denied())).route("/", Route::exempt()).unwrap())),
+        ("tuple with an exempt part", app(layer(1, (none, denied())))),
+        ("tuple with a missing part", app(layer(1, (tenant, denied())).on_missing_key(MissingKey::Exempt))),
+    ] {
+        let proxied = |forwarded: &str| from("10.0.0.5", &[("forwarded", forwarded)]);
+        for (forwarded, expected) in [
+            ("for=198.51.100.7", 403),
+            (r#"for="unclosed, for=198.51.100.7"#, 400),
+            ("for=203.0.113.7", 200),
+            ("for=203.0.113.7", 200),
+        ] {
+            assert_eq!(status(&app, proxied(forwarded)).await, expected, "{name}: {forwarded}");
+        }
+        assert_eq!(status(&app, from("10.0.0.5", &[])).await, 200, "{name}: the proxy's own health check");
+    }
+}
+
+/// Without addresses to refuse, an exempt route does not read the header.
+#[tokio::test]
+async fn a_malformed_header_passes_an_exempt_route_where_no_address_is_denied() {
+    let client = ClientIp::forwarded(["10.0.0.0/8"]).unwrap();
+    let app = app(layer(1, client).route("/", Route::exempt()).unwrap());
+    assert_eq!(status(&app, from("10.0.0.5", &[("forwarded", r#"for="unclosed"#)])).await, 200);
+}
+
+/// An IPv6 prefix that holds addresses of NAT64 names them as they were received.
+#[tokio::test]
+async fn law_14_denied_prefixes_hold_addresses_of_nat64_in_both_forms() {
+    let peer = ClientIp::peer;
+    let own = || peer().with_nat64_prefix("2001:db8:64::/96").unwrap();
+    for (client, prefix, address) in [
+        (peer(), "64:ff9b::/64", "64:ff9b::8.8.8.8"),
+        (peer(), "8.8.8.0/24", "64:ff9b::8.8.8.8"),
+        (peer().keep_nat64(), "64:ff9b::/64", "64:ff9b::8.8.8.8"),
+        (peer().keep_nat64(), "8.8.8.0/24", "64:ff9b::8.8.8.8"),
+        (own(), "2001:db8::/32", "2001:db8:64::8.8.8.8"),
+        (own(), "8.8.8.0/24", "2001:db8:64::8.8.8.8"),
+        (own(), "64:ff9b::/64", "64:ff9b::8.8.8.8"),
+        (peer(), "8.8.8.0/24", "::ffff:8.8.8.8"),
+    ] {
+        let client = client.deny(prefix).unwrap();
+        let limited = app(layer(1, client.clone()));
+        assert_eq!(status(&limited, from(address, &[])).await, 403, "{prefix} {address}");
+        assert_eq!(status(&limited, from("64:ff9b::9.9.9.9", &[])).await == 403, prefix.starts_with("64:"), "{prefix}");
+        let exempt = app(layer(1, client).route("/", Route::exempt()).unwrap());
+        assert_eq!(status(&exempt, from(address, &[])).await, 403, "{prefix} {address}, on an exempt route");
+    }
+    // IPv4 clients of a socket that listens on [::] are no part of an IPv6 prefix.
+    let app = app(layer(1, peer().deny(["::/3"]).unwrap()));
+    assert_eq!(status(&app, from("::ffff:8.8.8.8", &[])).await, 200);
+}
+
+/// Exempt is what the extractor's own settings make of the address.
+#[tokio::test]
+async fn law_14_an_address_of_nat64_that_is_kept_is_not_exempt_as_ipv4() {
+    let exempt = |client: ClientIp, prefix: &str| app(layer(1, client.exempt(prefix).unwrap()));
+    let own = || ClientIp::peer().with_nat64_prefix("2001:db8:64::/96").unwrap();
+    for (app, address, second) in [
+        (exempt(ClientIp::peer().keep_nat64(), "8.8.8.0/24"), "64:ff9b::8.8.8.8", 429),
+        (exempt(ClientIp::peer().keep_nat64(), "64:ff9b::8.8.8.0/120"), "64:ff9b::8.8.8.8", 200),
+        (exempt(ClientIp::peer(), "8.8.8.0/24"), "64:ff9b::8.8.8.8", 200),
+        (exempt(own(), "8.8.8.0/24"), "2001:db8:64::8.8.8.8", 200),
+        (exempt(own(), "2001:db8::/32"), "2001:db8:64::8.8.8.8", 429),
+    ] {
+        assert_eq!(status(&app, from(address, &[])).await, 200, "{address}");
+        assert_eq!(status(&app, from(address, &[])).await, second, "{address}");
+    }
+}
+
+#[test]
+fn a_list_contains_an_address_of_nat64_in_both_forms() {
+    let contains =
+        |prefix: &str| PrefixList::new(prefix).unwrap().contains("64:ff9b::8.8.8.8".parse::<IpAddr>().unwrap());
+    assert!(contains("64:ff9b::/64"), "as it was received");
+    assert!(contains("8.8.8.0/24"), "as the IPv4 address that it carries");
+    assert!(!contains("8.8.4.0/24, 2001:db8::/32"));
+}
+
+/// RFC 6890: these belong to no host on the internet, so a translator does not pass them on.
+#[test]
+fn addresses_that_no_host_on_the_internet_has_are_not_read_out_of_nat64() {
+    let key = |address: &str| ClientIp::peer().key_of(address.parse().unwrap());
+    for address in ["192.0.0.8", "192.88.99.1", "198.18.0.1", "198.19.255.255"] {
+        assert_ne!(key(&format!("64:ff9b::{address}")), key(address), "{address}");
+    }
+    for address in ["192.0.1.1", "192.0.2.1", "192.88.98.1", "198.17.255.255", "198.20.0.0", "198.51.100.1"] {
+        assert_eq!(key(&format!("64:ff9b::{address}")), key(address), "{address}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Much of each shape that could take long, as on the wire: names of headers included.
+
+use std::time::Duration;
+
+use http::{HeaderName, request::Parts};
+use tollgate::{ClientIp, Key, key::PrefixList};
+
+use super::{append, grammar::PROXY, parts, timed};
+
+/// The longest of all, each of so many bytes.
+pub(crate) fn longest(size: usize) -> Duration {
+    let everybody = PrefixList::dangerously_everybody;
+    let clients = [
+        ("x-forwarded-for", ClientIp::x_forwarded_for(["10.0.0.0/8"]).unwrap()),
+        ("x-forwarded-for", ClientIp::x_forwarded_for(everybody()).unwrap()),
+        ("x-forwarded-for", ClientIp::x_forwarded_for_hops(64).unwrap()),
+        ("forwarded", ClientIp::forwarded(["10.0.0.0/8"]).unwrap()),
+        ("forwarded", ClientIp::forwarded(everybody()).unwrap()),
+        ("forwarded", ClientIp::forwarded_hops(64).unwrap()),
+        ("x-real-ip", ClientIp::x_real_ip(["10.0.0.0/8"]).unwrap()),
+    ];
+    let mut longest = (Duration::ZERO, String::new());
+    for (header, client) in &clients {
+        for pattern in PATTERNS {
+            // As much as is read of `Forwarded`, too.
+            for (lines, bytes) in [(1, size), (2, size), (1_000, size), (size / 20, size), (1, 32 * 1024)] {
+                let head = filled(header, pattern, lines, bytes);
+                let time = timed(|| drop(client.resolve(&head)));
+                if time > longest.0 {
+                    longest = (time, format!("{header}: {pattern:?}, {bytes} bytes in {lines} lines"));
+                }
+            }
+        }
+    }
+    let subject = vec![b'x'; size];
+    let hashed = timed(|| drop(Key::new(&subject)));
+    println!("longest parse: {:.0?}, {}; the hash of a key of {size} bytes: {hashed:.0?}", longest.0, longest.1);
+    longest.0
+}
+
+const PATTERNS: [&str; 22] = [
+    ",",
+    " ",
+    " ,",
+    "a",
+    "\u{e9}",
+    "1.2.3.4,",
+    "10.0.0.1,",
+    "10.0.0.1 , ,,",
+    "[",
+    "]:1,",
+    "unknown,",
+    ":",
+    ";",
+    "=",
+    "\"",
+    "\\",
+    "\"\\\",",
+    "for=10.0.0.1,",
+    "for=10.0.0.1;",
+    "a=b;",
+    "for=\"[fd00::1]:80\",",
+    "x=\"\\\"\";,",
+];
+
+fn filled(header: &str, pattern: &str, lines: usize, bytes: usize) -> Parts {
+    let name: HeaderName = header.parse().unwrap();
+    let mut head = parts(Some(PROXY));
+    let length = if lines == 1 { bytes } else { (bytes / lines).saturating_sub(name.as_str().len() + 4) };
+    // Not one more, or `Forwarded` would not be read at all.
+    let line: Vec<u8> = pattern.bytes().cycle().take(length).collect();
+    for _ in 0..lines {
+        append(&mut head.headers, &name, &line);
+    }
+    head
+}

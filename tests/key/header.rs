@@ -1,0 +1,155 @@
+//! Clients told apart by what they send.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderValue, Request},
+};
+use tollgate::{ApiKey, ConfigError, HeaderKey};
+
+use crate::support::{
+    app::{app, get_passes_with, layer, passes},
+    http::{Http2, get, get_with, serve},
+};
+
+fn by_tenant(limit: u32) -> Router {
+    app(layer(limit, HeaderKey::new("x-tenant").unwrap()))
+}
+
+fn tenant(value: impl Into<Vec<u8>>) -> Request<Body> {
+    let value = HeaderValue::from_bytes(&value.into()).unwrap();
+    Request::builder().header("x-tenant", value).body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn every_value_of_the_header_has_a_budget() {
+    let app = by_tenant(1);
+    assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
+    assert!(get_passes_with(&app, "/", "X-Tenant", "b").await);
+    assert!(!get_passes_with(&app, "/search", "X-TENANT", "a").await, "one path or another, one name or another");
+    assert!(get_passes_with(&app, "/", "x-tenant", "A").await, "values are compared byte by byte");
+}
+
+#[tokio::test]
+async fn a_missing_or_empty_header_is_400() {
+    let app = by_tenant(10);
+    for headers in [&[][..], &[("x-tenant", "")], &[("x-other", "a")]] {
+        let reply = get_with(&app, "/", headers).await;
+        assert_eq!(reply.status, 400, "{headers:?}");
+        assert_eq!(reply.json()["type"], "about:blank");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_header_is_400_even_if_its_values_agree() {
+    let app = by_tenant(10);
+    assert_eq!(get_with(&app, "/", &[("x-tenant", "a"), ("x-tenant", "b")]).await.status, 400);
+    assert_eq!(get_with(&app, "/", &[("x-tenant", "a"), ("x-tenant", "a")]).await.status, 400);
+    assert_eq!(get_with(&app, "/", &[("x-tenant", "a"), ("x-tenant", "")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn values_of_a_megabyte_are_told_apart() {
+    let app = by_tenant(1);
+    let (mut a, mut b) = (vec![b'x'; 1 << 20], vec![b'x'; 1 << 20]);
+    a.push(b'a');
+    b.push(b'b');
+    assert!(passes(&app, tenant(a.clone())).await);
+    assert!(passes(&app, tenant(b)).await);
+    assert!(!passes(&app, tenant(a)).await);
+}
+
+/// What has a meaning in a store's keys, or none in text, is a value like any other.
+#[tokio::test]
+async fn values_with_special_signs_are_told_apart() {
+    let app = by_tenant(1);
+    let values: [&[u8]; 14] = [
+        b"a",
+        b"{a}",
+        b"{a",
+        b"%7Ba%7D",
+        b"{{a}}",
+        b"a:p",
+        b"a|b",
+        b"a\tb",
+        b"a b",
+        b"a\xff",
+        b"\xff\xfe",
+        b"*",
+        b"#a",
+        "é".as_bytes(),
+    ];
+    for value in values {
+        assert!(passes(&app, tenant(value)).await, "{:?} has a budget of its own", value.escape_ascii().to_string());
+    }
+    for value in values {
+        assert!(!passes(&app, tenant(value)).await, "{:?} has one budget", value.escape_ascii().to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_bearer_token_is_a_key() {
+    let app = app(layer(1, ApiKey::bearer()));
+    assert!(get_passes_with(&app, "/", "authorization", "Bearer secret-1").await);
+    assert!(get_passes_with(&app, "/", "authorization", "Bearer secret-2").await);
+    for again in ["Bearer secret-1", "bearer secret-1", "BEARER   secret-1 "] {
+        assert!(!get_passes_with(&app, "/", "authorization", again).await, "{again}");
+    }
+}
+
+#[tokio::test]
+async fn another_scheme_is_no_bearer_token() {
+    let app = app(layer(10, ApiKey::bearer()));
+    assert_eq!(get(&app, "/").await.status, 400);
+    for value in ["Basic c2VjcmV0", "Bearer", "Bearer ", "Bearersecret", "secret", ""] {
+        assert_eq!(get_with(&app, "/", &[("authorization", value)]).await.status, 400, "{value:?}");
+    }
+    let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
+    assert_eq!(get_with(&app, "/", &twice).await.status, 400);
+}
+
+#[tokio::test]
+async fn an_api_key_is_read_from_its_header() {
+    let app = app(layer(1, ApiKey::header("X-Api-Key").unwrap()));
+    assert!(get_passes_with(&app, "/", "x-api-key", "secret-1").await);
+    assert!(get_passes_with(&app, "/", "x-api-key", "secret-2").await);
+    assert!(!get_passes_with(&app, "/", "x-api-key", "secret-1").await);
+    assert_eq!(get(&app, "/").await.status, 400);
+}
+
+/// HTTP/2 passes on the blanks that HTTP/1.1 takes off.
+#[tokio::test]
+async fn law_14_blanks_around_a_key_are_no_new_budget() {
+    for app in [app(layer(1, ApiKey::header("x-tenant").unwrap())), by_tenant(1)] {
+        let mut connection = Http2::open(serve(app).await).await;
+        let mut statuses = Vec::new();
+        for spelling in ["sk-1", " sk-1", "sk-1 ", "\tsk-1", " \t sk-1 \t ", "sk- 1", " \t", ""] {
+            statuses.push(connection.get("/", &[("x-tenant", spelling)]).await.status.as_u16());
+        }
+        assert_eq!(statuses, [200, 429, 429, 429, 429, 200, 400, 400]);
+    }
+    let bearer = app(layer(1, ApiKey::bearer()));
+    assert!(get_passes_with(&bearer, "/", "authorization", "Bearer a").await);
+    for again in [" Bearer a", "\tbearer a ", "Bearer \ta"] {
+        assert!(!get_passes_with(&bearer, "/", "authorization", again).await, "{again:?}");
+    }
+}
+
+#[test]
+fn the_authorization_header_is_no_key_as_a_whole() {
+    for name in ["authorization", "Authorization", "AUTHORIZATION"] {
+        for message in [ApiKey::header(name).unwrap_err().to_string(), HeaderKey::new(name).unwrap_err().to_string()] {
+            assert!(message.contains(name) && message.contains("`ApiKey::bearer()`"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_name_that_no_header_has_is_an_error() {
+    for name in ["", "x tenant", "x-tenant:", "é"] {
+        let invalid = ConfigError::InvalidHeaderName { name: name.into() };
+        assert_eq!(HeaderKey::new(name).unwrap_err(), invalid);
+        assert_eq!(ApiKey::header(name).unwrap_err(), invalid);
+        assert!(invalid.to_string().contains(&format!("{name:?}")), "{invalid}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What a request without a key gets, and one whose key cannot be used.
+
+use axum::{Router, http::request::Parts};
+use tollgate::{GlobalKey, HeaderKey, Key, KeyExtractor, MissingKey, PeerIp, Policy, key::KeyError};
+
+use crate::support::{
+    app::{app, get_passes, get_passes_with, layer},
+    http::{get, get_with},
+};
+
+fn by_tenant(missing: MissingKey) -> Router {
+    app(layer(1, HeaderKey::new("x-tenant").unwrap()).on_missing_key(missing))
+}
+
+#[tokio::test]
+async fn reject_is_the_default_and_answers_400_without_retry_after() {
+    let default = app(layer(1, HeaderKey::new("x-tenant").unwrap()));
+    for app in [default, by_tenant(MissingKey::Reject)] {
+        for _ in 0..3 {
+            let reply = get(&app, "/").await;
+            assert_eq!(reply.status, 400);
+            assert_eq!(reply.header("retry-after"), None, "no wait helps");
+            assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+            assert_eq!(reply.header("ratelimit"), None);
+            assert_eq!(reply.json()["status"], 400);
+        }
+        assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
+    }
+}
+
+#[tokio::test]
+async fn exempt_lets_requests_without_a_key_pass() {
+    let app = by_tenant(MissingKey::Exempt);
+    for _ in 0..3 {
+        let reply = get(&app, "/").await;
+        assert_eq!((reply.status.as_u16(), reply.header("ratelimit")), (200, None));
+    }
+    assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
+    assert!(!get_passes_with(&app, "/", "x-tenant", "a").await);
+}
+
+/// Of the subject whose key is missing, and of no other.
+#[tokio::test]
+async fn exempt_does_not_exempt_from_other_subjects() {
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).on_missing_key(MissingKey::Exempt);
+    let app = app(limit.and(Policy::per_minute("all", 2).unwrap(), GlobalKey).unwrap());
+    assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""all";r=1;t=60"#));
+    assert!(get_passes(&app, "/").await);
+    assert!(!get_passes(&app, "/").await);
+}
+
+/// Anonymous requests are not limited by user, and as others are by address.
+#[tokio::test]
+async fn law_14_exempting_anonymous_users_leaves_the_limit_by_address() {
+    let per_user = || Policy::per_minute("per-user", 1).unwrap();
+    let user = || HeaderKey::new("x-user").unwrap().on_missing_key(MissingKey::Exempt);
+    let by_address = || layer(3, HeaderKey::new("x-address").unwrap());
+    let app = app(by_address().and(per_user(), user()).unwrap());
+    let anonymous = [("x-address", "a")];
+    assert_eq!(get_with(&app, "/", &anonymous).await.header("ratelimit").as_deref(), Some(r#""p";r=2;t=60"#));
+    let known = [("x-address", "a"), ("x-user", "u")];
+    assert_eq!(get_with(&app, "/", &known).await.status, 200);
+    assert_eq!(get_with(&app, "/", &known).await.status, 429, "the user's limit");
+    assert_eq!(get_with(&app, "/", &anonymous).await.status, 200);
+    assert_eq!(get_with(&app, "/", &anonymous).await.status, 429, "the address's limit");
+    // The layer's own setting is not loosened by that of the subject: no address is refused.
+    assert_eq!(get_with(&app, "/", &[("x-user", "v")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_subject_that_says_nothing_has_the_setting_of_the_layer() {
+    let strict = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Reject);
+    let all = || Policy::per_minute("all", 9).unwrap();
+    let limit = layer(9, GlobalKey).on_missing_key(MissingKey::Exempt);
+    let lenient = app(limit.clone().and(all(), HeaderKey::new("x-user").unwrap()).unwrap());
+    assert_eq!(get(&lenient, "/").await.status, 200);
+    let app = app(limit.and(all(), strict).unwrap());
+    assert_eq!(get(&app, "/").await.status, 400);
+}
+
+/// Boxed, in a tuple, or a closure.
+#[tokio::test]
+async fn every_extractor_can_say_what_a_missing_key_gets() {
+    let header = |name: &str| HeaderKey::new(name).unwrap();
+    let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant").on_missing_key(MissingKey::ShareOneBucket));
+    let boxed = app(layer(1, boxed));
+    assert!(get_passes(&boxed, "/").await);
+    assert!(!get_passes(&boxed, "/").await);
+
+    let tuple = app(layer(1, (header("x-a").on_missing_key(MissingKey::Exempt), header("x-b"))));
+    assert_eq!(get_with(&tuple, "/", &[("x-b", "1")]).await.header("ratelimit"), None, "exempt");
+    assert_eq!(get_with(&tuple, "/", &[("x-a", "1")]).await.status, 400, "the other part has the layer's setting");
+
+    let closure = |parts: &Parts| parts.uri.query().map(Key::from).ok_or_else(|| KeyError::missing("a query"));
+    let closure = app(layer(1, closure.on_missing_key(MissingKey::Exempt)));
+    assert!(get_passes(&closure, "/").await && get_passes(&closure, "/").await && get_passes(&closure, "/?a").await);
+    assert!(!get_passes(&closure, "/?a").await);
+}
+
+#[tokio::test]
+async fn share_one_bucket_counts_requests_without_a_key_together() {
+    let app = by_tenant(MissingKey::ShareOneBucket);
+    assert!(get_passes(&app, "/").await);
+    assert!(!get_passes(&app, "/search").await);
+    for own in ["a", "*missing", "missing", "*"] {
+        assert!(get_passes_with(&app, "/", "x-tenant", own).await, "nobody gets at the bucket by the name {own}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_peer_address_follows_the_setting() {
+    let without_address = |missing| app(layer(1, PeerIp::default()).on_missing_key(missing));
+    let exempt = without_address(MissingKey::Exempt);
+    assert!(get_passes(&exempt, "/").await);
+    assert!(get_passes(&exempt, "/").await);
+    let shared = without_address(MissingKey::ShareOneBucket);
+    assert!(get_passes(&shared, "/").await);
+    assert!(!get_passes(&shared, "/").await);
+    assert_eq!(get(&without_address(MissingKey::Reject), "/").await.status, 400);
+}
+
+/// Otherwise sending nonsense would be a way around the limit.
+#[tokio::test]
+async fn an_unusable_key_is_400_whatever_the_setting() {
+    let malformed = |parts: &Parts| match parts.headers.get("x-token") {
+        Some(_) => Err(KeyError::MalformedHeader("x-token".parse().unwrap())),
+        None => Ok(Key::from("all")),
+    };
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
+        let repeated = [("x-tenant", "a"), ("x-tenant", "b")];
+        assert_eq!(get_with(&by_tenant(missing), "/", &repeated).await.status, 400, "{missing:?}");
+        let app = app(layer(1, malformed).on_missing_key(missing));
+        assert_eq!(get_with(&app, "/", &[("x-token", "?")]).await.status, 400, "{missing:?}");
+        assert!(get_passes(&app, "/").await);
+    }
+}

@@ -1,0 +1,64 @@
+//! Limits that are lifted by hand: the key is the one that the extractor charges.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::{
+    extract::{Request, connect_info::ConnectInfo},
+    http::Method,
+};
+use tollgate::{ApiKey, ClientIp, HeaderKey, Key, KeyExtractor, PeerIp, RateLimitLayer};
+
+use crate::support::{
+    app::{app, limiter, passes, per_minute},
+    http::request,
+};
+
+const CLIENTS: [&str; 7] = [
+    "203.0.113.7",
+    "2001:db8:17::4711",
+    "::ffff:203.0.113.8",
+    "64:ff9b::203.0.113.9",
+    "64:ff9b::10.0.0.9",
+    "2002:cb00:710a::1",
+    "fe80::1",
+];
+
+/// Spends the client's budget, lifts the limit, and spends it again.
+async fn assert_lifted<K: KeyExtractor>(extractor: K, key: Key, request: impl Fn() -> Request) {
+    let limiter = limiter();
+    let app = app(RateLimitLayer::new(limiter.clone(), per_minute(1), extractor));
+    for _ in 0..2 {
+        assert!(passes(&app, request()).await);
+        assert!(!passes(&app, request()).await);
+        limiter.reset(key.clone(), &per_minute(1)).await.unwrap();
+    }
+}
+
+fn from(peer: IpAddr, name: &str, value: &str) -> Request {
+    let mut request = request(Method::GET, "/", &[(name, value)]);
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer, 1)));
+    request
+}
+
+#[tokio::test]
+async fn a_limit_by_address_is_lifted() {
+    for client in CLIENTS {
+        let address: IpAddr = client.parse().unwrap();
+        let peer = PeerIp::default();
+        assert_lifted(peer, peer.key_of(address), || from(address, "x-other", "")).await;
+        let proxied = ClientIp::x_real_ip(["10.0.0.5"]).unwrap().with_ipv6_prefix(56).unwrap();
+        let key = proxied.key_of(address);
+        assert_lifted(proxied, key, || from([10, 0, 0, 5].into(), "x-real-ip", client)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_limit_by_header_is_lifted() {
+    let peer = [10, 0, 0, 5].into();
+    let tenant = HeaderKey::new("x-tenant").unwrap();
+    assert_lifted(tenant.clone(), tenant.key_of(" a"), || from(peer, "x-tenant", "a ")).await;
+    let api_key = ApiKey::header("x-api-key").unwrap();
+    assert_lifted(api_key.clone(), api_key.key_of("sk-1 "), || from(peer, "x-api-key", " sk-1")).await;
+    let bearer = ApiKey::bearer();
+    assert_lifted(bearer.clone(), bearer.key_of("t-1"), || from(peer, "authorization", "Bearer t-1")).await;
+}

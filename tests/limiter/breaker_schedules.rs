@@ -1,0 +1,213 @@
+//! A search for schedules that break the breaker: tasks are polled, dropped and panic in an order that a seed decides.
+//!
+//! The clock is paused and there is one thread, so a seed that fails fails again: `SEARCH_SEED=17` runs it alone. Each
+//! seed runs in a thread of its own, because a schedule that locks twice would block it for ever.
+
+use std::{
+    env,
+    future::{pending, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+use tollgate::{
+    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
+    failure::Breaker,
+    observe::{BreakerChange, BreakerState, Observer},
+    store::{Answer, Store, Verdict},
+};
+
+/// xorshift64*.
+#[derive(Clone, Debug)]
+struct Random(Arc<Mutex<u64>>);
+
+impl Random {
+    fn below(&self, bound: u64) -> u64 {
+        let mut state = self.0.lock().unwrap();
+        *state ^= *state >> 12;
+        *state ^= *state << 25;
+        *state ^= *state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+}
+
+/// A store that answers, fails, is late or says nothing, as the seed has it; until it is well.
+#[derive(Clone, Debug)]
+struct Moody {
+    random: Random,
+    is_well: Arc<AtomicUsize>,
+    /// Checks that were sent and have no end yet.
+    under_way: Arc<AtomicUsize>,
+    memory: MemoryStore,
+}
+
+struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Store for Moody {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (this, check) = (self.clone(), check.clone());
+        Answer::pending(async move {
+            this.under_way.fetch_add(1, Ordering::SeqCst);
+            let _under_way = UnderWay(Arc::clone(&this.under_way));
+            let mood = if this.is_well.load(Ordering::SeqCst) == 1 { 0 } else { this.random.below(6) };
+            match mood {
+                0 => {}
+                1 => tokio::time::sleep(Duration::from_millis(this.random.below(49))).await,
+                2 => tokio::time::sleep(Duration::from_millis(51 + this.random.below(100))).await,
+                3 | 4 => return Err(Error::new(ErrorKind::Unavailable, "as the seed has it")),
+                _ => pending().await,
+            }
+            match this.memory.check(&check) {
+                Answer::Ready(verdict) => verdict,
+                Answer::Pending(verdict) => verdict.await,
+            }
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.memory.reset(key, policy)
+    }
+
+    fn breaker(&self) -> Option<Breaker> {
+        Some(Breaker::default())
+    }
+}
+
+/// Hears of changes, asks back, and panics now and then.
+struct Nosy {
+    random: Random,
+    changes: Arc<Mutex<Vec<BreakerChange>>>,
+}
+
+impl Observer for Nosy {
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        self.changes.lock().unwrap().push(*change);
+        assert!(self.random.below(8) > 0, "an observer that panics");
+    }
+}
+
+/// What a task waits for: a check, alone or beside a sibling that panics.
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+fn task(limiter: &Limiter, random: &Random) -> Task {
+    let check = limiter.check(random.below(3), &policy(), 1);
+    let panics_after = random.below(4);
+    if panics_after > 1 {
+        return Box::pin(async move { drop(check.await) });
+    }
+    Box::pin(async move {
+        let mut check = Box::pin(check);
+        let mut polls = 0;
+        poll_fn(|cx| {
+            let done = check.as_mut().poll(cx).is_ready();
+            assert!(polls < panics_after, "a sibling that panics");
+            polls += 1;
+            if done { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    })
+}
+
+fn policy() -> Policy {
+    Policy::per_hour("p", 1_000_000).unwrap()
+}
+
+async fn schedule(seed: u64) {
+    let random = Random(Arc::new(Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)));
+    let store = Moody {
+        random: random.clone(),
+        is_well: Arc::default(),
+        under_way: Arc::default(),
+        memory: MemoryStore::new(),
+    };
+    let changes = Arc::<Mutex<Vec<_>>>::default();
+    let observer = Nosy { random: random.clone(), changes: Arc::clone(&changes) };
+    let limiter = Limiter::new(store.clone()).with_observer(observer);
+    let mut tasks: Vec<Task> = Vec::new();
+    for _ in 0..300 {
+        match random.below(10) {
+            0..=3 => tasks.push(task(&limiter, &random)),
+            4..=6 if !tasks.is_empty() => {
+                let index = usize::try_from(random.below(tasks.len() as u64)).unwrap();
+                let mut chosen = tasks.swap_remove(index);
+                // The task owns what it holds: a panic unwinds through its futures, as in an executor.
+                let polled = catch_unwind(AssertUnwindSafe(move || {
+                    let poll = chosen.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    (poll, chosen)
+                }));
+                if let Ok((Poll::Pending, chosen)) = polled {
+                    tasks.push(chosen);
+                }
+            }
+            7 if !tasks.is_empty() => {
+                let index = usize::try_from(random.below(tasks.len() as u64)).unwrap();
+                let dropped = tasks.swap_remove(index);
+                // An observer may panic here, too.
+                let _ = catch_unwind(AssertUnwindSafe(move || drop(dropped)));
+            }
+            _ => tokio::time::sleep(Duration::from_millis(random.below(120))).await,
+        }
+    }
+    let _ = catch_unwind(AssertUnwindSafe(|| tasks.clear()));
+    // A probe that was dropped goes on until its deadline.
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!(store.under_way.load(Ordering::SeqCst), 0, "seed {seed}: a check is still under way");
+    // Whatever has been: a store that is well is asked again within a second, and then the breaker is closed.
+    store.is_well.store(1, Ordering::SeqCst);
+    let start = tokio::time::Instant::now();
+    loop {
+        // The observer's panic is the request's.
+        let answered = tokio::spawn(limiter.check("k", &policy(), 1)).await.is_ok_and(|verdict| verdict.is_ok());
+        // An answer may still complete a second of which half had failed.
+        if answered && !limiter.is_breaker_open() {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(2), "seed {seed}: the breaker stays open");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut changes = changes.lock().unwrap().clone();
+    changes.sort_by_key(|change| change.sequence);
+    let mut state = BreakerState::Closed;
+    for change in &changes {
+        assert_eq!(change.from, state, "seed {seed}: a gap in {changes:?}");
+        state = change.to;
+    }
+    assert_eq!(state, BreakerState::Closed, "seed {seed}: {changes:?}");
+}
+
+#[test]
+fn no_schedule_of_drops_panics_and_late_answers_breaks_the_breaker() {
+    // The panics are part of it.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let expected = ["a sibling that panics", "an observer that panics"];
+        if !expected.iter().any(|text| panic.to_string().contains(text)) {
+            hook(panic);
+        }
+    }));
+    let only = env::var("SEARCH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    for seed in only.map_or(0..400, |seed| seed..seed + 1) {
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let builder = &mut tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().start_paused(true).build().unwrap();
+            runtime.block_on(schedule(seed));
+            sender.send(()).unwrap();
+        });
+        ended.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| panic!("seed {seed} is stuck, or failed above"));
+    }
+}

@@ -1,0 +1,144 @@
+//! A store that does not answer costs the deadline, once.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Instant;
+use tollgate::{
+    Check, ErrorKind, Key, Limiter, Policy,
+    store::{Answer, Store, Verdict},
+};
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+use crate::support::{
+    Silent,
+    counting::{Counted, Head, Lost, Witness, layer, soon, status},
+};
+
+const DEFAULT: Duration = Duration::from_millis(50);
+
+/// [`Silent`], with a deadline of its own.
+#[derive(Debug)]
+struct Patient(Duration);
+
+impl Store for Patient {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        Silent.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        Silent.reset(key, policy)
+    }
+
+    fn deadline(&self) -> Duration {
+        self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_8_a_request_waits_for_the_deadline_and_not_longer() {
+    let own = Duration::from_millis(7);
+    for (limiter, deadline) in [(Limiter::new(Silent), DEFAULT), (Limiter::new(Patient(own)), own)] {
+        let layer = layer(limiter, 1);
+        let mut open = ServiceBuilder::new().layer(layer.clone().fail_open()).service(Witness::default());
+        let mut closed = ServiceBuilder::new().layer(layer.fail_closed()).service(Witness::default());
+        let start = Instant::now();
+        assert_eq!(status(&mut open).await, StatusCode::OK);
+        assert_eq!(start.elapsed(), deadline);
+        let start = Instant::now();
+        assert_eq!(status(&mut closed).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(start.elapsed(), deadline);
+    }
+}
+
+/// A request that was built early is not late because of it.
+#[tokio::test(start_paused = true)]
+async fn law_8_the_deadline_counts_from_the_first_poll() {
+    let mut service = ServiceBuilder::new().layer(layer(Limiter::new(Silent), 1)).service(Witness::default());
+    let response = service.ready().await.unwrap().call(Head::default());
+    tokio::time::advance(10 * DEFAULT).await;
+    let start = Instant::now();
+    assert!(soon(response).await.unwrap().status().is_success());
+    assert_eq!(start.elapsed(), DEFAULT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_8_a_limiter_without_http_keeps_the_deadline() {
+    let limiter = Limiter::new(Silent);
+    let policy = Policy::per_minute("all", 1).unwrap();
+    let start = Instant::now();
+    let check = soon(limiter.check("key", &policy, 1)).await.unwrap_err();
+    assert_eq!((check.kind(), check.may_have_charged()), (ErrorKind::Deadline, true));
+    let peek = soon(limiter.peek("key", &policy)).await.unwrap_err();
+    assert_eq!(peek.kind(), ErrorKind::Deadline);
+    let reset = soon(limiter.reset("key", &policy)).await.unwrap_err();
+    assert_eq!(reset.kind(), ErrorKind::Deadline);
+    assert_eq!(start.elapsed(), 3 * DEFAULT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_timeout_goes_to_failure_policy_without_retry() {
+    for (open, expected) in [(true, StatusCode::OK), (false, StatusCode::SERVICE_UNAVAILABLE)] {
+        let store = Counted::new(Silent);
+        let witness = Witness::default();
+        let layer = layer(Limiter::new(store.clone()), 1);
+        let layer = if open { layer.fail_open() } else { layer.fail_closed() };
+        let mut service = ServiceBuilder::new().layer(layer).service(witness.watch());
+        assert_eq!(status(&mut service).await, expected);
+        assert_eq!((store.sent(), witness.calls()), (1, usize::from(open)));
+    }
+}
+
+/// Whether the store was silent or the connection was lost: a check whose fate is unknown is sent once.
+#[tokio::test(start_paused = true)]
+async fn law_9_a_store_timeout_goes_to_the_failure_policy_without_retry() {
+    for store in [Counted::new(Silent), Counted::new(Lost)] {
+        let mut service = ServiceBuilder::new()
+            .layer(layer(Limiter::new(store.clone()), 1).fail_closed())
+            .service(Witness::default());
+        for request in 1..=3 {
+            assert_eq!(status(&mut service).await, StatusCode::SERVICE_UNAVAILABLE, "{store:?}");
+            assert_eq!(store.sent(), request, "one check for each request");
+        }
+        // Nor is it sent behind the request's back.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(store.sent(), 3, "{store:?}");
+    }
+}
+
+/// A runtime at rest measures nothing, so it must not be asked for the absences of another one.
+#[test]
+fn law_8_the_deadline_also_ends_on_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (one, other) = (runtime(), runtime());
+    let limiter = Limiter::new(Silent);
+    let check = || limiter.check("key", &Policy::per_minute("all", 1).unwrap(), 1);
+    // The other one has measured, and has come to rest; that takes real time.
+    assert!(other.block_on(other.spawn(check())).unwrap().is_err());
+    std::thread::sleep(Duration::from_millis(500));
+    let mut moved = Box::pin(check());
+    one.block_on(async { assert!(is_pending(moved.as_mut()).await) });
+    let start = std::time::Instant::now();
+    assert_eq!(other.block_on(other.spawn(moved)).unwrap().unwrap_err().kind(), ErrorKind::Deadline);
+    assert!(start.elapsed() < 10 * DEFAULT, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_runtime_without_timers_is_an_error_that_says_what_to_write_and_no_panic() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let limiter = Limiter::new(Silent);
+    let policy = Policy::per_minute("all", 1).unwrap();
+    for _ in 0..3 {
+        let error = runtime.block_on(limiter.check("key", &policy, 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert!(error.to_string().contains("`enable_all()`"), "{error}");
+        assert_eq!(runtime.block_on(limiter.reset("key", &policy)).unwrap_err().kind(), ErrorKind::Misconfigured);
+    }
+    let whole = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(whole.block_on(limiter.check("key", &policy, 1)).unwrap_err().kind(), ErrorKind::Deadline);
+}
+
+/// Polls once, and tells whether it is pending.
+async fn is_pending(mut future: std::pin::Pin<&mut tollgate::limiter::CheckFuture>) -> bool {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(Future::poll(future.as_mut(), cx).is_pending())).await
+}

@@ -1,0 +1,54 @@
+//! Futures that are dropped before they are done: a server does it whenever a client goes away.
+
+use http::StatusCode;
+use tokio_test::{assert_pending, assert_ready_ok, task};
+use tollgate::Limiter;
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+use crate::support::{
+    Silent,
+    counting::{Answers, Counted, Head, Witness, layer, status},
+};
+
+/// Of a store that answers later. One that answers at once has judged when `call` returns.
+#[tokio::test]
+async fn dropping_the_future_before_poll_sends_nothing() {
+    let store = Answers::Later.store();
+    let witness = Witness::default();
+    let mut service = ServiceBuilder::new().layer(layer(Limiter::new(store.clone()), 1)).service(witness.watch());
+    for _ in 0..3 {
+        drop(service.ready().await.unwrap().call(Head::default()));
+    }
+    assert_eq!((store.sent(), witness.calls()), (0, 0));
+    assert_eq!(status(&mut service).await, StatusCode::OK, "nothing was charged");
+}
+
+#[tokio::test]
+async fn dropping_a_limiters_future_before_poll_charges_nothing() {
+    for answers in Answers::BOTH {
+        let store = answers.store();
+        let limiter = Limiter::new(store.clone());
+        let policy = tollgate::Policy::per_minute("all", 1).unwrap();
+        drop(limiter.check("key", &policy, 1));
+        assert_eq!(store.sent(), 0, "{answers:?}");
+        assert!(limiter.check("key", &policy, 1).await.unwrap().is_allowed(), "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_future_during_check_calls_nobody_and_releases_the_reservation() {
+    let store = Counted::new(Silent);
+    let witness = Witness::default();
+    let layer = layer(Limiter::new(store.clone()), 1);
+    let service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(witness.watch());
+    let (mut first, mut second) = (service.clone(), service);
+    let mut response = task::spawn(first.ready().await.unwrap().call(Head::default()));
+    assert_pending!(response.poll());
+    assert_eq!(store.sent(), 1);
+    let mut waiting = task::spawn(second.ready());
+    assert_pending!(waiting.poll(), "the check holds the reservation");
+    drop(response);
+    assert!(waiting.is_woken());
+    assert_ready_ok!(waiting.poll());
+    assert_eq!((store.sent(), witness.calls()), (1, 0));
+}

@@ -1,0 +1,201 @@
+//! Wrong settings are errors where they are written, and say what is wrong.
+
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use tollgate::{ConfigError, GlobalKey, HeaderKey, Key, Policy, RateLimitLayer, Route};
+
+use crate::support::app::layer;
+
+fn limit() -> RateLimitLayer<GlobalKey> {
+    layer(10, GlobalKey)
+}
+
+fn policy(name: &str, limit: u32) -> Policy {
+    Policy::per_minute(name, limit).unwrap()
+}
+
+/// The error, after its message has been found to name all of `values`.
+#[track_caller]
+fn error<T: std::fmt::Debug>(result: Result<T, ConfigError>, values: &[&str]) -> ConfigError {
+    let error = result.unwrap_err();
+    for value in values {
+        assert!(error.to_string().contains(value), "{value:?} is not in: {error}");
+    }
+    error
+}
+
+fn cost_above_limit(policy: &str, cost: u32, limit: u32) -> ConfigError {
+    ConfigError::CostAboveLimit { policy: policy.into(), cost, limit }
+}
+
+#[test]
+fn a_route_that_is_no_path_is_an_error() {
+    for route in
+        ["", "search", "GET", "GET search", "GET  /search", " /search", "/a b", "G(T /search", "GET /a\tb", "/a\n"]
+    {
+        let invalid = error(limit().route(route, Route::exempt()), &[&format!("{route:?}")]);
+        assert!(matches!(invalid, ConfigError::InvalidRoute { .. }), "{invalid:?}");
+    }
+}
+
+#[test]
+fn a_route_that_axum_cannot_have_is_an_error_that_says_what_to_write() {
+    for (route, advice) in [
+        ("/users/:id", r#"write "/users/{id}""#),
+        ("/users/:id/posts", r#"write "/users/{id}/posts""#),
+        ("/files/*rest", r#"write "/files/{*rest}""#),
+        ("/files/*", r#"write "/files/{*rest}""#),
+        ("/a/{id", "{name}"),
+        ("/a/id}", "{name}"),
+        ("/a/{}", "write {id}"),
+        ("/a/{*}", "write {*rest}"),
+        ("/{a}{b}", "the only one"),
+        ("/{a}-{b}", "the only one"),
+        ("/{name}.png", "ends its segment"),
+        ("/x{*rest}", "write /{*rest}"),
+        ("/{*rest}/more", "last segment"),
+        ("/{*rest}/", "last segment"),
+        ("/{é*}", "name"),
+        ("get /a", r#"write "GET /a""#),
+        ("PROPFIND /a", "GET, HEAD, POST"),
+        ("/search?q=1", r#"write "/search""#),
+        ("/search#top", r#"write "/search""#),
+    ] {
+        let invalid = error(limit().route(route, Route::exempt()), &[&format!("{route:?}"), advice]);
+        assert!(matches!(invalid, ConfigError::InvalidRoute { .. }), "{invalid:?}");
+    }
+    for route in ["/v1/jobs:cancel", "/user_{id}", "/{{id}}", "/{*rest}", "CONNECT /ws", "TRACE /"] {
+        let _ = limit().route(route, Route::exempt()).unwrap();
+    }
+}
+
+#[test]
+fn two_routes_that_cover_the_same_are_an_error() {
+    for (first, second) in [
+        ("/api", "/api/"),
+        ("/users/{id}", "/users/{name}"),
+        ("/mcp/{*rest}", "/mcp/{*other}"),
+        ("GET /users/{id}", "GET /users/{name}/"),
+        ("/", "//"),
+    ] {
+        let twice = limit().route(first, Route::cost(2)).unwrap().route(second, Route::exempt());
+        assert_eq!(error(twice, &[second]), ConfigError::DuplicateRoute { route: second.into() });
+    }
+    for (first, second) in [("/mcp", "/mcp/{*rest}"), ("/users/{id}", "/users/u{id}"), ("/{a}/b", "/{a}/{b}")] {
+        let _ = limit().route(first, Route::cost(2)).unwrap().route(second, Route::exempt()).unwrap();
+    }
+}
+
+#[test]
+fn a_route_given_twice_is_an_error() {
+    for route in ["/search", "GET /search"] {
+        let twice = limit().route(route, Route::cost(2)).unwrap().route(route, Route::exempt());
+        assert_eq!(error(twice, &[route]), ConfigError::DuplicateRoute { route: route.into() });
+    }
+    let apart = limit().route("/search", Route::cost(2)).unwrap().route("GET /search", Route::cost(3)).unwrap();
+    let _ = apart.route("POST /search", Route::cost(4)).unwrap();
+}
+
+#[test]
+fn a_cost_that_can_never_pass_is_an_error() {
+    assert_eq!(error(limit().with_cost(11), &["11", "\"p\"", "10"]), cost_above_limit("p", 11, 10));
+    assert_eq!(error(limit().route("/a", Route::cost(12)), &["12"]), cost_above_limit("p", 12, 10));
+    let own = Route::policy(policy("login", 5)).with_cost(6);
+    assert_eq!(error(limit().route("/a", own), &["\"login\""]), cost_above_limit("login", 6, 5));
+    let layers_cost = limit().with_cost(10).unwrap();
+    let too_small = layers_cost.clone().route("/a", Route::policy(policy("login", 5)));
+    assert_eq!(error(too_small, &["10", "\"login\"", "5"]), cost_above_limit("login", 10, 5));
+    let other = layers_cost.and(policy("other", 9), GlobalKey);
+    assert_eq!(error(other, &["10", "\"other\"", "9"]), cost_above_limit("other", 10, 9));
+    let of_route = limit().route("/a", Route::cost(8)).unwrap().and(policy("other", 7), GlobalKey);
+    assert_eq!(error(of_route, &["8", "\"other\"", "7"]), cost_above_limit("other", 8, 7));
+    let _ = limit().with_cost(10).unwrap().route("/a", Route::exempt().with_cost(100)).unwrap();
+}
+
+/// A bucket lets through its burst at once, not its limit.
+#[test]
+fn a_cost_above_the_burst_can_never_pass() {
+    let bucket = policy("p", 10).with_algorithm(tollgate::Algorithm::TokenBucket).with_burst(4).unwrap();
+    let limit = limit().with_policy(bucket);
+    assert_eq!(error(limit.clone().with_cost(5), &["5", "4"]), cost_above_limit("p", 5, 4));
+    let _ = limit.with_cost(4).unwrap();
+}
+
+#[test]
+fn a_negative_cost_is_an_error() {
+    assert_eq!(error(limit().with_cost(-1), &["-1"]), ConfigError::NegativeCost { cost: -1 });
+    let route = limit().route("/a", Route::cost(i32::MIN));
+    assert_eq!(error(route, &["-2147483648"]), ConfigError::NegativeCost { cost: i32::MIN });
+    let _ = limit().with_cost(0).unwrap();
+}
+
+#[test]
+fn a_cost_of_a_policy_that_is_not_there_is_an_error() {
+    let unknown = |policy: &str, known: &[&str]| ConfigError::UnknownPolicy {
+        policy: policy.into(),
+        known: known.iter().map(|&name| name.into()).collect(),
+    };
+    let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
+    let misspelt = limit.clone().with_cost_of("tokns", 5);
+    assert_eq!(error(misspelt, &["\"tokns\"", "\"p\"", "\"tokens\""]), unknown("tokns", &["p", "tokens"]));
+    let own = Route::policy(policy("login", 5)).with_cost_of("p", 2);
+    assert_eq!(error(limit.clone().route("/a", own), &["\"p\""]), unknown("p", &["login", "tokens"]));
+    let _ = limit.route("/a", Route::policy(policy("login", 5)).with_cost_of("tokens", 2)).unwrap();
+    let plan = |_: &Parts, _: &Key| policy("plan", 1);
+    let _ = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost_of("any", 1).unwrap();
+}
+
+#[test]
+fn a_cost_of_a_policy_is_compared_with_that_policy_alone() {
+    let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
+    assert_eq!(error(limit.clone().with_cost_of("tokens", 51), &["51"]), cost_above_limit("tokens", 51, 50));
+    assert_eq!(error(limit.clone().with_cost_of("tokens", -1), &["-1"]), ConfigError::NegativeCost { cost: -1 });
+    let route = Route::cost(2).with_cost_of("tokens", 52);
+    assert_eq!(error(limit.clone().route("/a", route), &["52"]), cost_above_limit("tokens", 52, 50));
+    // 20 is above the limit of `p`, which has a cost of its own.
+    let _ = limit.with_cost_of("p", 1).unwrap().with_cost(20).unwrap().with_cost_of("tokens", 50).unwrap();
+}
+
+#[test]
+fn two_policies_of_one_name_are_an_error() {
+    let duplicate = |policy: &str| ConfigError::DuplicatePolicy { policy: policy.into() };
+    let tenant = || HeaderKey::new("x-tenant").unwrap();
+    assert_eq!(error(limit().and(policy("p", 5), tenant()), &["\"p\""]), duplicate("p"));
+    let other = limit().and(policy("tenant", 5), tenant()).unwrap();
+    assert_eq!(error(other.clone().and(policy("tenant", 5), GlobalKey), &["\"tenant\""]), duplicate("tenant"));
+    let route = Route::policy(policy("tenant", 3));
+    assert_eq!(error(other.route("/a", route), &["\"tenant\""]), duplicate("tenant"));
+    let route = Route::new().fail_open().with_policies([policy("a", 1), policy("a", 2)]);
+    assert_eq!(error(limit().route("/a", route), &["\"a\""]), duplicate("a"));
+}
+
+#[test]
+fn a_route_without_a_policy_is_an_error() {
+    assert_eq!(
+        error(limit().route("/a", Route::new().fail_open().with_policies([])), &["policy"]),
+        ConfigError::NoPolicy
+    );
+}
+
+/// What is computed for each request cannot be judged before.
+#[test]
+fn computed_settings_are_not_errors_yet() {
+    let plan = |_: &Parts, _: &Key| policy("plan", 1);
+    let limit = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost(100).unwrap();
+    let _ = limit.with_cost(|_: &Parts| u32::MAX).unwrap();
+}
+
+#[test]
+fn impossible_bans_are_errors_that_carry_the_values() {
+    let minute = Duration::from_secs(60);
+    for (denials, duration) in [(0, minute), (1, Duration::ZERO), (1, Policy::MAX_WINDOW + minute)] {
+        let error = Policy::per_minute("p", 2).unwrap().ban_after(denials, duration).unwrap_err();
+        assert_eq!(error, ConfigError::InvalidBan { policy: "p".to_owned(), denials, duration });
+        assert!(error.to_string().contains(&format!("{denials} denials for {duration:?}")), "{error}");
+    }
+    let policy = Policy::per_minute("p", 2).unwrap();
+    for duration in [Duration::from_micros(1), Policy::MAX_WINDOW] {
+        policy.clone().ban_after(u32::MAX, duration).unwrap();
+    }
+}

@@ -1,0 +1,184 @@
+//! The decision, where handlers and outer layers find it.
+
+use std::time::Duration;
+
+use axum::{Extension, Router, extract::Request, middleware, middleware::Next, response::Response, routing::get};
+use tollgate::{
+    Decision, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
+    decision::Source,
+    rejection::{Denial, Reason},
+};
+
+use crate::support::{
+    Later,
+    app::{app, down, layer, per_minute, timed},
+    http::{Reply, get as fetch},
+};
+
+/// Stores that answer at once and later: the layer takes a different path for each.
+fn both() -> [Limiter; 2] {
+    [Limiter::new(MemoryStore::new()), Limiter::new(Later(MemoryStore::new()))]
+}
+
+#[tokio::test]
+async fn handlers_read_the_decision() {
+    let handler = |Extension(decision): Extension<Decision>| async move {
+        let policy = &decision.policies()[0];
+        format!("{} {} {:?} {:?}", policy.policy.name(), policy.cost, decision.available(), decision.source())
+    };
+    for limiter in both() {
+        let limit = RateLimitLayer::new(limiter, per_minute(10), GlobalKey).with_cost(3).unwrap();
+        let app = Router::new().route("/", get(handler)).layer(limit);
+        assert_eq!(fetch(&app, "/").await.text(), "p 3 Some(7) Store");
+        assert_eq!(fetch(&app, "/").await.text(), "p 3 Some(4) Store");
+    }
+}
+
+fn decision(reply: &Reply) -> &Decision {
+    reply.extensions.get().unwrap()
+}
+
+#[tokio::test]
+async fn outer_layers_read_the_decision_of_allowed_and_of_denied_requests() {
+    for limiter in both() {
+        let app = app(RateLimitLayer::new(limiter, per_minute(1), GlobalKey));
+        let allowed = fetch(&app, "/").await;
+        assert!(decision(&allowed).is_allowed());
+        assert_eq!((decision(&allowed).available(), decision(&allowed).retry_after()), (Some(0), None));
+        assert!(allowed.extensions.get::<Denial>().is_none());
+
+        let denied = fetch(&app, "/").await;
+        assert!(!decision(&denied).is_allowed());
+        assert_eq!(decision(&denied).source(), Source::Store);
+        let wait = decision(&denied).retry_after().unwrap();
+        assert!(wait > Duration::from_secs(50), "{wait:?}");
+        let denial = denied.extensions.get::<Denial>().unwrap();
+        assert!(matches!(denial.reason(), Reason::QuotaExceeded(_)));
+        assert_eq!((denial.status(), denial.retry_after()), (denied.status, Some(wait)));
+    }
+}
+
+#[tokio::test]
+async fn a_middleware_outside_reads_it() {
+    async fn log(request: Request, next: Next) -> Response {
+        let mut response = next.run(request).await;
+        let left = response.extensions().get::<Decision>().unwrap().available().unwrap();
+        response.headers_mut().insert("x-left", left.into());
+        response
+    }
+    for limiter in both() {
+        let app = app(RateLimitLayer::new(limiter, per_minute(2), GlobalKey)).layer(middleware::from_fn(log));
+        for left in ["1", "0", "0"] {
+            assert_eq!(fetch(&app, "/").await.header("x-left").as_deref(), Some(left));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_not_judged_has_no_decision() {
+    let exempt = app(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
+    assert!(fetch(&exempt, "/").await.extensions.get::<Decision>().is_none());
+    let without_key =
+        app(layer(1, |_: &axum::http::request::Parts| Err::<Key, _>(tollgate::key::KeyError::missing("a key"))));
+    let refused = fetch(&without_key, "/").await;
+    assert!(refused.extensions.get::<Decision>().is_none());
+    assert!(matches!(refused.extensions.get::<Denial>().unwrap().reason(), Reason::Key(_)));
+}
+
+/// Handlers can ask the limiter themselves, for what only they know.
+#[tokio::test]
+async fn handlers_spend_from_the_same_budget() {
+    let (limiter, _) = timed();
+    let policy = per_minute(10);
+    let key = |_: &axum::http::request::Parts| Key::from("tenant");
+    let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), key);
+    let handler = move || async move {
+        let decision = limiter.check("tenant", &policy, 4).await.unwrap();
+        format!("{} {:?}", decision.is_allowed(), decision.available())
+    };
+    let app = Router::new().route("/", get(handler)).layer(limit);
+    assert_eq!(fetch(&app, "/").await.text(), "true Some(5)");
+    assert_eq!(fetch(&app, "/").await.text(), "true Some(0)");
+    assert_eq!(fetch(&app, "/").await.status, 429);
+}
+
+#[tokio::test]
+async fn a_handler_takes_the_decision_as_an_argument() {
+    let handler = |decision: Decision| async move { format!("{:?}", decision.available()) };
+    for limiter in both() {
+        let limit = RateLimitLayer::new(limiter, per_minute(10), GlobalKey);
+        let app = Router::new().route("/", get(handler)).layer(limit);
+        assert_eq!(fetch(&app, "/").await.text(), "Some(9)");
+    }
+}
+
+/// The client cannot mend it; the text says what is missing.
+#[tokio::test]
+async fn a_handler_that_takes_a_decision_without_a_layer_answers_500_and_says_which_is_missing() {
+    let app = Router::new().route("/", get(|_: Decision| async {}));
+    let exempt = app.clone().layer(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
+    for app in [app, exempt] {
+        let reply = fetch(&app, "/").await;
+        assert_eq!(reply.status, 500);
+        let text = reply.text();
+        assert!(text.contains("RateLimitLayer") && text.contains("Option<Decision>"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_may_take_the_decision_if_there_is_one() {
+    let handler = |decision: Option<Decision>| async move { format!("{:?}", decision.and_then(|it| it.available())) };
+    let app = Router::new().route("/", get(handler));
+    assert_eq!(fetch(&app, "/").await.text(), "None");
+    assert_eq!(fetch(&app.layer(layer(10, GlobalKey)), "/").await.text(), "Some(9)");
+}
+
+/// Two layers with so much left after the first request, the second one around the first.
+async fn stacked(limiter: &Limiter, inner: u32, outer: u32) -> Reply {
+    let limit = |name: &str, left: u32| {
+        let policy = Policy::per_minute(format!("{name}-{inner}-{outer}"), left + 1).unwrap();
+        RateLimitLayer::new(limiter.clone(), policy, GlobalKey)
+    };
+    let handler = |decision: Decision| async move { format!("{:?}", decision.available()) };
+    let app = Router::new().route("/", get(handler)).layer(limit("inner", inner)).layer(limit("outer", outer));
+    fetch(&app, "/").await
+}
+
+#[tokio::test]
+async fn of_stacked_layers_handlers_and_outer_layers_read_the_strictest_decision() {
+    for limiter in both() {
+        for (inner, outer) in [(3, 8), (8, 3)] {
+            let reply = stacked(&limiter, inner, outer).await;
+            assert_eq!(reply.text(), "Some(3)");
+            assert_eq!(decision(&reply).available(), Some(3));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_denial_inside_is_not_hidden_by_a_layer_around_it_that_has_less_left() {
+    for limiter in both() {
+        let tight = RateLimitLayer::new(limiter.clone(), per_minute(2), GlobalKey);
+        let inner = RateLimitLayer::new(limiter, Policy::per_minute("inner", 10).unwrap(), GlobalKey);
+        // 6 of 10 fit once; denied, 4 are left inside and none outside.
+        let app = app(inner.with_cost(6).unwrap()).layer(tight);
+        assert!(decision(&fetch(&app, "/").await).is_allowed());
+        let denied = fetch(&app, "/").await;
+        assert_eq!(denied.status, 429);
+        assert!(!decision(&denied).is_allowed());
+        assert_eq!(decision(&denied).available(), Some(4));
+    }
+}
+
+/// An open store lets everything pass, so its layer says nothing about what is left.
+#[tokio::test]
+async fn a_decision_without_a_verdict_gives_way_to_one_with() {
+    let handler = |decision: Decision| async move { format!("{:?} {:?}", decision.source(), decision.available()) };
+    let (judged, unjudged) = (layer(5, GlobalKey), RateLimitLayer::new(down(), per_minute(1), GlobalKey));
+    let route = Router::new().route("/", get(handler));
+    for app in [route.clone().layer(judged.clone()).layer(unjudged.clone()), route.layer(unjudged).layer(judged)] {
+        let reply = fetch(&app, "/").await;
+        assert!(reply.text().starts_with("Store Some("), "{}", reply.text());
+        assert_eq!(decision(&reply).source(), Source::Store);
+    }
+}

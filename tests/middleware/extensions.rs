@@ -1,0 +1,55 @@
+//! What the layer reads from a request's extensions.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    extract::connect_info::{ConnectInfo, MockConnectInfo},
+    routing::get,
+};
+use http::Request;
+use tollgate::{Key, KeyExtractor, MatchedPathKey, PeerIp, Policy, RateLimitLayer, key::KeyError};
+
+use crate::support::{counting::Answers, http::get as fetch};
+
+#[test]
+fn connect_info_missing_is_a_key_error_not_a_panic() {
+    let (parts, ()) = Request::new(()).into_parts();
+    let error = PeerIp::default().extract(&parts).unwrap_err();
+    assert_eq!(error, KeyError::NoPeerAddress);
+    assert!(error.is_missing());
+    assert!(error.to_string().contains("into_make_service_with_connect_info::<SocketAddr>()"), "{error}");
+}
+
+#[tokio::test]
+async fn mock_connect_info_is_honoured() {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    let mock: SocketAddr = "203.0.113.7:40000".parse().unwrap();
+    parts.extensions.insert(MockConnectInfo(mock));
+    assert_eq!(PeerIp::default().extract(&parts), Ok(Some(Key::from("203.0.113.7"))));
+    let real: SocketAddr = "203.0.113.8:40000".parse().unwrap();
+    parts.extensions.insert(ConnectInfo(real));
+    assert_eq!(PeerIp::default().extract(&parts), Ok(Some(Key::from("203.0.113.8"))), "the real one comes first");
+
+    let policy = Policy::per_minute("per-client", 1).unwrap();
+    for answers in Answers::BOTH {
+        let limit = RateLimitLayer::new(answers.limiter(), policy.clone(), PeerIp::default());
+        let app = Router::new().route("/", get(|| async {})).layer(limit).layer(MockConnectInfo(mock));
+        assert_eq!(fetch(&app, "/").await.status, 200, "{answers:?}");
+        assert_eq!(fetch(&app, "/").await.status, 429, "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn matched_path_absent_in_fallback_uses_shared_bucket() {
+    for answers in Answers::BOTH {
+        let policy = Policy::per_minute("per-route", 2).unwrap();
+        let limit = RateLimitLayer::new(answers.limiter(), policy, MatchedPathKey);
+        let app = Router::new().route("/", get(|| async {})).layer(limit);
+        for path in ["/.env", "/wp-login.php"] {
+            assert_eq!(fetch(&app, path).await.status, 404, "{answers:?}");
+        }
+        assert_eq!(fetch(&app, "/admin").await.status, 429, "{answers:?}: a scanner has one budget for all paths");
+        assert_eq!(fetch(&app, "/").await.status, 200, "{answers:?}: a route has its own");
+    }
+}

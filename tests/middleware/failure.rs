@@ -1,0 +1,140 @@
+//! A store that cannot answer.
+
+use std::time::Duration;
+
+use axum::{Router, body::Body, http::request::Parts, response::Response};
+use tollgate::{
+    Check, Decision, Error, ErrorKind, GlobalKey, Key, Limiter, Policy, RateLimitLayer,
+    decision::Source,
+    rejection::{Denial, Reason},
+    store::{Answer, Store, Verdict},
+};
+
+use crate::support::{
+    app::{app, down, per_minute},
+    http::get,
+};
+
+const SECRET: &str = "redis://admin:hunter2@10.0.0.7 refused";
+
+/// Fails at once or later, in every way there is.
+#[derive(Debug)]
+struct Fails {
+    kind: ErrorKind,
+    later: bool,
+}
+
+impl Store for Fails {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        let error = Error::new(self.kind, SECRET);
+        if self.later { Answer::pending(async { Err(error) }) } else { Answer::Ready(Err(error)) }
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::Ready(Ok(false))
+    }
+}
+
+const KINDS: [ErrorKind; 5] =
+    [ErrorKind::BadKey, ErrorKind::Config, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Unavailable];
+
+fn limit(limiter: Limiter) -> RateLimitLayer<GlobalKey> {
+    RateLimitLayer::new(limiter, per_minute(1), GlobalKey)
+}
+
+#[tokio::test]
+async fn open_lets_requests_pass_and_tells_no_figures() {
+    for limit in [limit(down()), limit(down()).fail_closed().fail_open()] {
+        let app = app(limit);
+        for _ in 0..3 {
+            let reply = get(&app, "/").await;
+            assert_eq!((reply.status.as_u16(), reply.text()), (200, "home"));
+            for name in ["ratelimit", "ratelimit-policy", "retry-after", "cache-control"] {
+                assert_eq!(reply.header(name), None, "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn closed_refuses_with_503_and_asks_to_come_back() {
+    let app = app(limit(down()).fail_closed());
+    let reply = get(&app, "/").await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
+    assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+    assert_eq!(reply.header("ratelimit"), None);
+    let problem = reply.json();
+    assert_eq!(problem["type"], "about:blank", "an outage is not an abuse");
+    assert_eq!(problem["title"], "Service Unavailable");
+    assert_eq!(problem["violated-policies"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn closed_may_ask_for_more_patience() {
+    let wait = Duration::from_millis(4_001);
+    let app = app(limit(down()).fail_closed().with_outage_retry_after(wait));
+    let reply = get(&app, "/").await;
+    assert_eq!(reply.header("retry-after").as_deref(), Some("5"));
+    assert_eq!(reply.extensions.get::<Denial>().unwrap().retry_after(), Some(Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn every_kind_of_failure_follows_the_policy() {
+    for kind in KINDS {
+        for later in [false, true] {
+            let limit = limit(Limiter::new(Fails { kind, later }));
+            assert_eq!(get(&app(limit.clone()), "/").await.status, 200, "{kind:?}");
+            assert_eq!(get(&app(limit.fail_closed()), "/").await.status, 503, "{kind:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn law_10_no_store_text_reaches_a_client() {
+    for kind in KINDS {
+        for later in [false, true] {
+            let limit = limit(Limiter::new(Fails { kind, later }));
+            for app in [app(limit.clone()), app(limit.fail_closed())] {
+                let reply = get(&app, "/").await;
+                let seen = format!("{:?} {}", reply.headers, reply.text());
+                for word in ["redis", "admin", "hunter2", "10.0.0.7", "refused"] {
+                    assert!(!seen.contains(word), "{kind:?}: {seen}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn handlers_and_rejections_are_told_of_the_outage() {
+    let handler = |axum::Extension(decision): axum::Extension<Decision>| async move {
+        format!("{:?} {:?} {}", decision.source(), decision.available(), decision.policies().len())
+    };
+    let open = Router::new().route("/", axum::routing::get(handler)).layer(limit(down()));
+    let reply = get(&open, "/").await;
+    assert_eq!(reply.text(), "Open None 0");
+    assert_eq!(reply.extensions.get::<Decision>().unwrap().source(), Source::Open);
+
+    let own = |_: &Parts, denial: &Denial| {
+        assert!(matches!(denial.reason(), Reason::StoreUnavailable));
+        Response::builder().status(denial.status()).body(Body::from("back soon")).unwrap()
+    };
+    let closed = app(limit(down()).fail_closed().with_rejection(own));
+    let reply = get(&closed, "/").await;
+    assert_eq!((reply.status.as_u16(), reply.text()), (503, "back soon"));
+    assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
+    assert!(matches!(reply.extensions.get::<Denial>().unwrap().reason(), Reason::StoreUnavailable));
+}
+
+/// Whether the store fails at once or later.
+#[tokio::test]
+async fn a_middleware_outside_reads_the_decision_of_a_request_that_was_refused_in_an_outage() {
+    for later in [false, true] {
+        let closed = app(limit(Limiter::new(Fails { kind: ErrorKind::Unavailable, later })).fail_closed());
+        let reply = get(&closed, "/").await;
+        let decision = reply.extensions.get::<Decision>().unwrap();
+        assert_eq!((reply.status.as_u16(), decision.is_allowed(), decision.source()), (503, false, Source::Closed));
+        assert!(decision.policies().is_empty() && reply.extensions.get::<Denial>().unwrap().decision().is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! A route's settings hold wherever the layer is: the template is always the whole one.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode},
+    routing::get,
+};
+use tollgate::{GlobalKey, RateLimitLayer, Route};
+use tower::Layer;
+
+use crate::support::{
+    app::{get_passes, layer, routes},
+    http::{get as fetch, send},
+};
+
+fn exempts(route: &str) -> RateLimitLayer<GlobalKey> {
+    layer(1, GlobalKey).route(route, Route::exempt()).unwrap()
+}
+
+fn user() -> Router {
+    Router::new().route("/users/{id}", get(|| async {}))
+}
+
+/// `/api/users/{id}` is exempt, `/` is not.
+async fn assert_exempt(app: Router) {
+    for id in 1..=3 {
+        let reply = fetch(&app, &format!("/api/users/{id}")).await;
+        assert_eq!((reply.status, reply.header("ratelimit")), (StatusCode::OK, None));
+    }
+}
+
+#[tokio::test]
+async fn nested_routes_are_told_by_the_whole_template() {
+    let limit = exempts("/api/users/{id}");
+    assert_exempt(Router::new().nest("/api", user()).layer(limit.clone())).await;
+    assert_exempt(Router::new().nest("/api", user().layer(limit.clone()))).await;
+    assert_exempt(Router::new().nest("/api", user()).route_layer(limit.clone())).await;
+    let on_the_route = Router::new().route("/users/{id}", get(|| async {}).layer(limit.clone()));
+    assert_exempt(Router::new().nest("/api", on_the_route)).await;
+    let deeper = Router::new().route("/{id}", get(|| async {})).layer(limit);
+    assert_exempt(Router::new().nest("/api", Router::new().nest("/users", deeper))).await;
+}
+
+#[tokio::test]
+async fn a_nested_route_is_not_told_by_its_own_part() {
+    let app = Router::new().nest("/api", user().layer(exempts("/users/{id}")));
+    assert!(get_passes(&app, "/api/users/1").await);
+    assert!(!get_passes(&app, "/api/users/1").await);
+}
+
+#[tokio::test]
+async fn a_path_that_looks_like_another_route_is_that_of_its_template() {
+    let app = Router::new().route("/{page}", get(|| async {})).layer(exempts("/about"));
+    assert!(get_passes(&app, "/about").await);
+    assert!(!get_passes(&app, "/about").await, "it matched `/{{page}}`");
+}
+
+#[tokio::test]
+async fn in_front_of_a_router_the_plain_path_is_compared() {
+    let app = exempts("/search").layer(routes());
+    let get = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    for path in ["/search", "/search?q=1", "/search"] {
+        assert_eq!(send(&app, get(path)).await.status, 200, "{path}");
+    }
+    assert_eq!(send(&app, get("/users/1")).await.status, 200);
+    assert_eq!(send(&app, get("/users/2")).await.status, 429);
+}
+
+#[tokio::test]
+async fn in_front_of_a_router_a_parameter_stands_for_one_segment() {
+    let app = exempts("/users/{id}").layer(routes());
+    let get = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    for path in ["/users/1", "/users/2", "/users/2/"] {
+        assert_ne!(send(&app, get(path)).await.status, 429, "{path}");
+    }
+    // Neither none, nor two.
+    assert_eq!(send(&app, get("/users/")).await.status, 404);
+    assert_eq!(send(&app, get("/users/1/2")).await.status, 429);
+}

@@ -1,0 +1,102 @@
+//! Which policies hold: several at once, or chosen for each request.
+
+use std::time::Duration;
+
+use axum::{Extension, http::request::Parts};
+use tollgate::{ConfigError, GlobalKey, Key, Policy, RateLimitLayer, Route};
+
+use crate::support::{
+    app::{app, get_passes, limiter, timed},
+    http::{get, get_with},
+};
+
+#[tokio::test]
+async fn all_policies_of_a_key_have_to_agree() {
+    let (limiter, clock) = timed();
+    let policies = [Policy::per_second("burst", 2).unwrap(), Policy::per_minute("steady", 3).unwrap()];
+    let app = app(RateLimitLayer::new(limiter, policies, GlobalKey));
+    assert!(get_passes(&app, "/").await);
+    assert!(get_passes(&app, "/").await);
+    let denied = get(&app, "/").await;
+    assert_eq!(denied.header("retry-after").as_deref(), Some("1"));
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["burst"]));
+    clock.advance(Duration::from_secs(1));
+    assert!(get_passes(&app, "/").await);
+    let denied = get(&app, "/").await;
+    assert_eq!(denied.header("retry-after").as_deref(), Some("59"));
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["steady"]));
+}
+
+/// The client has to wait for the longest one.
+#[tokio::test]
+async fn a_denial_names_every_policy_that_is_violated() {
+    let policies = vec![Policy::per_second("burst", 1).unwrap(), Policy::per_minute("steady", 1).unwrap()];
+    let app = app(RateLimitLayer::new(limiter(), policies, GlobalKey));
+    assert!(get_passes(&app, "/").await);
+    let denied = get(&app, "/").await;
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["burst", "steady"]));
+    assert_eq!(denied.header("retry-after").as_deref(), Some("60"));
+}
+
+#[tokio::test]
+async fn a_plan_is_chosen_for_each_request() {
+    let (free, paid) = (Policy::per_minute("free", 1).unwrap(), Policy::per_minute("paid", 3).unwrap());
+    let plan = move |parts: &Parts, _: &Key| match parts.headers.get("x-plan") {
+        Some(plan) if plan == "paid" => paid.clone(),
+        _ => free.clone(),
+    };
+    let app = app(RateLimitLayer::new(limiter(), plan, GlobalKey));
+    assert!(get_passes(&app, "/").await);
+    assert!(!get_passes(&app, "/").await);
+    for left in [2, 1, 0] {
+        let reply = get_with(&app, "/", &[("x-plan", "paid")]).await;
+        assert_eq!(reply.header("ratelimit").unwrap(), format!(r#""paid";r={left};t=60"#));
+    }
+    assert_eq!(get_with(&app, "/", &[("x-plan", "paid")]).await.status, 429);
+}
+
+#[tokio::test]
+async fn a_plan_may_depend_on_the_key() {
+    let plan = |_: &Parts, key: &Key| {
+        let limit = if *key == Key::from("vip") { 2 } else { 1 };
+        [Policy::per_minute("plan", limit).unwrap()]
+    };
+    let by_query = |parts: &Parts| Key::from(parts.uri.query().unwrap_or(""));
+    let app = app(RateLimitLayer::new(limiter(), plan, by_query));
+    for (path, passes) in [("/?a", true), ("/?a", false), ("/?vip", true), ("/?vip", true), ("/?vip", false)] {
+        assert_eq!(get_passes(&app, path).await, passes, "{path}");
+    }
+}
+
+/// It would limit nothing. That cannot be seen before the request, and is nothing that the client did.
+#[tokio::test]
+async fn a_plan_without_a_policy_is_500_and_says_why() {
+    let none = |_: &Parts, _: &Key| Vec::<Policy>::new();
+    for reply in [
+        get(&app(RateLimitLayer::new(limiter(), none, GlobalKey)), "/").await,
+        get(&app(RateLimitLayer::new(limiter(), Vec::<Policy>::new(), GlobalKey)), "/").await,
+    ] {
+        assert_eq!(reply.status, 500);
+        assert_eq!(reply.json()["detail"], ConfigError::NoPolicy.to_string());
+        assert_eq!(reply.header("retry-after"), None);
+    }
+}
+
+#[derive(Clone)]
+struct Paid;
+
+#[tokio::test]
+async fn a_route_may_choose_its_policies_for_each_request() {
+    let (free, paid) = (Policy::per_minute("free", 1).unwrap(), Policy::per_minute("paid", 3).unwrap());
+    let plan = move |parts: &Parts, _: &Key| match parts.extensions.get::<Paid>() {
+        Some(Paid) => paid.clone(),
+        None => free.clone(),
+    };
+    let limit = crate::support::app::layer(10, GlobalKey).route("/search", Route::policy(plan.clone())).unwrap();
+    let limit = limit.route("/login", Route::new().fail_closed().with_policies(plan)).unwrap();
+    let (anonymous, customer) = (app(limit.clone()), app(limit).layer(Extension(Paid)));
+    assert_eq!(get(&anonymous, "/search").await.header("ratelimit").as_deref(), Some(r#""free";r=0;t=60"#));
+    assert!(!get_passes(&anonymous, "/login").await, "both routes have one budget");
+    assert_eq!(get(&customer, "/login").await.header("ratelimit").as_deref(), Some(r#""paid";r=2;t=60"#));
+    assert_eq!(get(&customer, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=9;t=60"#));
+}

@@ -1,0 +1,182 @@
+//! Entries that cover several paths, and several ways to write one path.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Method, Request},
+    routing::{any, get, post},
+};
+use tollgate::{GlobalKey, Policy, RateLimitLayer, Route};
+use tower::Layer;
+
+use crate::support::{
+    app::{layer, routes},
+    http::{Reply, get as fetch, request, send},
+};
+
+/// 1 000 units, of which a request takes one unless the table says otherwise.
+fn table(entries: &[(&str, u32)]) -> RateLimitLayer<GlobalKey> {
+    let limit = layer(1_000, GlobalKey);
+    entries.iter().fold(limit, |limit, (route, cost)| limit.route(route, Route::cost(*cost)).unwrap())
+}
+
+/// What a request has cost, by what is left before and after it.
+struct Meter<S> {
+    app: S,
+    left: i64,
+}
+
+impl Meter<Router> {
+    fn new(app: Router) -> Self {
+        Self { app, left: 1_000 }
+    }
+
+    async fn cost_of(&mut self, method: Method, path: &str) -> i64 {
+        let reply = send(&self.app, request(method, path, &[])).await;
+        let left = left(&reply);
+        std::mem::replace(&mut self.left, left) - left
+    }
+}
+
+fn left(reply: &Reply) -> i64 {
+    let field = reply.header("ratelimit").unwrap();
+    field.split(';').find_map(|part| part.strip_prefix("r=")).unwrap().parse().unwrap()
+}
+
+async fn assert_costs(app: Router, costs: &[(&str, i64)]) {
+    let mut meter = Meter::new(app);
+    for (path, cost) in costs {
+        assert_eq!(meter.cost_of(Method::GET, path).await, *cost, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn law_14_a_prefix_covers_a_nested_service() {
+    let limit = table(&[("/mcp/{*rest}", 10)]);
+    let app = Router::new().nest_service("/mcp", routes()).layer(limit);
+    assert_costs(app, &[("/mcp", 10), ("/mcp/", 10), ("/mcp/x", 10), ("/mcp/users/7?a=b", 10), ("/mcpx", 1), ("/", 1)])
+        .await;
+}
+
+#[tokio::test]
+async fn law_14_a_prefix_covers_templates_and_plain_paths_alike() {
+    let page = || get(|| async {});
+    let below = Router::new().route("/", page()).route("/users/{id}", page()).route("/files/{*path}", page());
+    let limit = || table(&[("/mcp/{*rest}", 10)]);
+    let costs = [("/mcp", 10), ("/mcp/users/1", 10), ("/mcp/files/a/b", 10), ("/mcp/none", 10), ("/other", 1)];
+    assert_costs(Router::new().nest("/mcp", below.clone()).layer(limit()), &costs).await;
+    let in_front = Router::new().fallback_service(limit().layer(Router::new().nest("/mcp", below)));
+    assert_costs(in_front, &costs).await;
+}
+
+#[tokio::test]
+async fn law_14_a_trailing_slash_is_no_way_past_a_route() {
+    let login = Route::policy(Policy::per_minute("login", 5).unwrap());
+    for entry in ["POST /login", "POST /login/"] {
+        let limit = || layer(1_000, GlobalKey).route(entry, login.clone()).unwrap();
+        // A service that does not mind the slash.
+        let app = Router::new().fallback(post(|| async {})).layer(limit());
+        let with_both = Router::new().route("/login", post(|| async {})).route("/login/", post(|| async {}));
+        for app in [app, with_both.layer(limit())] {
+            let mut passed = 0;
+            for path in ["/login/", "/login", "/login//"].into_iter().cycle().take(99) {
+                passed += u32::from(send(&app, request(Method::POST, path, &[])).await.status != 429);
+            }
+            assert_eq!(passed, 5, "{entry}");
+        }
+    }
+}
+
+/// A router that is nested as a service has `/api/` for its root.
+#[tokio::test]
+async fn law_14_a_layer_within_a_nested_router_knows_its_root() {
+    let inside = Router::new().route("/", get(|| async {})).layer(table(&[("/api", 10)]));
+    let app = Router::new().nest_service("/api", inside.clone()).nest("/flat", inside);
+    assert_costs(app, &[("/api", 10), ("/api/", 10), ("/flat", 1)]).await;
+}
+
+#[tokio::test]
+async fn the_most_specific_route_wins() {
+    let limit = table(&[
+        ("/{*rest}", 2),
+        ("/a/{*rest}", 3),
+        ("/a/{id}", 4),
+        ("/a/me", 5),
+        ("/a/{id}/b", 6),
+        ("/a/u-{id}", 7),
+        ("/a/{id}/{*rest}", 8),
+    ]);
+    let costs = [
+        ("/", 2),
+        ("/z/y", 2),
+        ("/a", 3),
+        ("/a/1", 4),
+        ("/a/me", 5),
+        ("/a/me/", 5),
+        ("/a/1/b", 6),
+        ("/a/me/b", 6),
+        ("/a/u-1", 7),
+        ("/a/u-", 4),
+        ("/a/1/c", 8),
+        ("/a/1/b/c", 8),
+        ("/a//b", 4),
+        ("/a/{*rest}", 4),
+    ];
+    assert_costs(Router::new().fallback(|| async {}).layer(limit), &costs).await;
+}
+
+/// `{id}` of the table is any parameter in its place, but no text.
+#[tokio::test]
+async fn a_parameter_has_any_name() {
+    let page = || get(|| async {});
+    let app = Router::new().route("/users/{user}", page()).route("/users/me", page()).route("/{{x}}/{y}", page());
+    let limit = table(&[("/users/{id}", 10), ("/{{x}}/{id}", 5)]);
+    assert_costs(app.layer(limit), &[("/users/1", 10), ("/users/me", 1), ("/{x}/1", 5)]).await;
+}
+
+/// What the more specific entry does not say about a method, the next one does.
+#[tokio::test]
+async fn law_14_a_route_for_one_method_leaves_the_others_to_the_next_route() {
+    let limit = table(&[("/mcp/{*rest}", 10), ("GET /mcp/{id}", 2), ("POST /mcp/x", 3)]);
+    let mut meter = Meter::new(Router::new().fallback(|| async {}).layer(limit));
+    for (method, path, cost) in [
+        (Method::POST, "/mcp/x", 3),
+        (Method::GET, "/mcp/x", 2),
+        (Method::HEAD, "/mcp/x", 2),
+        (Method::DELETE, "/mcp/x", 10),
+        (Method::POST, "/mcp/y", 10),
+    ] {
+        assert_eq!(meter.cost_of(method.clone(), path).await, cost, "{method} {path}");
+    }
+}
+
+/// RFC 8441: an `any` route takes it for the WebSocket that GET begins over HTTP/1.1.
+#[tokio::test]
+async fn law_14_an_extended_connect_pays_what_get_pays() {
+    let app = Router::new().route("/ws", any(|| async {}));
+    let connect = || Request::connect("https://a.example/ws").body(Body::empty()).unwrap();
+    let limited = app.clone().layer(table(&[("GET /ws", 10)]));
+    assert_eq!(left(&send(&limited, connect()).await), 990);
+    let own = app.layer(table(&[("GET /ws", 10), ("CONNECT /ws", 20)]));
+    assert_eq!(left(&send(&own, connect()).await), 980);
+}
+
+/// What `RateLimitLayer::route` says about each of them.
+#[tokio::test]
+async fn paths_are_compared_as_they_were_sent() {
+    let app = routes().layer(table(&[("/search", 10)]));
+    for (path, status, paid) in [
+        ("/search", 200, 10),
+        ("/search/", 404, 10),
+        ("//search", 404, 10),
+        ("/./search", 404, 1),
+        ("/search/.", 404, 1),
+        ("/x/../search", 404, 1),
+        ("/search;x", 404, 1),
+        ("/%73earch", 404, 1),
+    ] {
+        let before = left(&fetch(&app, "/").await);
+        let reply = fetch(&app, path).await;
+        assert_eq!((reply.status.as_u16(), before - left(&reply)), (status, paid), "{path}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Other spellings of a path, where no router has matched it.
+
+use axum::Router;
+use tollgate::{GlobalKey, Route};
+
+use crate::support::{
+    app::layer,
+    http::{Reply, get as fetch},
+};
+
+fn left(reply: &Reply) -> Option<String> {
+    let field = reply.header("ratelimit")?;
+    field.split(';').find_map(|part| part.strip_prefix("r=")).map(str::to_owned)
+}
+
+/// What a request has left of 1 000 units; `None` if it was exempt.
+async fn left_of(entries: &[(&str, Route)], path: &str) -> Option<String> {
+    let limit = entries
+        .iter()
+        .fold(layer(1_000, GlobalKey), |limit, (entry, route)| limit.route(entry, route.clone()).unwrap());
+    let app = Router::new().fallback(|| async {}).layer(limit);
+    left(&fetch(&app, path).await)
+}
+
+#[tokio::test]
+async fn law_14_a_path_that_leads_out_of_an_exempt_route_is_not_exempt() {
+    let table = [("/static/{*rest}", Route::exempt()), ("/login", Route::cost(10))];
+    for path in [
+        "/static/../login",
+        "/static/a/../../login",
+        "/static/%2e%2e/login",
+        "/static/%2E%2e/login",
+        "/static/.%2E/login",
+        "/static/./a",
+        "/static/%2e/a",
+        "/static/..",
+        "/static/../",
+        "/static/..%2flogin",
+        "/static/..%5Clogin",
+        "/static/..;x/login",
+        "/static/..%3bx/login",
+        "//static/a",
+        "/static//a",
+    ] {
+        assert_eq!(left_of(&table, path).await.as_deref(), Some("999"), "{path}");
+    }
+    for path in [
+        "/static",
+        "/static/",
+        "/static/a",
+        "/static/.a",
+        "/static/a..b",
+        "/static/...",
+        "/static/%2ea/%",
+        "/static/a%2Fb",
+    ] {
+        assert_eq!(left_of(&table, path).await, None, "{path}");
+    }
+}
+
+/// The exemption ends, what the table says besides holds.
+#[tokio::test]
+async fn law_14_a_path_with_dots_gets_the_next_route_that_limits_it() {
+    let by_method = [("GET /static/{*rest}", Route::exempt()), ("/static/{*rest}", Route::cost(5))];
+    assert_eq!(left_of(&by_method, "/static/../login").await.as_deref(), Some("995"));
+    let by_place = [("/static/{*rest}", Route::exempt()), ("/{*rest}", Route::cost(7))];
+    assert_eq!(left_of(&by_place, "/static/../login").await.as_deref(), Some("993"));
+    let all = [("/{*rest}", Route::exempt())];
+    assert_eq!(left_of(&all, "/").await, None);
+    assert_eq!(left_of(&all, "/a/../b").await.as_deref(), Some("999"));
+}
+
+/// The table in the docs of `RateLimitLayer::route`.
+#[tokio::test]
+async fn law_14_repeated_slashes_are_no_way_past_a_route() {
+    let table = [
+        ("/login", Route::cost(10)),
+        ("/tree/b", Route::cost(20)),
+        ("/users/{id}/posts", Route::cost(30)),
+        ("/mcp/{*rest}", Route::cost(40)),
+    ];
+    for (path, left) in [
+        ("/login", "990"),
+        ("//login", "990"),
+        ("///login//", "990"),
+        ("/tree//b", "980"),
+        ("/users//7///posts", "970"),
+        ("//mcp//x", "960"),
+        ("//mcp", "960"),
+        ("/login/.", "999"),
+        ("/x/../login", "999"),
+        ("/login;x", "999"),
+        ("/%6cogin", "999"),
+        ("/mcp/../login", "960"),
+    ] {
+        assert_eq!(left_of(&table, path).await.as_deref(), Some(left), "{path}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Several keys in one layer, paid together or not at all.
+
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use tollgate::{GlobalKey, HeaderKey, Limiter, Policy, RateLimitLayer};
+
+use crate::support::{
+    app::{app, get_passes_with, timed},
+    http::get_with,
+};
+
+fn per_client() -> Policy {
+    Policy::per_minute("per-client", 1).unwrap()
+}
+
+fn clients_and_all(limiter: Limiter, all: u32) -> RateLimitLayer<HeaderKey> {
+    let all = Policy::per_minute("all", all).unwrap();
+    RateLimitLayer::new(limiter, per_client(), HeaderKey::new("x-client").unwrap()).and(all, GlobalKey).unwrap()
+}
+
+#[tokio::test]
+async fn law_3_subjects_are_paid_together_or_not_at_all() {
+    let (limiter, clock) = timed();
+    let app = app(clients_and_all(limiter.clone(), 3));
+    let pass = async |client| get_passes_with(&app, "/", "x-client", client).await;
+
+    assert!(pass("a").await);
+    for _ in 0..10 {
+        assert!(!pass("a").await, "over its own limit");
+    }
+    assert!(pass("b").await, "which has not drained everybody's");
+    assert!(pass("c").await);
+    for _ in 0..10 {
+        assert!(!pass("d").await, "over everybody's limit");
+    }
+    let own = limiter.peek("d", &per_client()).await.unwrap();
+    assert_eq!(own.available(), Some(1), "its own unit has not been taken");
+    clock.advance(Duration::from_secs(60));
+    assert!(pass("d").await);
+}
+
+#[tokio::test]
+async fn the_answer_tells_of_all_subjects() {
+    let app = app(clients_and_all(timed().0, 3));
+    let reply = get_with(&app, "/", &[("x-client", "a")]).await;
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=0;t=60, "all";r=2;t=60"#));
+    assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""per-client";q=1;w=60, "all";q=3;w=60"#));
+    let denied = get_with(&app, "/", &[("x-client", "a")]).await;
+    assert_eq!(denied.header("ratelimit").as_deref(), Some(r#""per-client";r=0;t=60"#));
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["per-client"]));
+}
+
+#[tokio::test]
+async fn the_cost_is_owed_by_every_subject() {
+    let limiter = timed().0;
+    let per_client = Policy::per_minute("per-client", 10).unwrap();
+    let all = Policy::per_minute("all", 15).unwrap();
+    let limit = RateLimitLayer::new(limiter, per_client, HeaderKey::new("x-client").unwrap());
+    let app = app(limit.and(all, GlobalKey).unwrap().with_cost(8).unwrap());
+    let reply = get_with(&app, "/", &[("x-client", "a")]).await;
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=2;t=60, "all";r=7;t=60"#));
+    assert!(!get_passes_with(&app, "/", "x-client", "b").await);
+}
+
+/// Every subject needs its key, and a request is exempt from a subject, not from all.
+#[tokio::test]
+async fn subjects_find_their_keys_independently() {
+    let staff = |parts: &Parts| (!parts.headers.contains_key("x-staff")).then(|| "public".to_owned());
+    let limit = clients_and_all(timed().0, 10).and(Policy::per_minute("public", 1).unwrap(), staff);
+    let app = app(limit.unwrap());
+    assert_eq!(get_with(&app, "/", &[("x-staff", "1")]).await.status, 400, "no client");
+    assert_eq!(get_with(&app, "/", &[("x-client", "a")]).await.status, 200);
+    assert_eq!(get_with(&app, "/", &[("x-client", "b")]).await.status, 429, "the public's budget");
+    let reply = get_with(&app, "/", &[("x-client", "c"), ("x-staff", "1")]).await;
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=0;t=60, "all";r=8;t=60"#));
+}

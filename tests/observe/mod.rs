@@ -1,0 +1,20 @@
+//! Events, warnings, logs and metrics.
+
+mod events;
+mod exempt;
+mod log;
+mod metrics;
+mod notices;
+mod refusals;
+mod setup_warnings;
+
+use tollgate::{Limiter, ManualClock, MemoryStore};
+
+use crate::support::recorder::Recorder;
+
+/// A limiter in memory on a clock that stands still, and what its observer has seen.
+pub(crate) fn recorded() -> (Limiter, Recorder) {
+    let recorder = Recorder::default();
+    let store = MemoryStore::new().with_clock(ManualClock::default());
+    (Limiter::new(store).with_observer(recorder.clone()), recorder)
+}

@@ -1,0 +1,212 @@
+//! What looks wrong about the setup is said once, with what to do.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    extract::connect_info::{ConnectInfo, MockConnectInfo},
+    http::{Method, Request},
+    routing::get,
+};
+use tollgate::{
+    ApiKey, GlobalKey, HeaderKey, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, MissingKey, PeerIp, Policy,
+    RateLimitLayer, Route,
+    key::KeyOrigin,
+    observe::{Tracing, Warning},
+    rejection::Rejection,
+};
+use tracing::Level;
+
+use super::recorded;
+use crate::support::{
+    Down,
+    http::{get as fetch, get_with, request, send},
+    log::Log,
+    per_minute,
+    recorder::Recorder,
+};
+
+#[tokio::test]
+async fn law_13_a_full_memory_of_the_local_fallback_warns_too() {
+    for observer_first in [true, false] {
+        let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(10).unwrap());
+        let limiter = Limiter::new(Down);
+        let limiter = if observer_first {
+            limiter.with_observer(recorder.clone()).with_local(memory, 1).unwrap()
+        } else {
+            limiter.with_local(memory, 1).unwrap().with_observer(recorder.clone())
+        };
+        for key in 0..20_u64 {
+            limiter.check(key, &per_minute("p", 10), 1).fail_local().await.unwrap();
+        }
+        assert_eq!(recorder.take().warnings, [Warning::StoreFull { capacity: 10 }]);
+    }
+}
+
+fn wide() -> Policy {
+    per_minute("p", 1_000_000)
+}
+
+fn app<K, R>(layer: RateLimitLayer<K, R>) -> Router
+where
+    K: KeyExtractor,
+    R: Rejection<axum::body::Body>,
+{
+    Router::new().route("/", get(|| async {})).route("/search", get(|| async {}).post(|| async {})).layer(layer)
+}
+
+fn from(peer: [u8; 4], headers: &[(&str, &str)]) -> Request<axum::body::Body> {
+    let mut request = request(Method::GET, "/", headers);
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from((peer, 1))));
+    request
+}
+
+#[tokio::test]
+async fn a_forwarding_header_before_a_key_by_peer_address_is_told_once() {
+    for header in ["forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip"] {
+        let (limiter, recorder) = recorded();
+        let layer = RateLimitLayer::new(limiter, wide(), (PeerIp::default(), MatchedPathKey));
+        let app = app(layer.clone());
+        send(&app, from([203, 0, 113, 7], &[])).await;
+        assert_eq!(recorder.take().warnings, []);
+        for _ in 0..3 {
+            send(&app, from([203, 0, 113, 7], &[(header, "for=198.51.100.1")])).await;
+        }
+        // A layer derived from it looks no more.
+        send(&super::setup_warnings::app(layer.with_cost(2).unwrap()), from([203, 0, 113, 7], &[(header, "x")])).await;
+        assert_eq!(recorder.take().warnings, [Warning::ForwardedHeader { header }]);
+    }
+}
+
+#[tokio::test]
+async fn who_has_keys_from_elsewhere_is_not_told_of_forwarding_headers_or_one_address() {
+    let (limiter, recorder) = recorded();
+    let by_api_key = app(RateLimitLayer::new(limiter.clone(), wide(), ApiKey::bearer()));
+    let by_tenant = app(RateLimitLayer::new(limiter.clone(), wide(), HeaderKey::new("x-tenant").unwrap()));
+    let by_closure = app(RateLimitLayer::new(limiter, wide(), |_: &axum::http::request::Parts| "all".to_owned()));
+    let headers = [("x-forwarded-for", "198.51.100.1"), ("authorization", "Bearer x"), ("x-tenant", "a")];
+    for _ in 0..1_100 {
+        for app in [&by_api_key, &by_tenant, &by_closure] {
+            assert_eq!(get_with(app, "/", &headers).await.status, 200);
+        }
+    }
+    assert_eq!(recorder.take().warnings, []);
+}
+
+#[tokio::test]
+async fn one_address_in_the_first_thousand_requests_is_told_and_two_are_not() {
+    let (limiter, recorder) = recorded();
+    let one = app(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::default()));
+    for _ in 0..999 {
+        send(&one, from([10, 0, 0, 1], &[])).await;
+    }
+    assert_eq!(recorder.take().warnings, []);
+    for _ in 0..1_100 {
+        send(&one, from([10, 0, 0, 1], &[])).await;
+    }
+    assert_eq!(recorder.take().warnings, [Warning::OneAddress { requests: 1_000 }]);
+    let boxed: Box<dyn KeyExtractor> = Box::new(PeerIp::default());
+    assert_eq!(boxed.origin(), KeyOrigin::Peer);
+    let two = app(RateLimitLayer::new(limiter, wide(), GlobalKey).and(per_minute("q", 9_000), boxed).unwrap());
+    for _ in 0..500 {
+        send(&two, from([10, 0, 0, 1], &[])).await;
+        send(&two, from([10, 0, 0, 2], &[])).await;
+        send(&two, from([10, 0, 0, 1], &[])).await;
+    }
+    assert_eq!(recorder.take().warnings, []);
+}
+
+#[tokio::test]
+async fn a_missing_peer_address_is_told_where_such_requests_are_not_refused() {
+    for missing in [MissingKey::Exempt, MissingKey::ShareOneBucket] {
+        let (limiter, recorder) = recorded();
+        let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()).on_missing_key(missing));
+        for _ in 0..3 {
+            fetch(&app, "/").await;
+        }
+        let warnings = recorder.take().warnings;
+        assert_eq!(warnings, [Warning::NoPeerAddress], "{missing:?}");
+        assert!(warnings[0].to_string().contains("into_make_service_with_connect_info::<SocketAddr>()"));
+    }
+}
+
+#[tokio::test]
+async fn two_layers_that_charge_the_same_are_told() {
+    let (limiter, recorder) = recorded();
+    let layer = RateLimitLayer::new(limiter.clone(), wide(), GlobalKey);
+    // By mistake around a route and around the router.
+    let twice = Router::new().route("/", get(|| async {}).layer(layer.clone())).layer(layer.clone());
+    for _ in 0..3 {
+        assert_eq!(fetch(&twice, "/").await.status, 200);
+    }
+    assert_eq!(recorder.take().warnings, [Warning::ChargedTwice { policy: "p".to_owned() }]);
+}
+
+#[tokio::test]
+async fn two_layers_that_charge_something_else_are_not_told() {
+    let (limiter, recorder) = recorded();
+    let layer = |policy| RateLimitLayer::new(limiter.clone(), policy, GlobalKey);
+    let others = [
+        Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(layer(per_minute("q", 1_000))),
+        Router::new()
+            .route("/", get(|| async {}))
+            .layer(layer(wide()))
+            .layer(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::default()))
+            .layer(MockConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1)))),
+        Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(RateLimitLayer::new(
+            recorded().0,
+            wide(),
+            GlobalKey,
+        )),
+        Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(layer(wide()).with_cost(0).unwrap()),
+        Router::new()
+            .route("/", get(|| async {}).layer(layer(wide())))
+            .route("/b", get(|| async {}).layer(layer(wide()))),
+    ];
+    for app in others {
+        for _ in 0..3 {
+            assert_eq!(fetch(&app, "/").await.status, 200);
+            fetch(&app, "/b").await;
+        }
+    }
+    assert_eq!(recorder.take().warnings, []);
+}
+
+#[tokio::test]
+async fn a_route_that_is_not_met_in_the_first_ten_thousand_requests_is_told() {
+    let (limiter, recorder) = recorded();
+    let layer = RateLimitLayer::new(limiter, wide(), GlobalKey)
+        .route("GET /search", Route::cost(2))
+        .and_then(|layer| layer.route("POST /search", Route::cost(3)))
+        .and_then(|layer| layer.route("/serach", Route::exempt()));
+    let app = app(layer.unwrap());
+    send(&app, request(Method::HEAD, "/search", &[])).await;
+    for _ in 0..9_998 {
+        fetch(&app, "/").await;
+    }
+    assert_eq!(recorder.take().warnings, []);
+    fetch(&app, "/").await;
+    let mut warnings = recorder.take().warnings;
+    warnings.sort_by_key(|warning| format!("{warning:?}"));
+    let unmet = |route: &str| Warning::UnmatchedRoute { route: route.to_owned(), requests: 10_000 };
+    assert_eq!(warnings, [unmet("/serach"), unmet("POST /search")]);
+    for _ in 0..10_100 {
+        fetch(&app, "/").await;
+    }
+    assert_eq!(recorder.take().warnings, []);
+}
+
+#[tokio::test]
+async fn the_log_has_the_cause_and_the_remedy_but_nobodys_address() {
+    let (log, _guard) = Log::start(Level::WARN);
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
+    let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()));
+    for _ in 0..3 {
+        send(&app, from([203, 0, 113, 7], &[("x-forwarded-for", "198.51.100.1")])).await;
+    }
+    let lines = log.take();
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert!(line.starts_with("WARN tollgate::setup: a request has the header x-forwarded-for"), "{line}");
+    assert!(line.contains("through trusted proxies") && line.ends_with("cause=\"forwarded_header\""), "{line}");
+    assert!(!line.contains("203.0") && !line.contains("198.51"), "{line}");
+}

@@ -1,0 +1,168 @@
+//! Answers of the user's own.
+
+use std::convert::Infallible;
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{Method, StatusCode, request::Parts},
+    response::Response,
+};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use tollgate::{
+    GlobalKey, HeaderKey, ProblemJson, RateLimitLayer,
+    rejection::{Denial, EmptyBody, PlainText, Reason, Rejection},
+};
+use tower::{Layer, service_fn};
+
+use crate::support::{
+    app::{app, down, get_passes, layer, per_minute},
+    http::{Reply, get, get_with, request, send},
+};
+
+fn spent(_: &Parts, denial: &Denial) -> Response {
+    Response::builder().status(denial.status()).header("x-own", "1").body(Body::from("slow down")).unwrap()
+}
+
+#[tokio::test]
+async fn a_closure_replaces_the_response() {
+    let app = app(layer(1, GlobalKey).with_rejection(spent));
+    assert!(get_passes(&app, "/").await);
+    let reply = get(&app, "/").await;
+    assert_eq!((reply.status.as_u16(), reply.text()), (429, "slow down"));
+    assert_eq!(reply.header("x-own").as_deref(), Some("1"));
+    assert_eq!(reply.header("content-type"), None);
+}
+
+#[tokio::test]
+async fn the_fields_that_the_closure_leaves_out_are_added() {
+    let app = app(layer(1, GlobalKey).with_rejection(spent));
+    assert!(get_passes(&app, "/").await);
+    let reply = get(&app, "/").await;
+    assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
+    assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
+    assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""p";q=1;w=60"#));
+}
+
+/// Unless they would send the client back too early.
+#[tokio::test]
+async fn the_fields_that_the_closure_sets_stay() {
+    let answer = |parts: &Parts, _: &Denial| {
+        let wait = parts.uri.query().unwrap_or("0").to_owned();
+        let reply = Response::builder().status(503).header("retry-after", wait).header("cache-control", "private");
+        reply.body(Body::empty()).unwrap()
+    };
+    let app: Router = app(layer(1, GlobalKey).with_rejection(answer));
+    assert!(get_passes(&app, "/").await);
+    for (wait, told) in [("3600", "3600"), ("1", "60")] {
+        let reply = get(&app, &format!("/?{wait}")).await;
+        assert_eq!(reply.status, 503);
+        assert_eq!(reply.header("retry-after").as_deref(), Some(told));
+        assert_eq!(reply.header("cache-control").as_deref(), Some("private"));
+    }
+}
+
+#[tokio::test]
+async fn the_closure_sees_the_request_and_the_denial() {
+    let answer = |parts: &Parts, denial: &Denial| {
+        let agent = parts.headers.get("user-agent").map_or("", |agent| agent.to_str().unwrap());
+        let seen = match denial.reason() {
+            Reason::QuotaExceeded(decision) => {
+                let violated: Vec<&str> = decision.violated().map(|policy| policy.policy.name()).collect();
+                format!("{violated:?} {:?}", denial.retry_after().unwrap())
+            }
+            reason => format!("{reason:?}"),
+        };
+        Response::new(Body::from(format!("{} {} {agent} {seen}", parts.method, parts.uri)))
+    };
+    let limit = layer(1, HeaderKey::new("user-agent").unwrap()).with_rejection(answer);
+    let app = app(limit);
+    let post = || request(Method::POST, "/login?next=/", &[("user-agent", "curl")]);
+    assert_eq!(send(&app, post()).await.text(), "welcome");
+    assert_eq!(send(&app, post()).await.text(), r#"POST /login?next=/ curl ["p"] 60s"#);
+    assert_eq!(get(&app, "/").await.text(), r#"GET /  Key(MissingHeader("user-agent"))"#);
+}
+
+#[tokio::test]
+async fn the_closure_is_asked_for_every_kind_of_refusal() {
+    let reason = |_: &Parts, denial: &Denial| {
+        let reason = match denial.reason() {
+            Reason::CostAboveLimit { policy, cost, limit } => format!("{cost} of {limit} ({policy})"),
+            Reason::Key(error) => error.to_string(),
+            Reason::QuotaExceeded(_) => "spent".into(),
+            reason => format!("{reason:?}"),
+        };
+        Response::builder().status(denial.status()).body(Body::from(reason)).unwrap()
+    };
+    let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost).unwrap();
+    let app = app(limit.with_rejection(reason));
+    let of = |reply: Reply| (reply.status.as_u16(), reply.text().to_owned());
+    let tenant = [("x-tenant", "a")];
+    assert_eq!(of(get(&app, "/").await), (400, "header x-tenant is missing".into()));
+    assert_eq!(of(get_with(&app, "/search", &tenant).await), (400, "7 of 1 (p)".into()));
+    assert_eq!(of(get_with(&app, "/", &tenant).await), (200, "home".into()));
+    assert_eq!(of(get_with(&app, "/", &tenant).await), (429, "spent".into()));
+}
+
+#[tokio::test]
+async fn plain_text_says_in_a_line_what_is_the_matter() {
+    let plain = PlainText::default();
+    let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost).unwrap();
+    let limited = app(limit.with_rejection(plain));
+    let tenant = [("x-tenant", "a")];
+    assert_eq!(get_with(&limited, "/", &tenant).await.status, 200);
+    let closed = app(RateLimitLayer::new(down(), per_minute(1), GlobalKey).fail_closed().with_rejection(plain));
+    for (reply, status, text) in [
+        (get_with(&limited, "/", &tenant).await, 429, "rate limit exceeded; retry after 60s\n"),
+        (
+            get_with(&limited, "/search", &tenant).await,
+            400,
+            "The request costs 7 units, more than the 1 that policy p lets through at once; it can never pass.\n",
+        ),
+        (get(&limited, "/").await, 400, "Bad Request\n"),
+        (get(&closed, "/").await, 503, "rate limiter unavailable\n"),
+    ] {
+        assert_eq!((reply.status.as_u16(), reply.text()), (status, text));
+        assert_eq!(reply.header("content-type").as_deref(), Some("text/plain; charset=utf-8"));
+        assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+    }
+    let head = send(&limited, request(Method::HEAD, "/", &tenant)).await;
+    assert_eq!((head.status.as_u16(), head.text()), (429, ""));
+    assert_eq!(head.header("content-length").as_deref(), Some("37"));
+}
+
+#[tokio::test]
+async fn an_empty_answer_has_the_status_and_the_fields() {
+    let app = app(layer(1, GlobalKey).with_rejection(EmptyBody::default().with_quota_status(StatusCode::FORBIDDEN)));
+    assert!(get_passes(&app, "/").await);
+    let reply = get(&app, "/").await;
+    assert_eq!((reply.status.as_u16(), reply.text()), (403, ""));
+    assert_eq!(reply.header("content-type"), None);
+    assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
+}
+
+/// As plain hyper has them: a body that is not `From<Bytes>`.
+type Boxed = BoxBody<Bytes, Infallible>;
+
+async fn boxed<R: Rejection<Boxed>>(rejection: R, method: Method) -> Reply {
+    let inner = service_fn(|_| async { Ok::<_, Infallible>(Response::new(Full::from("home").boxed())) });
+    let service = layer(1, GlobalKey).with_rejection(rejection).layer(inner);
+    assert_eq!(send(&service, request(Method::GET, "/", &[])).await.text(), "home");
+    send(&service, request(method, "/", &[])).await
+}
+
+#[tokio::test]
+async fn refusals_are_put_into_any_body() {
+    let into_box = |bytes| Full::new(bytes).boxed();
+    let problem = boxed(ProblemJson::default().map_body(into_box), Method::GET).await;
+    assert_eq!((problem.status.as_u16(), &problem.json()["status"]), (429, &429.into()));
+    assert_eq!(problem.header("retry-after").as_deref(), Some("60"));
+    let plain = boxed(PlainText::default().map_body(into_box), Method::GET).await;
+    assert_eq!((plain.status.as_u16(), plain.text()), (429, "rate limit exceeded; retry after 60s\n"));
+    let head = boxed(PlainText::default().map_body(into_box), Method::HEAD).await;
+    assert_eq!((head.text(), head.header("content-length").as_deref()), ("", Some("37")));
+}

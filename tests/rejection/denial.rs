@@ -1,0 +1,122 @@
+//! What a client gets whose budget is spent.
+
+use axum::http::StatusCode;
+use tollgate::{GlobalKey, ProblemJson, rejection::ProblemType};
+
+use crate::headers::fields::STYLES;
+use crate::support::{
+    app::{app, get_passes, layer},
+    http::{Reply, get},
+};
+
+async fn denied() -> Reply {
+    let app = app(layer(1, GlobalKey));
+    assert!(get_passes(&app, "/").await);
+    get(&app, "/").await
+}
+
+#[tokio::test]
+async fn a_spent_budget_is_429_with_a_problem_document() {
+    let reply = denied().await;
+    assert_eq!(reply.status, 429);
+    assert_eq!(
+        reply.json(),
+        serde_json::json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "violated-policies": ["p"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_denial_says_when_to_come_back_and_is_not_cached() {
+    let reply = denied().await;
+    assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
+    assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
+    assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""p";q=1;w=60"#));
+}
+
+#[tokio::test]
+async fn a_denial_says_when_to_come_back_in_every_style() {
+    for style in STYLES {
+        let app = app(layer(1, GlobalKey).with_headers(style));
+        assert!(get_passes(&app, "/").await);
+        let reply = get(&app, "/").await;
+        assert_eq!(reply.header("retry-after").as_deref(), Some("60"), "{style:?}");
+        assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"), "{style:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_a_spent_budget_can_be_chosen() {
+    let forbidden = ProblemJson::default().with_quota_status(StatusCode::FORBIDDEN);
+    let limited = app(layer(1, GlobalKey).with_rejection(forbidden));
+    assert!(get_passes(&limited, "/").await);
+    let reply = get(&limited, "/").await;
+    assert_eq!((reply.status.as_u16(), &reply.json()["status"]), (403, &403.into()));
+    let closed =
+        tollgate::RateLimitLayer::new(crate::support::app::down(), crate::support::app::per_minute(1), GlobalKey);
+    let closed = app(closed.fail_closed().with_rejection(forbidden));
+    assert_eq!(get(&closed, "/").await.status, 503, "and no other");
+}
+
+/// The titles are the draft's, spelt right.
+#[tokio::test]
+async fn what_a_spent_budget_means_can_be_chosen() {
+    for (kind, status, name, title) in [
+        (
+            ProblemType::AbnormalUsageDetected,
+            429,
+            "abnormal-usage-detected",
+            "Request not satisfied due to detection of abnormal request pattern",
+        ),
+        (
+            ProblemType::TemporaryReducedCapacity,
+            503,
+            "temporary-reduced-capacity",
+            "Request cannot be satisfied due to temporary server capacity constraints",
+        ),
+    ] {
+        let app = app(layer(1, GlobalKey).with_rejection(ProblemJson::default().with_quota_type(kind)));
+        assert!(get_passes(&app, "/").await);
+        let reply = get(&app, "/").await;
+        assert_eq!(reply.status, status);
+        assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
+        assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
+        assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""p";q=1;w=60"#));
+        assert_eq!(
+            reply.json(),
+            serde_json::json!({
+                "type": format!("https://iana.org/assignments/http-problem-types#{name}"),
+                "title": title,
+                "status": status,
+                "violated-policies": ["p"],
+            })
+        );
+    }
+}
+
+#[test]
+fn a_document_about_other_quotas_is_json_whatever_their_names() {
+    let json = |names: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&ProblemJson::default().quota_document(names.iter().copied())).unwrap()
+    };
+    let names = ["say \"hi\"\\now", "café", "tab\t", "\u{1}"];
+    assert_eq!(json(&names)["violated-policies"], serde_json::json!(names));
+    assert_eq!(json(&[])["violated-policies"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_client_that_hammers_does_not_push_its_return_away() {
+    let (limiter, clock) = crate::support::app::timed();
+    let app = app(tollgate::RateLimitLayer::new(limiter, crate::support::app::per_minute(1), GlobalKey));
+    assert!(get_passes(&app, "/").await);
+    for left in (1..=60).rev() {
+        assert_eq!(get(&app, "/").await.header("retry-after").unwrap(), left.to_string());
+        clock.advance(std::time::Duration::from_secs(1));
+    }
+    assert!(get_passes(&app, "/").await);
+}

@@ -1,0 +1,98 @@
+//! A service that is set up wrongly: the answer is not the client's mistake, and the text says what to change.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use axum::{Extension, Router, extract::connect_info::MockConnectInfo, routing::get};
+use http::request::Parts;
+use tollgate::{
+    ClientIp, ConfigError, ExtensionKey, GlobalKey, Key, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
+    observe::{Observer, Refused, Warning},
+};
+
+use crate::support::http::{get as fetch, get_with};
+
+#[derive(Clone)]
+struct UserId(u64);
+
+impl From<&UserId> for Key {
+    fn from(user: &UserId) -> Self {
+        Self::from(user.0)
+    }
+}
+
+fn policy(limit: u32) -> Policy {
+    Policy::per_minute("p", limit).unwrap()
+}
+
+fn limiter() -> Limiter {
+    Limiter::new(MemoryStore::new())
+}
+
+/// What an operator hears.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Heard {
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        self.0.lock().unwrap().push(format!("{} {}", refused.cause(), refused.is_misconfiguration()));
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        self.0.lock().unwrap().push(warning.cause().to_owned());
+    }
+}
+
+#[tokio::test]
+async fn a_layer_outside_the_one_that_inserts_its_key_is_500_with_what_to_do() {
+    let heard = Heard::default();
+    let limit = RateLimitLayer::new(limiter().with_observer(heard.clone()), policy(9), ExtensionKey::<UserId>::new());
+    let router = Router::new().route("/", get(|| async {}));
+    // The last layer of a router is the outermost: here the limit comes before authentication.
+    let wrong = router.clone().layer(Extension(UserId(7))).layer(limit.clone());
+    let reply = fetch(&wrong, "/").await;
+    assert_eq!(reply.status, 500);
+    let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("UserId") && detail.contains("must run before (outside) the rate limit"), "{detail}");
+    assert_eq!(*heard.0.lock().unwrap(), ["misconfigured true"]);
+    // Where users may be anonymous, it is no fault.
+    let anonymous = router.clone().layer(limit.clone().on_missing_key(MissingKey::Exempt));
+    assert_eq!(fetch(&anonymous, "/").await.status, 200);
+    let right = router.layer(limit).layer(Extension(UserId(7)));
+    assert_eq!(fetch(&right, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=8;t=60"#));
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_that_does_not_tell_the_client_is_warned_of_once() {
+    let heard = Heard::default();
+    let client = ClientIp::x_forwarded_for(["10.0.0.0/8"]).unwrap();
+    let app = Router::new()
+        .route("/", get(|| async {}))
+        .layer(RateLimitLayer::new(limiter().with_observer(heard.clone()), policy(9), client))
+        .layer(MockConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
+    assert_eq!(get_with(&app, "/", &[("x-forwarded-for", "203.0.113.7")]).await.status, 200);
+    assert!(heard.0.lock().unwrap().is_empty());
+    for _ in 0..3 {
+        assert_eq!(fetch(&app, "/").await.status, 400);
+    }
+    let heard = heard.0.lock().unwrap();
+    assert_eq!(heard.iter().filter(|heard| *heard == "forwarded_header_missing").count(), 1, "{heard:?}");
+}
+
+#[tokio::test]
+async fn the_same_policy_twice_is_an_error_and_never_charged_twice() {
+    let twice = || RateLimitLayer::new(limiter(), [policy(9), policy(9)], GlobalKey);
+    let duplicate = ConfigError::DuplicatePolicy { policy: "p".to_owned() };
+    assert_eq!(twice().validated().unwrap_err(), duplicate);
+    assert_eq!(twice().with_cost(2).unwrap_err(), duplicate);
+    // Also where the policies are only known with the request.
+    let dynamic = RateLimitLayer::new(limiter(), |_: &Parts, _: &Key| vec![policy(9), policy(9)], GlobalKey);
+    let router = || Router::new().route("/", get(|| async {}));
+    for app in [router().layer(twice()), router().layer(dynamic)] {
+        let reply = fetch(&app, "/").await;
+        assert_eq!(reply.status, 500);
+        assert!(reply.json()["detail"].as_str().unwrap().contains("rename one"), "{}", reply.text());
+    }
+}

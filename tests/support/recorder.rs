@@ -1,0 +1,123 @@
+//! An observer that writes everything down.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex},
+};
+
+use tollgate::{
+    ErrorKind,
+    decision::Source,
+    observe::{
+        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, Observer, Refused, Reset, StoreFailure, Warning,
+    },
+};
+
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) failures: Vec<(ErrorKind, Vec<String>)>,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) changes: Vec<BreakerChange>,
+    pub(crate) refusals: Vec<&'static str>,
+    pub(crate) exempt: Vec<&'static str>,
+    /// Names and costs.
+    pub(crate) abandoned: Vec<Vec<(String, u32)>>,
+    /// Name, and if it worked, whether there was anything to forget.
+    pub(crate) resets: Vec<(String, Option<bool>)>,
+    pub(crate) warnings: Vec<Warning>,
+    /// All events as `Debug` shows them.
+    pub(crate) debug: String,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) outcome: &'static str,
+    pub(crate) source: Source,
+    /// Name, cost, violated.
+    pub(crate) charges: Vec<(String, u32, bool)>,
+    pub(crate) fingerprints: Vec<Fingerprint>,
+    pub(crate) fallback_admit: bool,
+}
+
+impl Recorder {
+    /// What came since the last look.
+    pub(crate) fn take(&self) -> Seen {
+        mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// The outcome and the source of each decision since the last look.
+    pub(crate) fn outcomes(&self) -> Vec<(&'static str, Source)> {
+        self.take().decisions.iter().map(|decision| (decision.outcome, decision.source)).collect()
+    }
+}
+
+impl Observer for Recorder {
+    fn on_decision(&self, decided: &Decided<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{decided:?}\n");
+        seen.decisions.push(Decision {
+            outcome: decided.outcome(),
+            source: decided.decision.source(),
+            charges: decided
+                .charges()
+                .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
+                .collect(),
+            fingerprints: decided.charges().map(|charge| charge.fingerprint()).collect(),
+            fallback_admit: decided.is_fallback_admit(),
+        });
+    }
+
+    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{failure:?}\n");
+        let policies = failure.charges().map(|charge| charge.policy.name().to_owned()).collect();
+        seen.failures.push((failure.error.kind(), policies));
+    }
+
+    fn on_batch(&self, batch: &Batch) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{batch:?}\n");
+        seen.batches.push(*batch);
+    }
+
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{change:?}\n");
+        seen.changes.push(*change);
+    }
+
+    fn on_refusal(&self, refused: &Refused<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{refused:?} {refused}\n");
+        seen.refusals.push(refused.cause());
+    }
+
+    fn on_exempt(&self, exempt: &Exempt) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{exempt:?}\n");
+        seen.exempt.push(exempt.cause.as_str());
+    }
+
+    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{abandoned:?}\n");
+        let charges = abandoned.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
+        seen.abandoned.push(charges);
+    }
+
+    fn on_reset(&self, reset: &Reset<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{reset:?}\n");
+        seen.resets.push((reset.policy.name().to_owned(), reset.found));
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{warning:?} {warning}\n");
+        seen.warnings.push(warning.clone());
+    }
+}

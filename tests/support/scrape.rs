@@ -1,0 +1,25 @@
+//! A recorder for the `metrics` facade, and what a scrape of it shows.
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use tollgate::observe::Metrics;
+
+pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
+    let durations = Matcher::Suffix("_duration_seconds".to_owned());
+    let batches = Matcher::Full("tollgate_batch_checks".to_owned());
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(durations, &Metrics::DURATION_BUCKETS)
+        .and_then(|builder| builder.set_buckets_for_metric(batches, &Metrics::BATCH_BUCKETS))
+        .unwrap()
+        .build_recorder();
+    let handle = recorder.handle();
+    (recorder, handle)
+}
+
+/// Asserts that a scrape has each of these lines.
+#[track_caller]
+pub(crate) fn assert_shows(handle: &PrometheusHandle, lines: &[&str]) {
+    let scrape = handle.render();
+    for line in lines {
+        assert!(scrape.lines().any(|shown| shown == *line), "{line}\nis not in\n{scrape}");
+    }
+}
