@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Value};
 
-/// Our script, as `src/store/redis/script.rs` assembles it, around a log.
+/// Our script, as `src/store/redis/call/script.rs` assembles it, around a log.
 macro_rules! ours {
     ($log:literal) => {
         concat!(
