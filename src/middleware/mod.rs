@@ -1,6 +1,7 @@
 //! The tower middleware: a thin HTTP skin over a [`Limiter`](crate::Limiter).
 
 mod config;
+mod countdown;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;
