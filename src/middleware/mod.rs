@@ -6,6 +6,8 @@ mod countdown;
 mod extract;
 mod future;
 mod layer;
+mod layer_charges;
+mod layer_responses;
 mod route;
 mod service;
 mod setup_checks;
