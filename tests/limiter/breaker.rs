@@ -1,4 +1,4 @@
-//! The circuit breaker: one test for each arrow, on a paused clock.
+//! The circuit breaker: one test for each change of state, with paused time.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ async fn checks(limiter: &Limiter, count: usize) {
     }
 }
 
-/// So many at the same time, all sent before the first one ends.
-async fn wave(limiter: &Limiter, count: usize) {
-    let mut wave = JoinSet::new();
+/// Sends `count` checks at once: all are sent before the first one ends.
+async fn concurrent_checks(limiter: &Limiter, count: usize) {
+    let mut checks = JoinSet::new();
     for _ in 0..count {
         let limiter = limiter.clone();
-        wave.spawn(async move { check(&limiter).await });
+        checks.spawn(async move { check(&limiter).await });
     }
-    wave.join_all().await;
+    checks.join_all().await;
 }
 
 /// A limiter whose breaker has just opened.
@@ -49,16 +49,16 @@ async fn opened(health: Health) -> (Limiter, UnhealthyStore) {
     (limiter, store)
 }
 
-/// Checks every millisecond and tells when the store was asked.
+/// Sends a check every millisecond and returns the times at which the store received one.
 async fn probes(limiter: &Limiter, store: &UnhealthyStore, during: Duration) -> Vec<Duration> {
     let start = Instant::now();
     let (mut seen, mut times) = (store.sent(), Vec::new());
     while start.elapsed() < during {
-        let asked = start.elapsed();
+        let sent_at = start.elapsed();
         let _ = check(limiter).await;
         if store.sent() > seen {
             assert_eq!(store.sent(), seen + 1, "one probe at a time");
-            (seen, times) = (seen + 1, [times, vec![asked]].concat());
+            (seen, times) = (seen + 1, [times, vec![sent_at]].concat());
         }
         tokio::time::sleep(MS).await;
     }
@@ -77,7 +77,7 @@ async fn closed_opens_after_five_failures_in_a_row() {
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     checks(&limiter, 4).await;
-    assert!(!limiter.is_breaker_open(), "an answer ends the row");
+    assert!(!limiter.is_breaker_open(), "a success resets the count");
     checks(&limiter, 1).await;
     assert!(limiter.is_breaker_open());
 }
@@ -91,7 +91,7 @@ async fn closed_opens_after_three_timeouts_in_a_row() {
     check(&limiter).await.unwrap();
     store.set_health(Health::Silent);
     checks(&limiter, 2).await;
-    assert!(!limiter.is_breaker_open(), "an answer ends the row");
+    assert!(!limiter.is_breaker_open(), "a success resets the count");
     let start = Instant::now();
     assert_eq!(check(&limiter).await, Err(ErrorKind::Deadline));
     assert_eq!(start.elapsed(), DEADLINE);
@@ -99,11 +99,11 @@ async fn closed_opens_after_three_timeouts_in_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wave_of_timeouts_counts_once() {
+async fn concurrent_timeouts_count_once() {
     let limiter = Limiter::new(UnhealthyStore::new(Health::Silent));
-    for waves in 1..=3 {
-        wave(&limiter, 6).await;
-        assert_eq!(limiter.is_breaker_open(), waves == 3, "{waves}");
+    for round in 1..=3 {
+        concurrent_checks(&limiter, 6).await;
+        assert_eq!(limiter.is_breaker_open(), round == 3, "round {round}");
     }
 }
 
@@ -113,12 +113,12 @@ async fn a_connection_that_breaks_under_load_is_one_failure() {
     let limiter = Limiter::new(store.clone());
     for _ in 0..4 {
         store.set_health(UNAVAILABLE);
-        wave(&limiter, 100).await;
+        concurrent_checks(&limiter, 100).await;
         assert!(!limiter.is_breaker_open());
-        // In a second, half of twenty checks would be another matter.
+        // Longer than the window of the failure rate, which would open the breaker too.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    wave(&limiter, 100).await;
+    concurrent_checks(&limiter, 100).await;
     assert!(limiter.is_breaker_open(), "five times in a row");
 }
 
@@ -154,14 +154,14 @@ async fn closed_stays_closed_when_fewer_than_half_fail_or_over_a_longer_time() {
     }
 }
 
-/// Whoever opens for a wrong password opens again after every probe.
+/// A breaker that opened on these errors would never close: each probe gets the same error.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_helps_nobody_neither_opens_nor_keeps_open() {
+async fn errors_that_a_pause_cannot_fix_neither_open_the_breaker_nor_keep_it_open() {
     for kind in [ErrorKind::BadKey, ErrorKind::Config, ErrorKind::Misconfigured] {
         let store = UnhealthyStore::new(Health::Fails(kind));
         let limiter = Limiter::new(store.clone());
         checks(&limiter, 100).await;
-        wave(&limiter, 100).await;
+        concurrent_checks(&limiter, 100).await;
         assert_eq!((limiter.is_breaker_open(), store.sent()), (false, 200), "{kind:?}");
 
         let (limiter, store) = opened(UNAVAILABLE).await;
@@ -173,7 +173,7 @@ async fn an_answer_that_helps_nobody_neither_opens_nor_keeps_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_answers_at_once_and_asks_nobody() {
+async fn open_answers_at_once_and_sends_nothing_to_the_store() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     let start = Instant::now();
     checks(&limiter, 1_000).await;
@@ -209,26 +209,26 @@ async fn open_probes_after_a_tenth_of_a_second_one_at_a_time() {
     let mut probe = task::spawn(limiter.check("k", &policy(), 1));
     assert_pending!(probe.poll());
     checks(&limiter, 100).await;
-    assert_eq!((start.elapsed(), store.sent()), (Duration::ZERO, 6), "the others do not wait for the probe");
+    assert_eq!((start.elapsed(), store.sent()), (Duration::ZERO, 6), "the other checks do not wait for the probe");
 }
 
 #[tokio::test(start_paused = true)]
-async fn probing_closes_with_an_answer() {
+async fn probing_closes_when_the_probe_succeeds() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     store.set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(121)).await;
     check(&limiter).await.unwrap();
     assert!(!limiter.is_breaker_open());
-    wave(&limiter, 100).await;
+    concurrent_checks(&limiter, 100).await;
     assert_eq!(store.sent(), 106);
-    // And begins to count anew.
+    // Failures from before the outage no longer count.
     store.set_health(UNAVAILABLE);
     checks(&limiter, 4).await;
     assert!(!limiter.is_breaker_open());
 }
 
 #[tokio::test(start_paused = true)]
-async fn probing_opens_again_with_a_failure_for_longer_and_longer() {
+async fn a_failed_probe_opens_the_breaker_again_for_a_longer_time() {
     for health in [UNAVAILABLE, Health::Silent] {
         let (limiter, store) = opened(UNAVAILABLE).await;
         store.set_health(health);
@@ -237,7 +237,7 @@ async fn probing_opens_again_with_a_failure_for_longer_and_longer() {
         let waited = if matches!(health, Health::Silent) { DEADLINE } else { Duration::ZERO };
         for (gap, (least, most)) in gaps.iter().zip([(200, 240), (400, 480), (416, 500), (416, 500), (416, 500)]) {
             let least = Duration::from_millis(least) + waited;
-            // A check each millisecond, and timers round up.
+            // Checks are a millisecond apart, and timers round up.
             let most = Duration::from_millis(most) + waited + 3 * MS;
             assert!((least..=most).contains(gap), "{health:?}: {gaps:?}");
         }
@@ -246,23 +246,23 @@ async fn probing_opens_again_with_a_failure_for_longer_and_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probing_opens_again_when_a_probe_that_was_dropped_gets_no_answer() {
+async fn a_dropped_probe_without_an_answer_opens_the_breaker_again() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     store.set_health(Health::Silent);
     for probes in 1..=10 {
-        // The probe's own deadline, and the longest pause after it.
+        // The deadline of the probe and the longest pause after it.
         tokio::time::sleep(DEADLINE + Duration::from_millis(501)).await;
         let mut probe = task::spawn(limiter.check("k", &policy(), 1));
         assert_pending!(probe.poll());
         assert_eq!(store.sent(), 5 + probes);
         drop(probe);
         checks(&limiter, 3).await;
-        assert_eq!(store.sent(), 5 + probes, "a dropped probe is not followed by another one at once");
+        assert_eq!(store.sent(), 5 + probes, "the next probe waits, although the last one was dropped");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn probing_makes_room_for_another_when_the_probe_is_kept_and_not_polled() {
+async fn a_probe_that_is_no_longer_polled_does_not_block_the_next_one() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     store.set_health(Health::Silent);
     tokio::time::sleep(Duration::from_millis(121)).await;
@@ -273,11 +273,11 @@ async fn probing_makes_room_for_another_when_the_probe_is_kept_and_not_polled() 
     check(&limiter).await.unwrap();
     assert!(!limiter.is_breaker_open());
     drop(kept);
-    assert!(!limiter.is_breaker_open(), "its end says nothing any more");
+    assert!(!limiter.is_breaker_open(), "the end of the old probe is ignored");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_that_was_never_polled_is_no_probe() {
+async fn a_future_that_was_never_polled_is_not_the_probe() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     store.set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(121)).await;
@@ -286,7 +286,7 @@ async fn a_future_that_was_never_polled_is_no_probe() {
     drop(unpolled);
 }
 
-/// What was sent before the circuit opened says nothing about the time since.
+/// Results of checks that were sent before the breaker opened are ignored.
 #[tokio::test(start_paused = true)]
 async fn late_results_change_nothing() {
     let store = UnhealthyStore::new(Health::Silent);
@@ -297,7 +297,7 @@ async fn late_results_change_nothing() {
     checks(&limiter, 5).await;
     let mut answered = late.split_off(20);
     store.set_health(Health::Healthy);
-    // Their second poll finds the store well.
+    // The second poll of each finds the store healthy.
     answered.iter_mut().for_each(|late| assert!(late.poll().is_ready()));
     assert!(limiter.is_breaker_open());
     tokio::time::sleep(Duration::from_millis(121)).await;
@@ -315,7 +315,7 @@ async fn without_traffic_nothing_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switched_off_it_asks_always() {
+async fn without_a_breaker_every_check_is_sent() {
     for breaker in [
         None,
         Some(
@@ -329,13 +329,13 @@ async fn switched_off_it_asks_always() {
             let store = UnhealthyStore::with_breaker(health, breaker);
             let limiter = Limiter::new(store.clone());
             checks(&limiter, 20).await;
-            wave(&limiter, 100).await;
+            concurrent_checks(&limiter, 100).await;
             assert_eq!((store.sent(), limiter.is_breaker_open()), (120, false), "{breaker:?}");
         }
     }
 }
 
-/// From the moment at which the store answers again, however long it was away.
+/// Measured from the moment at which the store answers again, for outages of up to eight seconds.
 #[tokio::test(start_paused = true)]
 async fn the_first_enforced_decision_comes_within_a_second_of_recovery() {
     let mut random = Random(7);
@@ -345,18 +345,18 @@ async fn the_first_enforced_decision_comes_within_a_second_of_recovery() {
             store.set_health(health);
             probes(&limiter, &store, Duration::from_millis(random.below(8_000))).await;
             store.set_health(Health::Healthy);
-            let back = Instant::now();
+            let recovered = Instant::now();
             while check(&limiter).await.is_err() {
                 tokio::time::sleep(MS).await;
             }
-            assert!(back.elapsed() <= Duration::from_secs(1), "{:?}", back.elapsed());
+            assert!(recovered.elapsed() <= Duration::from_secs(1), "{:?}", recovered.elapsed());
         }
     }
 }
 
 /// Requests are dropped after any number of polls, or kept for a while without being polled.
 #[tokio::test(start_paused = true)]
-async fn dropped_probes_never_leave_it_stuck() {
+async fn dropped_probes_never_leave_the_breaker_open() {
     let mut random = Random(42);
     for round in 0..60 {
         let store = UnhealthyStore::new(UNAVAILABLE);
@@ -376,38 +376,38 @@ async fn dropped_probes_never_leave_it_stuck() {
             tokio::time::advance(Duration::from_millis(random.below(60))).await;
         }
         store.set_health(Health::Healthy);
-        let back = Instant::now();
-        // The last of twenty checks may open it although it was answered, if half of them failed.
+        let recovered = Instant::now();
+        // A success may open the breaker if it completes twenty checks of which half failed.
         while check(&limiter).await.is_err() || limiter.is_breaker_open() {
             tokio::time::sleep(MS).await;
         }
-        assert!(back.elapsed() <= Duration::from_secs(1), "round {round}: {:?}", back.elapsed());
+        assert!(recovered.elapsed() <= Duration::from_secs(1), "round {round}: {:?}", recovered.elapsed());
     }
 }
 
-/// Checks that are given up after a millisecond, each a millisecond after the last one.
-async fn reset(limiter: &Limiter, checks: usize) {
+/// Sends checks that are dropped after a millisecond, each a millisecond after the last one.
+async fn abandoned_checks(limiter: &Limiter, checks: usize) {
     for _ in 0..checks {
         let _ = tokio::time::timeout(MS, limiter.check("k", &policy(), 1)).await;
         tokio::time::sleep(MS).await;
     }
 }
 
-/// Clients that reset their streams right after the request are the only ones there are.
+/// All clients reset their HTTP/2 streams right after the request.
 #[tokio::test(start_paused = true)]
-async fn law_14_clients_that_reset_their_requests_do_not_keep_it_open() {
+async fn law_14_clients_that_reset_their_requests_do_not_keep_the_breaker_open() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     store.set_health(Health::Slow(10 * MS));
-    reset(&limiter, 1_000).await;
+    abandoned_checks(&limiter, 1_000).await;
     assert!(!limiter.is_breaker_open());
-    // One that fails is noticed likewise.
+    // A failure of the store is noticed as well.
     store.set_health(UNAVAILABLE);
     checks(&limiter, 5).await;
-    let asked = store.sent();
+    let before = store.sent();
     store.set_health(Health::Silent);
-    reset(&limiter, 1_000).await;
+    abandoned_checks(&limiter, 1_000).await;
     assert!(limiter.is_breaker_open());
-    assert!((2..20).contains(&(store.sent() - asked)), "{}", store.sent() - asked);
+    assert!((2..20).contains(&(store.sent() - before)), "{}", store.sent() - before);
 }
 
 /// A generator of xorshift's kind: the same numbers in every run.
