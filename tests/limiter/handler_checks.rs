@@ -26,7 +26,7 @@ fn app_with_handler_check(limiter: Limiter, policy: Policy, cost: u32) -> Router
 }
 
 /// Asserts that the handler responds as the layer does.
-fn assert_same_response(by_handlerler: &Reply, by_layer: &Reply) {
+fn assert_same_response(by_handler: &Reply, by_layer: &Reply) {
     assert_eq!(by_handler.status, by_layer.status);
     assert_eq!(by_handler.headers, by_layer.headers);
     assert_eq!(by_handler.body, by_layer.body);
