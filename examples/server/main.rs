@@ -2,6 +2,7 @@
 
 mod observability;
 mod options;
+mod prometheus;
 
 use std::{net::SocketAddr, process::ExitCode};
 
