@@ -139,8 +139,8 @@ impl RedisStoreBuilder {
     /// never share a budget: for that it would take 2^64 of them. What it costs is some 200 ns a check that is sent.
     ///
     /// Without a secret the hash is the same everywhere, and an observer is
-    /// [warned](crate::observe::Warning::GuessableKeys) once: short keys can then be found by trial. A random secret for
-    /// each process would hide more, but multiply every limit by the number of instances and forget all counts at a
+    /// [warned](crate::observe::Warning::GuessableKeys) once: short keys can then be found by trial. A random secret
+    /// for each process would hide more, but multiply every limit by the number of instances and forget all counts at a
     /// restart; a limiter that is safe to read and limits nothing is no bargain.
     ///
     /// To look at a count with redis-cli, ask [`RedisStore::redis_key`] for its key.
@@ -177,8 +177,8 @@ impl RedisStoreBuilder {
         Self { key_hash: self.key_hash.plain(), ..self }
     }
 
-    /// Sends checks that wait at the same time in one call. Defaults to `true`, because it multiplies what one Redis can
-    /// do and delays nothing: a lone check leaves at once.
+    /// Sends checks that wait at the same time in one call. Defaults to `true`, because it multiplies what one Redis
+    /// can do and delays nothing: a lone check leaves at once.
     pub fn batching(self, batching: bool) -> Self {
         Self { batching, ..self }
     }
@@ -287,9 +287,9 @@ impl RedisStoreBuilder {
     /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
     /// others are found through them. Login and TLS are those of the first URL.
     ///
-    /// All policies of a key are in one slot, so a check of **one key** is what it is on a single server: atomic, and checks
-    /// of one slot that wait at the same time share a call. Up to 32 calls of a slot are under way; each slot has a
-    /// queue of its own, so a slot that is hot, or whose master does not answer, holds up no other.
+    /// All policies of a key are in one slot, so a check of **one key** is what it is on a single server: atomic, and
+    /// checks of one slot that wait at the same time share a call. Up to 32 calls of a slot are under way; each slot
+    /// has a queue of its own, so a slot that is hot, or whose master does not answer, holds up no other.
     ///
     /// A check of **several keys in different slots** cannot be atomic there. All slots are asked at the same time
     /// whether it fits, which is all that most denials take: one round trip, nothing charged, and a Retry-After that is
@@ -300,23 +300,24 @@ impl RedisStoreBuilder {
     /// earlier slots took is **given back**, right after the answer. What that means:
     ///
     /// * Never over: nothing is admitted that was not charged in every slot, and no more is given back than was taken.
-    /// * What is held for a moment, a round trip or two, may be denied to others. Checks pay in the same order, so one of
-    ///   those that contend gets through.
-    /// * What cannot be given back stays paid until it leaves its window: when the call that gives it back gets no answer
-    ///   (it is sent once, like every charge), when its master is lost or its clock set back in between, or when the log
-    ///   has had more than 255 other records since. A token bucket keeps what may have come in again since. A check that
-    ///   itself gets no answer stays paid as far as it was, for its failure policy may let it pass.
-    /// * A [reset](crate::Limiter::reset) in between forgets the charge; only the exact log knows that, others then give
-    ///   back as much of what came after the reset.
-    /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The answer
-    ///   waits for that with half of what is left of the deadline, and a slot that is late counts after the answer.
+    /// * What is held for a moment, a round trip or two, may be denied to others. Checks pay in the same order, so one
+    ///   of those that contend gets through.
+    /// * What cannot be given back stays paid until it leaves its window: when the call that gives it back gets no
+    ///   answer (it is sent once, like every charge), when its master is lost or its clock set back in between, or when
+    ///   the log has had more than 255 other records since. A token bucket keeps what may have come in again since. A
+    ///   check that itself gets no answer stays paid as far as it was, for its failure policy may let it pass.
+    /// * A [reset](crate::Limiter::reset) in between forgets the charge; only the exact log knows that, others then
+    ///   give back as much of what came after the reset.
+    /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The
+    ///   answer waits for that with half of what is left of the deadline, and a slot that is late counts after the
+    ///   answer.
     ///
     /// Keys that always contend together for scarce limits are better off as one key. Such a check takes one round trip
     /// to look and one for each slot to pay, so the deadline has to be longer than all of them.
     ///
-    /// A slot that moves is followed to the node that it moves to. While it moves, Redis cannot judge a check of several
-    /// policies for a key that is new: such a check gets no verdict until the slot has moved. A check that was lost with
-    /// its connection is not sent again.
+    /// A slot that moves is followed to the node that it moves to. While it moves, Redis cannot judge a check of
+    /// several policies for a key that is new: such a check gets no verdict until the slot has moved. A check that was
+    /// lost with its connection is not sent again.
     ///
     /// # Examples
     ///
@@ -350,8 +351,8 @@ impl RedisStoreBuilder {
     ///
     /// The pool's own habits remain: by default it sends a PING before every check, doubling its round trips, and with
     /// `test_on_check_out(false)` it keeps handing out a connection that broke until its lifetime ends. Its connections
-    /// have no TCP_NODELAY unless their `ConnectionInfo` says so. Its password is not known here, so an error would show it
-    /// if the server's text does. The deadline holds in any case.
+    /// have no TCP_NODELAY unless their `ConnectionInfo` says so. Its password is not known here, so an error would
+    /// show it if the server's text does. The deadline holds in any case.
     ///
     /// # Errors
     ///

@@ -44,12 +44,13 @@ use crate::{
 
 /// Counts on a Redis that every instance of a service shares.
 ///
-/// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
-/// own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks that
-/// wait at the same time share a call. Connections are made when the first check comes and made again when they break, so
-/// a service starts and runs on while Redis does not. Checks need a tokio runtime with timers and I/O (`enable_all()`);
-/// making the store does not. On a runtime without them checks are errors that say so; tokio can only be asked by trying, so
-/// its panic message is printed once. Each runtime that a store is used from has connections of its own.
+/// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by
+/// its own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks
+/// that wait at the same time share a call. Connections are made when the first check comes and made again when they
+/// break, so a service starts and runs on while Redis does not. Checks need a tokio runtime with timers and I/O
+/// (`enable_all()`); making the store does not. On a runtime without them checks are errors that say so; tokio can only
+/// be asked by trying, so its panic message is printed once. Each runtime that a store is used from has connections of
+/// its own.
 ///
 /// # Failures
 ///
@@ -61,9 +62,9 @@ use crate::{
 /// again**: it may have been charged once, never twice. After a few failures in a row a [`Breaker`] answers at once,
 /// and asks now and then whether Redis is back.
 ///
-/// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
-/// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
-/// ever, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A wrong
+/// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are
+/// looked up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart,
+/// for ever, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A wrong
 /// password, a missing permission or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); it heals like any other failure when it is put right.
 ///
@@ -90,12 +91,13 @@ use crate::{
 /// # Redis
 ///
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
-/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
-/// are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
+/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it.
+/// Keys are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
 /// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)).
 ///
 /// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
-/// the limiter is not [quiet](crate::Limiter::quiet), the first check is followed by one INFO, and any other policy is a
+/// the limiter is not [quiet](crate::Limiter::quiet), the first check is followed by one INFO, and any other policy is
+/// a
 /// [warning](crate::observe::Warning::Eviction).
 ///
 /// The least that a user of Redis needs, with the default prefix:
@@ -106,9 +108,9 @@ use crate::{
 ///
 /// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
-/// `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered), whose first refused count
-/// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind
-/// sentinels, `+cluster|slots +asking` on a cluster.
+/// `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered), whose first
+/// refused count is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0,
+/// `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///
@@ -256,8 +258,8 @@ impl Store for RedisStore {
         })
     }
 
-    /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server that
-    /// refuses is an error at once.
+    /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server
+    /// that refuses is an error at once.
     fn ready(&self) -> Answer<()> {
         Answer::pending(ready::ready(Arc::clone(&self.inner.client)))
     }
@@ -292,8 +294,8 @@ impl Store for RedisStore {
         domain_of(slot_of(key_hash.apply(key).encoded()), CLUSTER_DOMAINS)
     }
 
-    /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while it has
-    /// traffic.
+    /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while
+    /// it has traffic.
     fn instances(&self) -> Option<u32> {
         self.inner.instances.number()
     }
