@@ -10,11 +10,14 @@ use std::{
 
 use tollgate::redis::{self, Client, Connection};
 
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
+use crate::{
+    record::now_us,
+    scenario::Place,
+    support::{
+        proxy::{Fault, Proxy},
+        redis_server::RedisServer,
+    },
 };
-use crate::{record::now_us, scenario::Place};
 
 /// What most faults last: longer than a dial may take.
 pub(crate) const HOLD: Duration = Duration::from_millis(1_000);

@@ -2,8 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
-use crate::{environment::Stage, scenario::Scenario};
+use crate::{environment::Stage, scenario::Scenario, support::proxy::Fault};
 
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];

@@ -3,19 +3,19 @@
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
 use crate::{
     environment::{HOLD, Stage},
     load::{Crew, Load, Trouble},
     record::now_us,
     scenario::{Place, alone, report, say},
-    worker::POLICIES,
+    support::proxy::Fault,
+    worker::policies_for,
 };
 
 /// Runs a load on a Redis that is well, with each failure policy, and judges every answer.
 fn all_is_well(name: &str, load: Load, round_trip: Duration) {
     alone(|| {
-        for (policy, _) in POLICIES {
+        for policy in policies_for(name) {
             let stage = Stage::set(&[], !round_trip.is_zero(), HOLD);
             let crew = Crew::start(&stage.address(), &[policy], load);
             if !round_trip.is_zero() {

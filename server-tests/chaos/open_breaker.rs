@@ -2,11 +2,11 @@
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
 use crate::{
     environment::Stage,
     load::{Crew, Load},
     scenario::{Place, alone, outage, say},
+    support::proxy::Fault,
     worker::POLICIES,
 };
 

@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use crate::support::judge::Findings;
 use crate::{
     DEADLINE,
     environment::{HOLD, Stage},
     load::{Crew, Load},
     record::now_us,
     report::{Keys, Recovery, Tally},
-    worker::POLICIES,
+    support::judge::Findings,
+    worker::policies_for,
 };
 
 /// What a fault does: it begins, lasts and ends in here.
@@ -86,7 +86,7 @@ pub(crate) trait Place {
     }
 }
 
-/// What is shown with every failure policy.
+/// What is shown with each failure policy of [`policies_for`].
 pub(crate) struct Trial {
     pub(crate) name: &'static str,
     /// How often all data are lost.
@@ -97,7 +97,7 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn run<P: Place>(&self, set: impl Fn() -> P, fault: fn(&mut P)) {
-        alone(|| POLICIES.iter().for_each(|(policy, _)| self.run_with(policy, set(), fault)));
+        alone(|| policies_for(self.name).for_each(|policy| self.run_with(policy, set(), fault)));
     }
 
     fn run_with<P: Place>(&self, policy: &str, mut place: P, fault: fn(&mut P)) {

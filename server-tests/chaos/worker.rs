@@ -19,12 +19,12 @@ use tollgate::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::sentinel::Trio;
 use crate::{
     DEADLINE, interference,
     load::WORKERS,
     log::{Log, oversleep},
     record::{Kind, Record},
+    support::sentinel::Trio,
 };
 
 /// The first keys are left many times during a run, the others remember more than any fault lasts.
@@ -47,6 +47,15 @@ type Setter = fn(Limit) -> Limit;
 /// Every failure policy that there is, by the name that the report has for it.
 pub(crate) const POLICIES: &[(&str, Setter)] =
     &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
+
+/// The failure policies that a cause is shown with: every one if `TOLLGATE_CHAOS` is `all`, as `tests/run --all` sets it,
+/// otherwise one, which depends on the name of the cause.
+pub(crate) fn policies_for(cause: &str) -> impl Iterator<Item = &'static str> {
+    let all = std::env::var_os("TOLLGATE_CHAOS").is_some_and(|policies| policies == "all");
+    let one = cause.bytes().map(usize::from).sum::<usize>() % POLICIES.len();
+    let shown = move |index: &usize| all || *index == one;
+    (0..POLICIES.len()).filter(shown).map(|index| POLICIES[index].0)
+}
 
 /// Runs until the test goes away or says so, by closing the connection.
 pub(crate) fn main() {

@@ -40,7 +40,7 @@ pub(crate) const LEAST: &str = "resetkeys ~tollgate:* resetchannels -@all +evals
 
 #[tokio::test]
 async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
-    let documented = include_str!("../../src/store/redis/mod.rs").replace("\n/// ", " ");
+    let documented = include_str!("../../src/store/redis/store.rs").replace("\n/// ", " ");
     assert!(documented.contains(&LEAST.split(' ').collect::<Vec<_>>().join(" ")), "the documentation has another one");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >p%40ss {LEAST}"));
@@ -76,7 +76,7 @@ const FOR_INSTANCES: &str = "+zadd +zremrangebyscore +zcard";
 
 #[tokio::test]
 async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
-    let documented = include_str!("../../src/store/redis/mod.rs");
+    let documented = include_str!("../../src/store/redis/store.rs");
     assert!(documented.contains(&format!("`{FOR_INSTANCES}`")), "the documentation has another one");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {LEAST} {FOR_INSTANCES}"));

@@ -1,4 +1,4 @@
-//! What servers refuse, and what that means: the table of `store/redis/error.rs` on real ones.
+//! What servers refuse, and what that means: the table of `store/redis/net/error.rs` on real ones.
 
 use std::{
     io::{Read, Write},

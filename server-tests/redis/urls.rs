@@ -19,15 +19,15 @@ fn mistake(url: &str) -> String {
 }
 
 #[test]
-fn each_mistake_in_a_url_is_told_with_what_to_write_and_without_the_password() {
+fn each_mistake_in_a_url_is_explained_without_the_password() {
     for (url, remedy) in [
         ("", "write redis:// in front"),
         ("localhost", "write redis:// in front"),
         ("localhost:6379", "write redis:// in front"),
         (":hunter2@localhost:6379", "write redis:// in front"),
         ("/run/redis.sock", "unix://"),
-        ("http://localhost:6379", "http:// is no scheme of Redis; write redis://"),
-        ("https://localhost:6379", "http:// is no scheme of Redis; write redis://"),
+        ("http://localhost:6379", "http:// is not a scheme of Redis; write redis://"),
+        ("https://localhost:6379", "http:// is not a scheme of Redis; write redis://"),
         ("hunter2://localhost", "write redis://"),
         ("redis:/localhost", "two slashes"),
         ("redis://", "it has no host"),
