@@ -1,4 +1,4 @@
-//! Instances that count each other, and a Redis that forgets them.
+//! Instances that count each other, and a Redis that may_lose them.
 
 use std::time::{Duration, Instant};
 

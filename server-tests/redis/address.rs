@@ -8,7 +8,7 @@ use super::policy;
 use crate::support::redis_server::{Directory, RedisServer};
 
 fn at(url: &str) -> Limiter {
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     Limiter::new(RedisStore::builder().deadline(Duration::from_secs(10)).connect(url).unwrap())
 }
 

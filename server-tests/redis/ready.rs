@@ -79,7 +79,7 @@ async fn a_permission_that_checks_need_and_lack_is_told() {
 
 #[tokio::test]
 async fn a_server_that_cannot_write_is_not_ready() {
-    let (master, server) = (RedisServer::start_with(&RedisServer::FEEDS_AT_ONCE), RedisServer::start());
+    let (master, server) = (RedisServer::start_with(&RedisServer::IMMEDIATE_REPLICATION), RedisServer::start());
     let limiter = at(&server.url());
     server.command("CONFIG SET maxmemory 1");
     let error = refused(&limiter).await;

@@ -16,7 +16,7 @@ fn loads(server: &RedisServer) -> u64 {
 #[tokio::test]
 async fn the_script_is_sent_ahead_of_the_first_check_and_once_more_when_it_is_missing() {
     let server = RedisServer::start();
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let counts = || (calls(&server, "evalsha"), calls(&server, "eval"), loads(&server));

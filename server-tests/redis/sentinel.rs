@@ -49,7 +49,9 @@ async fn a_switch_of_the_master_is_followed_when_it_is_asked_for_and_when_the_ma
 
     // Killed: the other one is promoted again, once the sentinels agree that nobody answers.
     until("the old master is in step", || trio.master.command("INFO replication").contains("master_link_status:up"));
-    until("the sentinels have settled", || trio.sentinels.iter().all(|sentinel| Trio::names(sentinel, &trio.replica)));
+    until("the sentinels have settled", || {
+        trio.sentinels.iter().all(|sentinel| Trio::reports_master(sentinel, &trio.replica))
+    });
     trio.replica.kill();
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -12,7 +12,7 @@ use super::{address::LEAST, fake, policy};
 use crate::support::redis_server::RedisServer;
 
 async fn refused(url: &str) -> Error {
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).connect(url).unwrap();
     Limiter::new(store).check("alice", &policy(), 1).await.unwrap_err()
 }
