@@ -121,12 +121,12 @@ fn connections_are_half_closed() {
 }
 
 #[test]
-fn the_network_swallows_everything() {
+fn the_network_drops_everything() {
     BLACK_HOLE.run();
 }
 
 #[test]
-fn the_network_swallows_everything_for_a_moment() {
+fn the_network_drops_everything_for_a_moment() {
     for moment in [150, 450] {
         let fault = |environment: &mut Environment| environment.inject(Fault::BlackHole);
         Scenario::network("black_hole_moment", fault).with_hold(Duration::from_millis(moment)).run();
@@ -134,7 +134,7 @@ fn the_network_swallows_everything_for_a_moment() {
 }
 
 #[test]
-fn the_network_lets_five_hundred_bytes_a_second_through() {
+fn the_network_forwards_five_hundred_bytes_per_second() {
     THROTTLE.run();
 }
 
@@ -144,7 +144,7 @@ fn every_packet_takes_five_seconds() {
 }
 
 #[test]
-fn the_server_freezes_and_goes_on() {
+fn the_server_freezes_and_resumes() {
     FROZEN.run();
 }
 
@@ -179,7 +179,7 @@ fn the_server_is_out_of_memory() {
 }
 
 #[test]
-fn the_server_is_busy_with_somebodys_script() {
+fn the_server_is_busy_with_another_clients_script() {
     BUSY.run();
 }
 
@@ -199,11 +199,11 @@ fn the_server_has_too_many_clients() {
 }
 
 #[test]
-fn the_server_closes_its_connections_again_and_again() {
+fn the_server_closes_its_connections_repeatedly() {
     CLOSED.run();
 }
 
 #[test]
-fn scripts_are_flushed_all_the_time() {
+fn scripts_are_flushed_continuously() {
     FLUSHES.run();
 }

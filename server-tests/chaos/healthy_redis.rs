@@ -59,7 +59,7 @@ fn every_round_trip_takes_twenty_milliseconds() {
 }
 
 #[test]
-fn the_executors_are_held_up() {
+fn the_executors_are_stalled() {
     assert_every_request_gets_a_verdict(
         "executor_stalls",
         Load { interference: Interference::Stalls, ..Load::STEADY },

@@ -16,7 +16,7 @@ const MAX_ADDED_US: u32 = 50;
 /// The median exposes a timer or I/O on this path. The tail is asserted only in a release build (`tests/run --long`),
 /// where requests are so short that few are interrupted.
 #[test]
-fn an_open_breaker_adds_next_to_nothing() {
+fn an_open_breaker_adds_almost_no_latency() {
     exclusively(|| {
         let policies: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
         let mut environment = Environment::start(&[], true, Duration::from_secs(3));

@@ -15,7 +15,7 @@ const SERVER: &[&str] =
     &["--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes", "--busy-reply-threshold", "5"];
 
 #[test]
-fn one_fault_after_the_other_in_short() {
+fn short_soak_with_all_faults_in_sequence() {
     soak(100_000, Duration::from_millis(400), Duration::from_millis(200));
 }
 
