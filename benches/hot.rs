@@ -1,4 +1,4 @@
-//! The hot pieces, so that a change can be judged in a minute: `cargo bench --all-features`.
+//! Benchmarks of the hot paths, which run in about a minute: `cargo bench -p tollgate-benches`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{convert::Infallible, hint::black_box, net::SocketAddr, task::Context};
@@ -15,12 +15,12 @@ fn policy(limit: u32) -> Policy {
     Policy::per_second("per-client", limit).unwrap()
 }
 
-/// The future of a memory store is ready at once.
-fn now<T>(future: impl Future<Output = T>) -> T {
+/// The output of a check in memory, whose future is ready at its first poll.
+fn output_of<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
         std::task::Poll::Ready(result) => result,
-        std::task::Poll::Pending => unreachable!("the memory store does not wait"),
+        std::task::Poll::Pending => unreachable!("the memory store never waits"),
     }
 }
 
@@ -34,13 +34,13 @@ fn memory_check(c: &mut Criterion) {
         let keys: Vec<Key> = (0..10_000_u64).map(Key::from).collect();
         let mut next = keys.iter().cycle();
         group.bench_function(format!("{algorithm:?}, 10 000 keys"), |b| {
-            b.iter(|| now(limiter.check(next.next().unwrap(), &policy, 1)).unwrap().is_allowed());
+            b.iter(|| output_of(limiter.check(next.next().unwrap(), &policy, 1)).unwrap().is_allowed());
         });
     }
     let limiter = Limiter::new(MemoryStore::new());
     let denied = policy(1);
     group.bench_function("SlidingWindowLog, one key, denied", |b| {
-        b.iter(|| now(limiter.check("k", &denied, 1)).unwrap().is_allowed());
+        b.iter(|| output_of(limiter.check("k", &denied, 1)).unwrap().is_allowed());
     });
     group.finish();
 }
@@ -54,9 +54,9 @@ fn keys(c: &mut Criterion) {
     group.bench_function("hashed", |b| b.iter(|| Key::hashed(black_box("a secret of some length"))));
     {
         let plain = tollgate::RedisStore::builder().plain_keys().connect("redis://127.0.0.1:1").unwrap();
-        let sealed = tollgate::RedisStore::connect("redis://127.0.0.1:1").unwrap();
+        let hashed = tollgate::RedisStore::connect("redis://127.0.0.1:1").unwrap();
         let policy = policy(1);
-        for (name, store) in [("as Redis gets it, plain", plain), ("as Redis gets it", sealed)] {
+        for (name, store) in [("Redis key, plain", plain), ("Redis key, hashed", hashed)] {
             group.bench_function(name, |b| b.iter(|| store.redis_key(black_box("user:17"), &policy)));
         }
     }
@@ -66,7 +66,7 @@ fn keys(c: &mut Criterion) {
 fn headers(c: &mut Criterion) {
     let mut group = c.benchmark_group("headers");
     let limiter = Limiter::new(MemoryStore::new());
-    let decision = now(limiter.check_all(Check::new("k", &policy(100), 1))).unwrap();
+    let decision = output_of(limiter.check_all(Check::new("k", &policy(100), 1))).unwrap();
     for style in [HeaderStyle::Draft11, HeaderStyle::Draft07, HeaderStyle::XRateLimitDelta] {
         let writer = Writer::new(style);
         group.bench_function(format!("{style:?}"), |b| {
@@ -90,7 +90,7 @@ fn layer(c: &mut Criterion) {
         b.iter(|| runtime.block_on(async { service.ready().await.unwrap().call(request()).await.unwrap() }));
     });
     for (name, limit) in [("allowed", u32::MAX), ("denied", 1)] {
-        // A fixed window, so that the figure is the layer's and not a growing log's.
+        // The fixed window has no log, so the figure measures the layer and not the growth of a log.
         let policy = policy(limit).with_algorithm(Algorithm::FixedWindow);
         let policy = if limit == 1 { Policy::per_day("per-client", 1).unwrap() } else { policy };
         let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, GlobalKey);

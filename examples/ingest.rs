@@ -1,8 +1,11 @@
-//! One quota, eight jobs, no HTTP: `cargo run --release --example ingest [-- --redis URL [--reset]]`.
+//! A quota shared by eight jobs, without HTTP.
 //!
-//! An upstream API grants 9 500 units a day. Eight regional jobs spend from it at once, through clones of one
-//! `Limiter`; on Redis, also from several machines. A list call costs 1 and does little harm, so it passes when the
-//! store cannot answer. A search call costs 100, so it does not. A job that runs out stops and says when to come back.
+//! Run it with `cargo run --release --example ingest [-- --redis URL [--reset]]`.
+//!
+//! An upstream API grants 9 500 units a day. Eight regional jobs spend these units concurrently, through clones of one
+//! `Limiter`. With Redis, jobs on several machines can share the quota. A list call costs 1 unit; its failure policy is
+//! open, so the call is made while the store cannot answer. A search call costs 100 units; its failure policy is
+//! closed. A denied job stops and reports when to retry.
 
 use std::{
     process::ExitCode,
@@ -14,43 +17,45 @@ use tollgate::{Decision, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Who pays: the upstream account, whichever job spends.
+/// The key: all jobs spend from the quota of one upstream account.
 const ACCOUNT: &str = "upstream:account-1";
 const REGIONS: [&str; 8] = ["africa", "arctic", "asia", "europe", "india", "latam", "oceania", "us"];
 
-/// Each job would like 12 searches, each followed by the pages of its result: 12 * (100 + 4) units, 9 984 in all.
+/// Searches per job. All jobs together need 8 * 12 * (100 + 4) = 9 984 units, more than the quota.
 const SEARCHES: u32 = 12;
+/// List calls after each search.
 const PAGES: u32 = 4;
 
-/// A kind of call: what it costs, and whether it may go out when nobody can say what is left.
+/// A kind of upstream call.
 #[derive(Clone, Copy)]
 struct Call {
     cost: u32,
-    when_in_doubt: FailurePolicy,
+    /// Whether the call is made while the store cannot answer.
+    failure_policy: FailurePolicy,
 }
 
-const LIST: Call = Call { cost: 1, when_in_doubt: FailurePolicy::Open };
-const SEARCH: Call = Call { cost: 100, when_in_doubt: FailurePolicy::Closed };
+const LIST: Call = Call { cost: 1, failure_policy: FailurePolicy::Open };
+const SEARCH: Call = Call { cost: 100, failure_policy: FailurePolicy::Closed };
 
-/// What became of a job.
+/// The result of one job.
 #[derive(Default)]
-struct Report {
+struct JobReport {
     region: &'static str,
     searches: u32,
     lists: u32,
-    /// Units that the store has charged.
+    /// Units charged by the store.
     units: u32,
-    /// Calls that went out although the store could not answer.
-    unjudged: u32,
-    /// Calls that did not go out because the store could not answer.
-    put_off: u32,
-    ran_out: Option<RanOut>,
+    /// Calls made while the store could not answer.
+    unchecked: u32,
+    /// Calls not made because the store could not answer.
+    postponed: u32,
+    out_of_quota: Option<OutOfQuota>,
 }
 
-/// The call that did not fit, and the wait until it does.
-struct RanOut {
+/// The cost of a denied call, and the time until that cost fits.
+struct OutOfQuota {
     cost: u32,
-    come_back_in: Duration,
+    retry_after: Duration,
 }
 
 #[tokio::main]
@@ -75,7 +80,12 @@ async fn run() -> Result<(), Failure> {
         limiter.reset(ACCOUNT, &quota).await?;
     }
 
-    println!("{} units a day, shared by {} jobs. {}.\n", quota.limit(), REGIONS.len(), left(&limiter, &quota).await);
+    println!(
+        "The quota is {} units a day, shared by {} jobs. {}.\n",
+        quota.limit(),
+        REGIONS.len(),
+        left(&limiter, &quota).await
+    );
     let start = Instant::now();
     let mut jobs = JoinSet::new();
     for region in REGIONS {
@@ -88,23 +98,23 @@ async fn run() -> Result<(), Failure> {
     let took = start.elapsed();
     println!("\nDone in {took:.1?}. {}.", left(&limiter, &quota).await);
     let spent: u32 = reports.iter().map(|report| report.units).sum();
-    assert!(spent <= quota.limit(), "{spent} units were admitted, {} were to spend", quota.limit());
+    assert!(spent <= quota.limit(), "{spent} units were charged, the quota is {}", quota.limit());
     Ok(())
 }
 
-/// One region's work, until it is done or the quota is.
-async fn work(limiter: Limiter, quota: Policy, region: &'static str) -> Report {
-    let mut report = Report { region, ..Report::default() };
+/// Runs the calls of one region until all are made or one is denied.
+async fn work(limiter: Limiter, quota: Policy, region: &'static str) -> JobReport {
+    let mut report = JobReport { region, ..JobReport::default() };
     for _ in 0..SEARCHES {
         let calls = std::iter::once(SEARCH).chain(std::iter::repeat_n(LIST, PAGES as usize));
         for call in calls {
             let result = limiter.check(ACCOUNT, &quota, call.cost).await;
-            let decision = call.when_in_doubt.resolve(result);
+            let decision = call.failure_policy.resolve(result);
             if decision.is_allowed() {
-                upstream().await;
+                call_upstream().await;
             }
-            report.note(call, &decision);
-            if report.ran_out.is_some() {
+            report.record(call, &decision);
+            if report.out_of_quota.is_some() {
                 return report;
             }
         }
@@ -112,18 +122,19 @@ async fn work(limiter: Limiter, quota: Policy, region: &'static str) -> Report {
     report
 }
 
-/// Stands for the call that is paid for.
-async fn upstream() {
+/// Stands in for the upstream call.
+async fn call_upstream() {
     sleep(Duration::from_millis(2)).await;
 }
 
-impl Report {
-    fn note(&mut self, call: Call, decision: &Decision) {
+impl JobReport {
+    /// Adds the outcome of one call.
+    fn record(&mut self, call: Call, decision: &Decision) {
         if !decision.is_allowed() {
-            // Without a verdict there is no wait to tell, and without a wait there is no end of the quota.
+            // A denial has a retry-after. A refusal without a verdict of the store has none.
             match decision.retry_after() {
-                Some(come_back_in) => self.ran_out = Some(RanOut { cost: call.cost, come_back_in }),
-                None => self.put_off += 1,
+                Some(retry_after) => self.out_of_quota = Some(OutOfQuota { cost: call.cost, retry_after }),
+                None => self.postponed += 1,
             }
             return;
         }
@@ -133,31 +144,34 @@ impl Report {
         }
         match decision.source() {
             Source::Store => self.units += call.cost,
-            _ => self.unjudged += 1,
+            _ => self.unchecked += 1,
         }
     }
 }
 
-fn print_summary(reports: &[Report]) {
+fn print_summary(reports: &[JobReport]) {
     println!("{:10}{:>10}{:>8}{:>8}", "job", "searches", "lists", "units");
     for report in reports {
-        let end = match &report.ran_out {
-            Some(RanOut { cost, come_back_in }) => {
-                format!("out of quota: the next {cost} fit in {}", hours(*come_back_in))
+        let end = match &report.out_of_quota {
+            Some(OutOfQuota { cost, retry_after }) => {
+                format!("out of quota: a call of cost {cost} fits in {}", format_wait(*retry_after))
             }
-            None if report.put_off > 0 => {
-                format!("store down: {} searches put off, {} lists passed unjudged", report.put_off, report.unjudged)
+            None if report.postponed > 0 => {
+                format!(
+                    "store down: {} searches postponed, {} lists made without a check",
+                    report.postponed, report.unchecked
+                )
             }
             None => "done".to_owned(),
         };
         println!("{:10}{:10}{:8}{:8}   {end}", report.region, report.searches, report.lists, report.units);
     }
-    let sum = |of: fn(&Report) -> u32| reports.iter().map(of).sum::<u32>();
+    let sum = |of: fn(&JobReport) -> u32| reports.iter().map(of).sum::<u32>();
     let (searches, lists, units) = (sum(|r| r.searches), sum(|r| r.lists), sum(|r| r.units));
-    println!("{:10}{searches:10}{lists:8}{units:8}   units charged by this run", "all");
+    println!("{:10}{searches:10}{lists:8}{units:8}   total of this run", "all");
 }
 
-/// What is left, without charging anything.
+/// Describes the remaining quota, without a charge.
 async fn left(limiter: &Limiter, quota: &Policy) -> String {
     match limiter.peek(ACCOUNT, quota).await {
         Ok(decision) => format!("Left: {}", decision.available().unwrap_or_default()),
@@ -165,8 +179,8 @@ async fn left(limiter: &Limiter, quota: &Policy) -> String {
     }
 }
 
-/// Rounded up to the second, so that nobody comes back too early.
-fn hours(wait: Duration) -> String {
+/// Formats a wait, rounded up to the second so that a retry is never too early.
+fn format_wait(wait: Duration) -> String {
     let seconds = wait.as_millis().div_ceil(1_000);
     format!("{}h {:02}m {:02}s", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }

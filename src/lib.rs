@@ -46,7 +46,7 @@
 //! Prices per route, and the two ways to set them: [`RateLimitLayer`] and [`RateLimitLayer::route`]. How to write the
 //! layer's type in a signature: [`RateLimitLayer`], "Naming the type". Jobs and outbound clients call a [`Limiter`]
 //! directly. Programs for common tasks, such as plans, logins, several budgets for one request and tests of your own,
-//! are in [`recipes`].
+//! are in [`recipes`]. The [`guide`] covers algorithms, proxies, response fields, outages of Redis and operations.
 //!
 //! # The path of a request
 //!

@@ -1,7 +1,8 @@
-//! A server to try tollgate on: `cargo run --release --example server`, then `curl -i localhost:3000/watch`.
+//! A server with limited routes: `cargo run --release --example server`, then `curl -i localhost:3000/watch`.
 
+mod observability;
 mod options;
-mod seeing;
+mod prometheus;
 
 use std::{net::SocketAddr, process::ExitCode};
 
@@ -40,8 +41,8 @@ async fn run() -> Result<(), Failure> {
         Some(url) => Limiter::new(RedisStore::builder().deadline(options.deadline).connect(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
-    let (limiter, figures) = seeing::observe(limiter)?;
-    // The service starts all the same: each route's failure policy decides until Redis answers.
+    let (limiter, metrics) = observability::observe(limiter)?;
+    // The server starts without Redis too: the failure policy of each route applies until Redis answers.
     if let Err(error) = limiter.ready().await {
         eprintln!("limits are not enforced yet: {error}");
     }
@@ -62,28 +63,30 @@ async fn run() -> Result<(), Failure> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/quota", get(quota))
         .with_state((limiter, per_client))
-        .merge(figures)
+        .merge(metrics)
         .layer(limit);
 
-    let listener = TcpListener::bind(&options.listen).await.map_err(|error| format!("{}: {error}", options.listen))?;
-    options.print_what_to_try(listener.local_addr()?);
+    let listener = TcpListener::bind(&options.listen)
+        .await
+        .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
+    options.print_commands_to_try(listener.local_addr()?);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(stopped()).await?;
+    axum::serve(listener, service).with_graceful_shutdown(shutdown_signal()).await?;
     Ok(())
 }
 
-/// Where the caller stands, without charging it.
+/// Reports how much of the quota the caller has left, without a charge.
 async fn quota(State((limiter, policy)): State<(Limiter, Policy)>, parts: Parts) -> Response {
     let Ok(Some(key)) = PeerIp::default().extract(&parts) else { return StatusCode::BAD_REQUEST.into_response() };
     match limiter.peek(key, &policy).await {
         Ok(decision) => {
-            let standing = &decision.policies()[0];
-            let used = policy.capacity() - standing.available;
+            let state = &decision.policies()[0];
+            let used = policy.capacity() - state.available;
             Json(json!({
                 "limit": policy.capacity(),
                 "used": used,
-                "available": standing.available,
-                "reset": standing.reset.as_millis().div_ceil(1_000),
+                "available": state.available,
+                "reset": state.reset.as_millis().div_ceil(1_000),
             }))
             .into_response()
         }
@@ -91,10 +94,10 @@ async fn quota(State((limiter, policy)): State<(Limiter, Policy)>, parts: Parts)
     }
 }
 
-/// Ctrl-C, or SIGTERM from a supervisor.
-async fn stopped() {
+/// Completes on Ctrl-C, or on SIGTERM from a supervisor.
+async fn shutdown_signal() {
     let interrupt = async {
-        // Without a handler there is nothing to wait for; SIGTERM still stops the server.
+        // Without a handler for Ctrl-C, SIGTERM still stops the server.
         if signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line options of the server.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -7,14 +7,14 @@ use tollgate::{Algorithm, HeaderStyle};
 pub(crate) const USAGE: &str = "\
 Usage: server [OPTIONS]
 
-  --listen ADDR      where to listen [127.0.0.1:3000]
-  --redis URL        count on this Redis instead of in memory, redis://127.0.0.1:6379
+  --listen ADDR      address to listen on [127.0.0.1:3000]
+  --redis URL        count in this Redis instead of in memory, for example redis://127.0.0.1:6379
   --algorithm NAME   log, counter, fixed, token-bucket [log]
-  --limit N          units per window and client [60]
-  --window TIME      the window: 500ms, 60s, 5m, 1h, 1d [60s]
+  --limit N          units that each client may spend per window [60]
+  --window TIME      length of the window: 500ms, 60s, 5m, 1h, 1d [60s]
   --headers STYLE    draft-11, draft-07, draft-06, draft-03, x-ratelimit, x-ratelimit-epoch, envoy,
                      tower-governor, none [draft-11]
-  --deadline TIME    how long a check may take [50ms]
+  --deadline TIME    longest time that a check waits for Redis [50ms]
 ";
 
 pub(crate) struct Options {
@@ -28,7 +28,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the arguments; `None` if help was asked for.
+    /// Parses the arguments. Returns `None` if they ask for help.
     pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self {
             listen: "127.0.0.1:3000".to_owned(),
@@ -48,32 +48,33 @@ impl Options {
                 None => (flag, arguments.next()),
             };
             let value = value.ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"))?;
-            let unknown = || format!("{flag}: {value:?} is not understood\n\n{USAGE}");
+            let invalid = || format!("{flag}: {value:?} is not a valid value\n\n{USAGE}");
             match flag.as_str() {
                 "--listen" => options.listen = value,
                 "--redis" => options.redis = Some(value),
-                "--algorithm" => options.algorithm = algorithm(&value).ok_or_else(unknown)?,
-                "--limit" => options.limit = value.parse().map_err(|_| unknown())?,
-                "--window" => options.window = duration(&value).ok_or_else(unknown)?,
-                "--headers" => options.headers = headers(&value).ok_or_else(unknown)?,
-                "--deadline" => options.deadline = duration(&value).ok_or_else(unknown)?,
-                _ => return Err(format!("{flag} is not an option\n\n{USAGE}")),
+                "--algorithm" => options.algorithm = algorithm(&value).ok_or_else(invalid)?,
+                "--limit" => options.limit = value.parse().map_err(|_| invalid())?,
+                "--window" => options.window = duration(&value).ok_or_else(invalid)?,
+                "--headers" => options.headers = headers(&value).ok_or_else(invalid)?,
+                "--deadline" => options.deadline = duration(&value).ok_or_else(invalid)?,
+                _ => return Err(format!("{flag} is not an option of this example\n\n{USAGE}")),
             }
         }
         Ok(Some(options))
     }
 
-    pub(crate) fn print_what_to_try(&self, address: SocketAddr) {
-        let store = if self.redis.is_some() { "on Redis" } else { "in memory" };
+    pub(crate) fn print_commands_to_try(&self, address: SocketAddr) {
+        let store = if self.redis.is_some() { "in Redis" } else { "in memory" };
         println!(
-            "Listening on http://{address}: {} units per {:?} and client, {:?}, counted {store}.
+            "Listening on http://{address}
+Each client may spend {} units per {:?} ({:?}, counted {store}).
 
-  curl -i http://{address}/watch            costs 1, passes when the store is down
-  curl -i http://{address}/search           costs 10, is refused when the store is down
-  curl -i -X POST http://{address}/login    5 a minute, refused attempts count
-  curl -i http://{address}/healthz          is not limited
-  curl -s http://{address}/quota            where you stand
-  curl -s http://{address}/metrics          what everybody did (--features metrics)
+  curl -i http://{address}/watch            costs 1 unit; allowed while the store is down
+  curl -i http://{address}/search           costs 10 units; refused while the store is down
+  curl -i -X POST http://{address}/login    5 per minute; denied attempts count too
+  curl -i http://{address}/healthz          no limit
+  curl -s http://{address}/quota            units left, without a charge
+  curl -s http://{address}/metrics          Prometheus metrics of all requests
 
   for i in $(seq 61); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/watch; done; echo",
             self.limit, self.window, self.algorithm,

@@ -16,7 +16,7 @@ use axum::{
 use http::request::Parts;
 use tollgate::{Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, http};
 
-use crate::support::{Flaky, http::serve};
+use crate::support::{FlakyStore, http::serve};
 
 /// How much later than told a client may come on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,13 +36,13 @@ enum First {
     /// Somebody else has just spent the budget.
     Spend(Limiter, Policy),
     /// The store is down, and back afterwards.
-    Heal(Flaky),
+    Heal(FlakyStore),
 }
 
 impl Server {
     /// One request per `wait`, and that one is taken: 429.
     pub(crate) async fn spent(wait: Duration) -> Self {
-        let limiter = Limiter::new(Flaky::default());
+        let limiter = Limiter::new(FlakyStore::default());
         let policy = Policy::new("p", 1, wait).unwrap();
         let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), everybody as fn(&Parts) -> Key);
         Self::start(limit, First::Spend(limiter, policy), wait).await
@@ -50,7 +50,7 @@ impl Server {
 
     /// The store is down for the first request: 503.
     pub(crate) async fn down(wait: Duration) -> Self {
-        let store = Flaky::default();
+        let store = FlakyStore::default();
         store.fail(Some(Error::new(ErrorKind::Unavailable, "down")));
         let policy = Policy::per_minute("p", 100).unwrap();
         let limit =

@@ -8,7 +8,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::{ErrorDetail, StatusExt};
 
 use super::probe::{Probe, check, per_minute, refused, serve, text, timed};
-use crate::support::Later;
+use crate::support::PendingStore;
 
 #[tokio::test]
 async fn a_spent_quota_is_resource_exhausted_and_says_when_to_come_back() {
@@ -29,7 +29,7 @@ async fn a_spent_quota_is_resource_exhausted_and_says_when_to_come_back() {
 #[tokio::test]
 async fn a_denied_call_never_reaches_the_service() {
     let at_once = Limiter::new(MemoryStore::new());
-    let later = Limiter::new(Later(MemoryStore::new()));
+    let later = Limiter::new(PendingStore(MemoryStore::new()));
     for limiter in [at_once, later] {
         let probe = Probe::default();
         let limit = RateLimitLayer::new(limiter, per_minute(2), GlobalKey).with_rejection(GrpcStatus::default());

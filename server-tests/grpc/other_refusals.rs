@@ -7,10 +7,10 @@ use tonic::Code;
 use tonic_types::{ErrorDetail, StatusExt};
 
 use super::probe::{Probe, check, per_minute, refused, serve, text, timed};
-use crate::support::Down;
+use crate::support::DownStore;
 
 fn down() -> RateLimitLayer<GlobalKey, GrpcStatus> {
-    RateLimitLayer::new(Limiter::new(Down), per_minute(1), GlobalKey).with_rejection(GrpcStatus::default())
+    RateLimitLayer::new(Limiter::new(DownStore), per_minute(1), GlobalKey).with_rejection(GrpcStatus::default())
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tollgate::{
 use tracing::Level;
 
 use crate::support::{
-    Flaky, Silent, http::get_with, log::Log, per_minute, recorder::Recorder, redis_server::RedisServer,
+    FlakyStore, SilentStore, http::get_with, log::Log, per_minute, recorder::Recorder, redis_server::RedisServer,
     scrape::recorder,
 };
 
@@ -60,7 +60,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     let store = builder.connect(&server.url()).unwrap();
     let redis = observed(Limiter::new(store), &seen);
     let memory = observed(Limiter::new(MemoryStore::new()), &seen);
-    let flaky = Flaky::default();
+    let flaky = FlakyStore::default();
     let failing = observed(Limiter::new(flaky.clone()), &seen);
     for key in &keys {
         for limiter in [&redis, &memory] {
@@ -78,7 +78,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     }
     for key in &keys {
         memory.reset(key, &per_minute("p", 1)).await.unwrap();
-        let silent = observed(Limiter::new(Silent), &seen);
+        let silent = observed(Limiter::new(SilentStore), &seen);
         let check = silent.check(key, &per_minute("p", 1), 1);
         tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
     }

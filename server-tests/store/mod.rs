@@ -10,22 +10,22 @@ mod on {
     use bb8_redis::{RedisConnectionManager, bb8};
     use tollgate::{ManualClock, RedisStore, bb8_redis, store::RedisStoreBuilder};
 
-    use super::suite::{Bench, suite};
+    use super::suite::{Fixture, suite};
     use crate::support::redis_server::RedisServer;
 
     fn builder(clock: &ManualClock) -> RedisStoreBuilder {
         RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10))
     }
 
-    fn own_pool() -> Bench {
+    fn own_pool() -> Fixture {
         let (clock, server) = (ManualClock::default(), RedisServer::start());
-        Bench::new(builder(&clock).connect(&server.url()).unwrap(), clock, server)
+        Fixture::new(builder(&clock).connect(&server.url()).unwrap(), clock, server)
     }
 
-    fn user_pool() -> Bench {
+    fn user_pool() -> Fixture {
         let (clock, server) = (ManualClock::default(), RedisServer::start());
         let pool = bb8::Pool::builder().build_unchecked(RedisConnectionManager::new(server.url()).unwrap());
-        Bench::new(builder(&clock).from_pool(pool).unwrap(), clock, server)
+        Fixture::new(builder(&clock).from_pool(pool).unwrap(), clock, server)
     }
 
     suite!(redis, super::own_pool);

@@ -13,8 +13,8 @@ use crate::{
     key::{Key, KeyError, KeyExtractor, MissingKey},
     limiter::Limiter,
     middleware::{
-        route::{Routes, Settings},
-        setup_checks::{KeyLookout, StackLookout},
+        route::{RouteTable, Settings},
+        setup_checks::{KeySetupCheck, StackSetupCheck},
     },
     observe::{Exempt, ExemptCause},
     policy::{Policy, PolicySource},
@@ -30,8 +30,8 @@ pub(crate) struct Config<K, R> {
     pub(crate) named_costs: NamedCosts,
     pub(crate) failure: FailurePolicy,
     pub(crate) missing: MissingKey,
-    pub(crate) routes: Routes,
-    pub(crate) stack: Arc<StackLookout>,
+    pub(crate) routes: RouteTable,
+    pub(super) stack: Arc<StackSetupCheck>,
     pub(crate) rejection: Arc<R>,
     pub(crate) writer: Writer,
     pub(crate) outage_retry_after: Duration,
@@ -41,19 +41,19 @@ pub(crate) struct Config<K, R> {
 pub(crate) struct Subject<K: ?Sized> {
     pub(crate) extractor: Arc<K>,
     pub(crate) policies: Arc<dyn PolicySource>,
-    lookout: Arc<KeyLookout>,
+    setup_check: Arc<KeySetupCheck>,
 }
 
 impl<K> Subject<K> {
     pub(crate) fn new(key: K, policies: impl PolicySource) -> Self {
-        Self { extractor: Arc::new(key), policies: Arc::new(policies), lookout: Arc::default() }
+        Self { extractor: Arc::new(key), policies: Arc::new(policies), setup_check: Arc::default() }
     }
 }
 
 impl Subject<dyn KeyExtractor> {
     pub(crate) fn any(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
-        let Subject { extractor, policies, lookout } = Subject::new(key, policies);
-        Self { extractor, policies, lookout }
+        let Subject { extractor, policies, setup_check } = Subject::new(key, policies);
+        Self { extractor, policies, setup_check }
     }
 }
 
@@ -77,7 +77,7 @@ impl<K> Config<K, ProblemJson> {
             named_costs: NamedCosts::default(),
             failure: FailurePolicy::default(),
             missing: MissingKey::default(),
-            routes: Routes::default(),
+            routes: RouteTable::default(),
             stack: Arc::default(),
             rejection: Arc::new(ProblemJson::default()),
             writer: Writer::default(),
@@ -175,18 +175,18 @@ impl<K: KeyExtractor, R> Config<K, R> {
 
     /// Looks, in the first requests, for layers around this one that have charged the same.
     #[inline]
-    pub(crate) fn look_around(&self, parts: &mut Parts, check: &Check) {
+    pub(crate) fn warn_on_double_charge(&self, parts: &mut Parts, check: &Check) {
         if let Some(observer) = self.limiter.listener()
             && !self.stack.is_over()
         {
-            self.stack.look(parts, &self.limiter, check, observer);
+            self.stack.inspect(parts, &self.limiter, check, observer);
         }
     }
 
     fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {
         let route = self.routes.resolve(parts);
         if let Some(observer) = self.limiter.listener() {
-            self.routes.look(route, observer);
+            self.routes.check_unmatched(route, observer);
         }
         if route.is_some_and(|route| route.exempt) {
             refuse_denied(&*self.subject.extractor, parts)?;
@@ -230,7 +230,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
             _ => self.missing,
         };
         if let Some(observer) = self.limiter.listener() {
-            subject.lookout.look(|| subject.extractor.origin(), missing, parts, &extracted, observer);
+            subject.setup_check.inspect(|| subject.extractor.origin(), missing, parts, &extracted, observer);
         }
         if !matches!(extracted, Ok(Some(_))) {
             refuse_denied(&*subject.extractor, parts)?;
@@ -300,8 +300,8 @@ impl<K, R> Clone for Config<K, R> {
 
 impl<K: ?Sized> Clone for Subject<K> {
     fn clone(&self) -> Self {
-        let Self { extractor, policies, lookout } = self;
-        Self { extractor: Arc::clone(extractor), policies: Arc::clone(policies), lookout: Arc::clone(lookout) }
+        let Self { extractor, policies, setup_check } = self;
+        Self { extractor: Arc::clone(extractor), policies: Arc::clone(policies), setup_check: Arc::clone(setup_check) }
     }
 }
 

@@ -1,10 +1,13 @@
 //! The tower middleware: a thin HTTP skin over a [`Limiter`](crate::Limiter).
 
 mod config;
+mod countdown;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;
 mod layer;
+mod layer_charges;
+mod layer_responses;
 mod route;
 mod service;
 mod setup_checks;

@@ -74,7 +74,7 @@ where
             }
             Step::Check(failure) => failure,
         };
-        self.config.look_around(&mut parts, &check);
+        self.config.warn_on_double_charge(&mut parts, &check);
         match self.config.limiter.send(&mut check, failure.into(), Some(failure)) {
             // Known at once: no clone is needed.
             Sent::Decided(result) => {

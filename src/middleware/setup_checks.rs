@@ -1,18 +1,19 @@
-//! What a layer looks for in its first requests: signs that it is not set up as it was meant.
+//! Checks of the setup in a layer's first requests.
 //!
-//! Only where an observer could hear of it. After the first requests, or as soon as a sign is seen or can be ruled out,
-//! what is left is one relaxed load for each kind.
+//! They run only if an observer receives their warnings. After the first requests, or as soon as a check has warned or
+//! has nothing to find, each costs one relaxed load.
 
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use http::{HeaderMap, request::Parts};
 
+use super::countdown::Countdown;
 use crate::{
     check::{Charge, Check},
     key::{Key, KeyError, KeyOrigin, MissingKey},
@@ -20,65 +21,42 @@ use crate::{
     observe::{Observer, Once, Warning},
 };
 
-/// So many requests that something may be looked for.
-#[derive(Debug)]
-pub(crate) struct Countdown(AtomicU32);
-
-impl Countdown {
-    pub(crate) const fn new(requests: u32) -> Self {
-        Self(AtomicU32::new(requests))
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    /// Counts a request; tells whether it is the last one.
-    pub(crate) fn count(&self) -> bool {
-        let down = |left: u32| left.checked_sub(1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, down) == Ok(1)
-    }
-
-    /// Ends it; tells whether it was not over before.
-    fn end(&self) -> bool {
-        !self.is_over() && self.0.swap(0, Ordering::Relaxed) > 0
-    }
-}
-
-/// Many enough that clients of a real service come from two addresses, few enough that it is told soon.
+/// Many enough that a real service has seen two client addresses, few enough that warnings come early.
 const REQUESTS: u32 = 1_000;
 
-/// What is looked for in the keys that one extractor finds.
+/// Checks the keys of one extractor: are they the clients' addresses?
 #[derive(Debug)]
-pub(crate) struct KeyLookout {
+pub(super) struct KeySetupCheck {
+    /// Requests in which a limit by peer address looks for a proxy's header.
     forwarded: Countdown,
+    /// Requests that may all have the same address.
     one_address: Countdown,
-    /// A hash of the first address; 0: there was none yet.
+    /// A hash of the first address; 0 before the first one.
     first: AtomicU64,
     no_peer: Once,
     no_header: Once,
 }
 
-impl Default for KeyLookout {
+impl Default for KeySetupCheck {
     fn default() -> Self {
         let [forwarded, one_address] = [REQUESTS; 2].map(Countdown::new);
         Self { forwarded, one_address, first: AtomicU64::new(0), no_peer: Once::default(), no_header: Once::default() }
     }
 }
 
-impl KeyLookout {
-    /// Looks at one request and what was found in it.
+impl KeySetupCheck {
+    /// Inspects one request and the key that was extracted from it.
     #[inline]
-    pub(crate) fn look(
+    pub(super) fn inspect(
         &self,
         origin: impl Fn() -> KeyOrigin,
         missing: MissingKey,
         parts: &Parts,
-        found: &Result<Option<Key>, KeyError>,
+        extracted: &Result<Option<Key>, KeyError>,
         observer: &dyn Observer,
     ) {
-        match found {
-            // What is rejected is told of as a refusal.
+        match extracted {
+            // A rejected request is reported as a refusal instead.
             Err(KeyError::NoPeerAddress) if missing != MissingKey::Reject && self.no_peer.claim() => {
                 observer.on_warning(&Warning::NoPeerAddress);
             }
@@ -86,14 +64,14 @@ impl KeyLookout {
                 observer.on_warning(&Warning::ForwardedHeaderMissing { header: header.to_string() });
             }
             Ok(Some(key)) if !(self.forwarded.is_over() && self.one_address.is_over()) => {
-                self.look_at_key(origin(), parts, key, observer);
+                self.inspect_key(origin(), parts, key, observer);
             }
             _ => {}
         }
     }
 
     #[cold]
-    fn look_at_key(&self, origin: KeyOrigin, parts: &Parts, key: &Key, observer: &dyn Observer) {
+    fn inspect_key(&self, origin: KeyOrigin, parts: &Parts, key: &Key, observer: &dyn Observer) {
         match origin {
             KeyOrigin::Other => {
                 self.forwarded.end();
@@ -128,17 +106,17 @@ impl KeyLookout {
 
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// A header by which proxies say for whom they ask.
+/// The name of a header in which proxies send the client's address, if the request has one.
 fn forwarded_header(headers: &HeaderMap) -> Option<&'static str> {
     let names = ["forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip"];
     names.into_iter().find(|&name| headers.contains_key(name))
 }
 
-/// What is looked for in the layers around a layer: one that has charged the same.
+/// Checks the layers around a layer: has one of them charged the same policy and key?
 #[derive(Debug)]
-pub(crate) struct StackLookout(Countdown);
+pub(super) struct StackSetupCheck(Countdown);
 
-impl Default for StackLookout {
+impl Default for StackSetupCheck {
     fn default() -> Self {
         Self(Countdown::new(REQUESTS))
     }
@@ -148,21 +126,21 @@ impl Default for StackLookout {
 #[derive(Clone)]
 struct Charged(Arc<Vec<(Limiter, Vec<Charge>)>>);
 
-impl StackLookout {
-    pub(crate) fn is_over(&self) -> bool {
+impl StackSetupCheck {
+    pub(super) fn is_over(&self) -> bool {
         self.0.is_over()
     }
 
-    /// Looks for what `check` is about to charge among what has been charged, and leaves word of it.
+    /// Warns if an outer layer has made a charge of `check`, and leaves the charges in `parts` for inner layers.
     #[cold]
-    pub(crate) fn look(&self, parts: &mut Parts, limiter: &Limiter, check: &Check, observer: &dyn Observer) {
+    pub(super) fn inspect(&self, parts: &mut Parts, limiter: &Limiter, check: &Check, observer: &dyn Observer) {
         self.0.count();
         let mut charged = parts.extensions.remove::<Charged>().map_or_else(Vec::new, |charged| (*charged.0).clone());
         let same = |one: &Charge, other: &Charge| {
             one.cost > 0 && other.cost > 0 && one.key == other.key && one.policy.counts_with(&other.policy)
         };
-        let before = charged.iter().filter(|(other, _)| other.shares_store(limiter)).flat_map(|(_, charges)| charges);
-        let twice = before.into_iter().find(|before| check.charges().iter().any(|charge| same(before, charge)));
+        let outer = charged.iter().filter(|(other, _)| other.shares_store(limiter)).flat_map(|(_, charges)| charges);
+        let twice = outer.into_iter().find(|outer| check.charges().iter().any(|charge| same(outer, charge)));
         if let Some(Charge { policy, .. }) = twice
             && self.0.end()
         {

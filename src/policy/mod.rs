@@ -73,7 +73,7 @@ struct Shared {
 /// | [`TokenBucket`](Self::TokenBucket) | a burst, then a steady rate | one number | 152 | 2.5 µs, alone 5.6 | exact |
 ///
 /// The time is Redis' own for one of 64 checks in a call, and for a check alone, at 1 000 requests in the window
-/// (`benches/peers`, `lua`, on the machine of the README's figures).
+/// (`benches/peers`, `lua`, on the machine of [`guide::performance`](crate::guide::performance)).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Algorithm {

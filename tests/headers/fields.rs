@@ -7,7 +7,7 @@ use tollgate::{Algorithm, GlobalKey, HeaderStyle, RateLimitLayer, headers::Write
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::support::{
-    app::{app, get_passes, layer, per_minute, timed},
+    app::{app, get_passes, layer, limiter_and_clock, per_minute},
     http::{Reply, get, get_with},
 };
 
@@ -27,7 +27,7 @@ const PAGE: &str = include_str!("../../docs/what-clients-see.md");
 
 /// An application with 3 requests a minute, after one of them and 20 seconds.
 async fn started(style: HeaderStyle) -> Router {
-    let (limiter, clock) = timed();
+    let (limiter, clock) = limiter_and_clock();
     let app = app(RateLimitLayer::new(limiter, per_minute(3), GlobalKey).with_headers(style));
     assert!(get_passes(&app, "/").await);
     clock.advance(Duration::from_secs(20));
@@ -227,7 +227,7 @@ async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
         ),
     ] {
         let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
-        let app = app(RateLimitLayer::new(timed().0, bucket, GlobalKey).with_headers(style));
+        let app = app(RateLimitLayer::new(limiter_and_clock().0, bucket, GlobalKey).with_headers(style));
         assert_eq!(fields(&get(&app, "/").await), expected, "{style:?}");
     }
 }
@@ -238,7 +238,7 @@ async fn no_more_than_a_quota_is_told_as_left_of_it() {
     let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
     let small =
         tollgate::Policy::per_minute("q", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4).unwrap();
-    let app = app(RateLimitLayer::new(timed().0, [bucket, small], GlobalKey));
+    let app = app(RateLimitLayer::new(limiter_and_clock().0, [bucket, small], GlobalKey));
     let reply = get(&app, "/").await;
     assert_eq!(reply.header("ratelimit-policy").unwrap(), r#""p";q=10;w=60, "q";q=10;w=60"#);
     assert_eq!(reply.header("ratelimit").unwrap(), r#""p";r=10;t=60, "q";r=3;t=18"#);

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use tollgate::{Algorithm, GlobalKey, HeaderStyle, Policy, RateLimitLayer, headers::Writer, rejection::Denial};
 
 use crate::support::{
-    app::{app, down, get_passes, limiter, timed},
+    app::{app, down_limiter, get_passes, limiter, limiter_and_clock},
     http::{Reply, get},
 };
 
@@ -28,7 +28,7 @@ fn retry_after(reply: &Reply) -> u64 {
 #[tokio::test]
 async fn refused_clients_are_spread_over_the_jitter_and_every_field_says_the_same() {
     for (style, name) in STYLES {
-        let (limiter, clock) = timed();
+        let (limiter, clock) = limiter_and_clock();
         let policy = Policy::per_minute("p", 1).unwrap().with_algorithm(Algorithm::FixedWindow);
         let limit = RateLimitLayer::new(limiter, policy, GlobalKey);
         let app = app(limit.with_header_writer(jittered(style, 10)));
@@ -67,7 +67,7 @@ async fn an_allowed_response_is_spread_where_nothing_is_left() {
 #[tokio::test]
 async fn a_short_wait_is_at_most_doubled() {
     let writer = jittered(HeaderStyle::Draft11, 3_600);
-    let closed = RateLimitLayer::new(down(), Policy::per_minute("p", 1).unwrap(), GlobalKey).fail_closed();
+    let closed = RateLimitLayer::new(down_limiter(), Policy::per_minute("p", 1).unwrap(), GlobalKey).fail_closed();
     let app = app(closed.with_header_writer(writer));
     let mut told = BTreeSet::new();
     for _ in 0..100 {

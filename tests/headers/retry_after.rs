@@ -6,7 +6,7 @@ use axum::Router;
 use tollgate::{Algorithm, GlobalKey, ManualClock, Policy, RateLimitLayer};
 
 use crate::support::{
-    app::{app, get_passes, timed},
+    app::{app, get_passes, limiter_and_clock},
     http::get,
 };
 
@@ -14,7 +14,7 @@ const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
 
 fn limited(policy: Policy) -> (Router, ManualClock) {
-    let (limiter, clock) = timed();
+    let (limiter, clock) = limiter_and_clock();
     (app(RateLimitLayer::new(limiter, policy, GlobalKey)), clock)
 }
 
@@ -72,7 +72,7 @@ async fn law_5_a_client_that_obeys_passes_under_every_algorithm() {
 /// For a request that costs more, the wait is longer.
 #[tokio::test]
 async fn law_5_the_wait_is_that_of_the_same_cost() {
-    let (limiter, clock) = timed();
+    let (limiter, clock) = limiter_and_clock();
     let cost = |parts: &axum::http::request::Parts| if parts.uri.path() == "/search" { 3 } else { 1 };
     let limit = RateLimitLayer::new(limiter, Policy::per_minute("p", 3).unwrap(), GlobalKey).with_cost(cost);
     let app = app(limit.unwrap());

@@ -127,6 +127,7 @@ async fn an_extractor_is_chosen_at_run_time() {
 }
 
 /// Authentication leaves the number or the UUID of an account.
+#[cfg(feature = "uuid")]
 #[tokio::test]
 async fn integers_and_uuids_of_an_outer_layer_are_keys() {
     let account = || layer(1, ExtensionKey::<i64>::new());

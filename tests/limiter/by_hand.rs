@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use crate::support::{
-    app::{app as limited, down, limiter, per_minute},
+    app::{app as limited, down_limiter, limiter, per_minute},
     http::{Reply, get, request, send},
 };
 
@@ -75,13 +75,13 @@ async fn a_denial_is_an_error_that_says_why_and_until_when() {
 
 #[tokio::test]
 async fn law_10_an_error_by_hand_is_the_layers_503_without_the_stores_text() {
-    let by_hand = get(&checking(down(), per_minute(1), 1), "/").await;
+    let by_hand = get(&checking(down_limiter(), per_minute(1), 1), "/").await;
     assert_eq!((by_hand.status.as_u16(), by_hand.header("retry-after").as_deref()), (503, Some("1")));
     assert_eq!(by_hand.json()["type"], "about:blank");
     assert_eq!(by_hand.extensions.get::<Decision>().unwrap().source(), Source::Closed);
     assert!(!format!("{:?} {}", by_hand.headers, by_hand.text()).contains("SECRET"));
 
-    let by_layer = limited(RateLimitLayer::new(down(), per_minute(1), GlobalKey).fail_closed());
+    let by_layer = limited(RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey).fail_closed());
     assert_alike(&by_hand, &get(&by_layer, "/").await);
 }
 

@@ -11,23 +11,23 @@ use tollgate::{
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::support::{
-    Silent,
-    counting::{Counted, Head, Lost, Witness, layer, soon, status},
+    SilentStore,
+    counting::{CountingService, CountingStore, EmptyRequest, LostReplyStore, layer, status, within_10_seconds},
 };
 
 const DEFAULT: Duration = Duration::from_millis(50);
 
-/// [`Silent`], with a deadline of its own.
+/// [`SilentStore`], with a deadline of its own.
 #[derive(Debug)]
-struct Patient(Duration);
+struct SilentStoreWithDeadline(Duration);
 
-impl Store for Patient {
+impl Store for SilentStoreWithDeadline {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        Silent.check(check)
+        SilentStore.check(check)
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
-        Silent.reset(key, policy)
+        SilentStore.reset(key, policy)
     }
 
     fn deadline(&self) -> Duration {
@@ -38,10 +38,11 @@ impl Store for Patient {
 #[tokio::test(start_paused = true)]
 async fn law_8_a_request_waits_for_the_deadline_and_not_longer() {
     let own = Duration::from_millis(7);
-    for (limiter, deadline) in [(Limiter::new(Silent), DEFAULT), (Limiter::new(Patient(own)), own)] {
+    for (limiter, deadline) in [(Limiter::new(SilentStore), DEFAULT), (Limiter::new(SilentStoreWithDeadline(own)), own)]
+    {
         let layer = layer(limiter, 1);
-        let mut open = ServiceBuilder::new().layer(layer.clone().fail_open()).service(Witness::default());
-        let mut closed = ServiceBuilder::new().layer(layer.fail_closed()).service(Witness::default());
+        let mut open = ServiceBuilder::new().layer(layer.clone().fail_open()).service(CountingService::default());
+        let mut closed = ServiceBuilder::new().layer(layer.fail_closed()).service(CountingService::default());
         let start = Instant::now();
         assert_eq!(status(&mut open).await, StatusCode::OK);
         assert_eq!(start.elapsed(), deadline);
@@ -54,24 +55,25 @@ async fn law_8_a_request_waits_for_the_deadline_and_not_longer() {
 /// A request that was built early is not late because of it.
 #[tokio::test(start_paused = true)]
 async fn law_8_the_deadline_counts_from_the_first_poll() {
-    let mut service = ServiceBuilder::new().layer(layer(Limiter::new(Silent), 1)).service(Witness::default());
-    let response = service.ready().await.unwrap().call(Head::default());
+    let mut service =
+        ServiceBuilder::new().layer(layer(Limiter::new(SilentStore), 1)).service(CountingService::default());
+    let response = service.ready().await.unwrap().call(EmptyRequest::default());
     tokio::time::advance(10 * DEFAULT).await;
     let start = Instant::now();
-    assert!(soon(response).await.unwrap().status().is_success());
+    assert!(within_10_seconds(response).await.unwrap().status().is_success());
     assert_eq!(start.elapsed(), DEFAULT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn law_8_a_limiter_without_http_keeps_the_deadline() {
-    let limiter = Limiter::new(Silent);
+    let limiter = Limiter::new(SilentStore);
     let policy = Policy::per_minute("all", 1).unwrap();
     let start = Instant::now();
-    let check = soon(limiter.check("key", &policy, 1)).await.unwrap_err();
+    let check = within_10_seconds(limiter.check("key", &policy, 1)).await.unwrap_err();
     assert_eq!((check.kind(), check.may_have_charged()), (ErrorKind::Deadline, true));
-    let peek = soon(limiter.peek("key", &policy)).await.unwrap_err();
+    let peek = within_10_seconds(limiter.peek("key", &policy)).await.unwrap_err();
     assert_eq!(peek.kind(), ErrorKind::Deadline);
-    let reset = soon(limiter.reset("key", &policy)).await.unwrap_err();
+    let reset = within_10_seconds(limiter.reset("key", &policy)).await.unwrap_err();
     assert_eq!(reset.kind(), ErrorKind::Deadline);
     assert_eq!(start.elapsed(), 3 * DEFAULT);
 }
@@ -79,23 +81,23 @@ async fn law_8_a_limiter_without_http_keeps_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn store_timeout_goes_to_failure_policy_without_retry() {
     for (open, expected) in [(true, StatusCode::OK), (false, StatusCode::SERVICE_UNAVAILABLE)] {
-        let store = Counted::new(Silent);
-        let witness = Witness::default();
+        let store = CountingStore::new(SilentStore);
+        let inner = CountingService::default();
         let layer = layer(Limiter::new(store.clone()), 1);
         let layer = if open { layer.fail_open() } else { layer.fail_closed() };
-        let mut service = ServiceBuilder::new().layer(layer).service(witness.watch());
+        let mut service = ServiceBuilder::new().layer(layer).service(inner.share());
         assert_eq!(status(&mut service).await, expected);
-        assert_eq!((store.sent(), witness.calls()), (1, usize::from(open)));
+        assert_eq!((store.sent(), inner.calls()), (1, usize::from(open)));
     }
 }
 
 /// Whether the store was silent or the connection was lost: a check whose fate is unknown is sent once.
 #[tokio::test(start_paused = true)]
 async fn law_9_a_store_timeout_goes_to_the_failure_policy_without_retry() {
-    for store in [Counted::new(Silent), Counted::new(Lost)] {
+    for store in [CountingStore::new(SilentStore), CountingStore::new(LostReplyStore)] {
         let mut service = ServiceBuilder::new()
             .layer(layer(Limiter::new(store.clone()), 1).fail_closed())
-            .service(Witness::default());
+            .service(CountingService::default());
         for request in 1..=3 {
             assert_eq!(status(&mut service).await, StatusCode::SERVICE_UNAVAILABLE, "{store:?}");
             assert_eq!(store.sent(), request, "one check for each request");
@@ -111,7 +113,7 @@ async fn law_9_a_store_timeout_goes_to_the_failure_policy_without_retry() {
 fn law_8_the_deadline_also_ends_on_another_runtime() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
-    let limiter = Limiter::new(Silent);
+    let limiter = Limiter::new(SilentStore);
     let check = || limiter.check("key", &Policy::per_minute("all", 1).unwrap(), 1);
     // The other one has measured, and has come to rest; that takes real time.
     assert!(other.block_on(other.spawn(check())).unwrap().is_err());
@@ -126,7 +128,7 @@ fn law_8_the_deadline_also_ends_on_another_runtime() {
 #[test]
 fn a_runtime_without_timers_is_an_error_that_says_what_to_write_and_no_panic() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let limiter = Limiter::new(Silent);
+    let limiter = Limiter::new(SilentStore);
     let policy = Policy::per_minute("all", 1).unwrap();
     for _ in 0..3 {
         let error = runtime.block_on(limiter.check("key", &policy, 1)).unwrap_err();

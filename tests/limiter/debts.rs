@@ -11,12 +11,12 @@ use tollgate::{
     store::{Answer, Store, Verdict},
 };
 
-use crate::support::unhealthy_store::{AWAY, Health, Patient};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 /// Two stores side by side, each with about half of the keys.
 #[derive(Clone, Debug)]
 struct Halves {
-    halves: [Patient; 2],
+    halves: [UnhealthyStore; 2],
     breaker: Option<Breaker>,
 }
 
@@ -55,7 +55,7 @@ async fn in_debt(breaker: Option<Breaker>) -> (Limiter, Halves, [MemoryStore; 2]
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let counts = [memory(), memory()];
-    let halves = counts.clone().map(|counts| Patient::with(AWAY, None).counting_in(counts));
+    let halves = counts.clone().map(|counts| UnhealthyStore::with_breaker(UNAVAILABLE, None).counting_in(counts));
     let store = Halves { halves, breaker };
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap();
     for key in 0..KEYS {
@@ -86,14 +86,14 @@ async fn traffic(limiter: &Limiter, seconds: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn debts_of_a_part_that_is_away_do_not_hold_up_those_of_a_part_that_is_back() {
-    for health in [AWAY, Health::Silent] {
+    for health in [UNAVAILABLE, Health::Silent] {
         let (limiter, store, counts) = in_debt(Some(Breaker::default())).await;
-        store.halves[1].becomes(health);
-        store.halves[0].becomes(Health::Answers);
+        store.halves[1].set_health(health);
+        store.halves[0].set_health(Health::Healthy);
         traffic(&limiter, 3).await;
         let (keys, charged_here) = charged(&store, &counts, 0).await;
         assert_eq!(charged_here, keys, "of the part that is back; the other one is {health:?}");
-        store.halves[1].becomes(Health::Answers);
+        store.halves[1].set_health(Health::Healthy);
         traffic(&limiter, 3).await;
         let (keys, charged_there) = charged(&store, &counts, 1).await;
         // A debit that was not answered in time is not sent again.
@@ -106,7 +106,7 @@ async fn debts_of_a_part_that_is_away_do_not_hold_up_those_of_a_part_that_is_bac
 #[tokio::test(start_paused = true)]
 async fn a_part_that_stays_away_is_asked_with_one_debt_a_second() {
     let (limiter, store, _counts) = in_debt(None).await;
-    store.halves[0].becomes(Health::Answers);
+    store.halves[0].set_health(Health::Healthy);
     let key = (0..KEYS).find(|key| store.failure_domain_of(&Key::from(*key)) == 0).unwrap();
     let before = store.halves[1].sent();
     for _ in 0..100 {

@@ -13,7 +13,7 @@ use tollgate::{
     store::{Answer, Store, Verdict},
 };
 
-use crate::support::unhealthy_store::{AWAY, Health, Patient};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 fn policy() -> Policy {
     Policy::per_minute("p", 80).unwrap()
@@ -21,7 +21,7 @@ fn policy() -> Policy {
 
 /// Two stores side by side, of which one may be away without the other.
 #[derive(Clone, Debug)]
-struct Halves([Patient; 2]);
+struct Halves([UnhealthyStore; 2]);
 
 impl Store for Halves {
     fn check(&self, check: &Check) -> Answer<Verdict> {
@@ -82,7 +82,7 @@ impl Observer for Heard {
 
 #[tokio::test(start_paused = true)]
 async fn a_part_that_is_away_takes_nobody_else_with_it() {
-    let halves = Halves([Patient::new(Health::Answers), Patient::new(AWAY)]);
+    let halves = Halves([UnhealthyStore::new(Health::Healthy), UnhealthyStore::new(UNAVAILABLE)]);
     let heard = Heard::default();
     let limiter = Limiter::new(halves.clone()).with_observer(heard.clone());
     for _ in 0..20 {
@@ -91,7 +91,7 @@ async fn a_part_that_is_away_takes_nobody_else_with_it() {
     }
     assert!(limiter.is_breaker_open());
     assert_eq!((halves.0[0].sent(), halves.0[1].sent()), (20, 5));
-    halves.0[1].becomes(Health::Answers);
+    halves.0[1].set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(limiter.check("b", &policy(), 1).await.is_ok() && !limiter.is_breaker_open());
     assert_eq!(heard.states(), [BreakerState::Open, BreakerState::Probing, BreakerState::Closed]);
@@ -99,7 +99,7 @@ async fn a_part_that_is_away_takes_nobody_else_with_it() {
 
 #[test]
 fn changes_that_a_slow_observer_hears_late_are_in_order_by_their_numbers() {
-    let store = Patient::new(AWAY);
+    let store = UnhealthyStore::new(UNAVAILABLE);
     let heard = Heard { slow: true, ..Heard::default() };
     let limiter = Limiter::new(store.clone()).with_observer(heard.clone());
     let check = || {
@@ -111,7 +111,7 @@ fn changes_that_a_slow_observer_hears_late_are_in_order_by_their_numbers() {
         while !limiter.is_breaker_open() {
             thread::yield_now();
         }
-        store.becomes(Health::Answers);
+        store.set_health(Health::Healthy);
         while !check() {
             thread::yield_now();
         }
@@ -124,14 +124,14 @@ fn changes_that_a_slow_observer_hears_late_are_in_order_by_their_numbers() {
 async fn neither_debts_nor_caution_are_told_as_requests_or_failures() {
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
-    let store = Patient::new(AWAY).counting_in(memory());
+    let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory());
     let heard = Heard::default();
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap().with_observer(heard.clone());
     let decide = || async { limiter.check("k", &policy(), 1).fail_local().await.unwrap().is_allowed() };
     for _ in 0..12 {
         decide().await;
     }
-    store.becomes(Health::Answers);
+    store.set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(600)).await;
     // The breaker closes with a peek, the debts are paid, and those who come now find the share spent.
     limiter.peek("k", &policy()).await.unwrap();

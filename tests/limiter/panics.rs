@@ -13,7 +13,7 @@ use tollgate::{
     observe::{BreakerChange, BreakerState, Observer},
 };
 
-use crate::support::unhealthy_store::{AWAY, Health, Patient};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 fn policy() -> Policy {
     Policy::per_hour("p", 1_000_000).unwrap()
@@ -33,7 +33,7 @@ fn survives(observed: bool) {
     // A thread of its own: what this is about would block it for ever.
     thread::spawn(move || {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let store = Patient::new(AWAY);
+        let store = UnhealthyStore::new(UNAVAILABLE);
         let limiter = Limiter::new(store.clone());
         let limiter = if observed { limiter.with_observer(Panics) } else { limiter };
         runtime.block_on(async {
@@ -43,7 +43,7 @@ fn survives(observed: bool) {
                 let check = check(&limiter);
                 let _ = tokio::spawn(async move { check.await.is_ok() }).await;
             }
-            store.becomes(Health::Silent);
+            store.set_health(Health::Silent);
             let before = store.sent();
             while store.sent() == before {
                 let probe = check(&limiter);
@@ -54,7 +54,7 @@ fn survives(observed: bool) {
                 let task = tokio::spawn(async move { tokio::join!(probe, panics, pending::<()>()) });
                 assert!(task.await.is_err());
             }
-            store.becomes(Health::Answers);
+            store.set_health(Health::Healthy);
             let start = Instant::now();
             while check(&limiter).await.is_err() {
                 assert!(start.elapsed() < Duration::from_secs(5), "still open");

@@ -6,43 +6,43 @@ use tollgate::Limiter;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::support::{
-    Silent,
-    counting::{Answers, Counted, Head, Witness, layer, status},
+    SilentStore,
+    counting::{AnswerKind, CountingService, CountingStore, EmptyRequest, layer, status},
 };
 
 /// Of a store that answers later. One that answers at once has judged when `call` returns.
 #[tokio::test]
 async fn dropping_the_future_before_poll_sends_nothing() {
-    let store = Answers::Later.store();
-    let witness = Witness::default();
-    let mut service = ServiceBuilder::new().layer(layer(Limiter::new(store.clone()), 1)).service(witness.watch());
+    let store = AnswerKind::Pending.store();
+    let inner = CountingService::default();
+    let mut service = ServiceBuilder::new().layer(layer(Limiter::new(store.clone()), 1)).service(inner.share());
     for _ in 0..3 {
-        drop(service.ready().await.unwrap().call(Head::default()));
+        drop(service.ready().await.unwrap().call(EmptyRequest::default()));
     }
-    assert_eq!((store.sent(), witness.calls()), (0, 0));
+    assert_eq!((store.sent(), inner.calls()), (0, 0));
     assert_eq!(status(&mut service).await, StatusCode::OK, "nothing was charged");
 }
 
 #[tokio::test]
 async fn dropping_a_limiters_future_before_poll_charges_nothing() {
-    for answers in Answers::BOTH {
-        let store = answers.store();
+    for kind in AnswerKind::BOTH {
+        let store = kind.store();
         let limiter = Limiter::new(store.clone());
         let policy = tollgate::Policy::per_minute("all", 1).unwrap();
         drop(limiter.check("key", &policy, 1));
-        assert_eq!(store.sent(), 0, "{answers:?}");
-        assert!(limiter.check("key", &policy, 1).await.unwrap().is_allowed(), "{answers:?}");
+        assert_eq!(store.sent(), 0, "{kind:?}");
+        assert!(limiter.check("key", &policy, 1).await.unwrap().is_allowed(), "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn dropping_the_future_during_check_calls_nobody_and_releases_the_reservation() {
-    let store = Counted::new(Silent);
-    let witness = Witness::default();
+    let store = CountingStore::new(SilentStore);
+    let inner = CountingService::default();
     let layer = layer(Limiter::new(store.clone()), 1);
-    let service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(witness.watch());
+    let service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(inner.share());
     let (mut first, mut second) = (service.clone(), service);
-    let mut response = task::spawn(first.ready().await.unwrap().call(Head::default()));
+    let mut response = task::spawn(first.ready().await.unwrap().call(EmptyRequest::default()));
     assert_pending!(response.poll());
     assert_eq!(store.sent(), 1);
     let mut waiting = task::spawn(second.ready());
@@ -50,5 +50,5 @@ async fn dropping_the_future_during_check_calls_nobody_and_releases_the_reservat
     drop(response);
     assert!(waiting.is_woken());
     assert_ready_ok!(waiting.poll());
-    assert_eq!((store.sent(), witness.calls()), (1, 0));
+    assert_eq!((store.sent(), inner.calls()), (1, 0));
 }

@@ -4,31 +4,31 @@ use http::request::Parts;
 use tollgate::{Key, Policy, RateLimitLayer, Route};
 use tower::{ServiceBuilder, ServiceExt};
 
-use crate::support::counting::{Answers, Head, Witness, status};
+use crate::support::counting::{AnswerKind, CountingService, EmptyRequest, status};
 
 #[tokio::test]
 async fn exempt_request_takes_no_clone() {
-    for answers in Answers::BOTH {
-        let (by_key, by_route) = (Witness::default(), Witness::default());
+    for kind in AnswerKind::BOTH {
+        let (by_key, by_route) = (CountingService::default(), CountingService::default());
         let policy = Policy::per_minute("all", 1).unwrap();
         let nobody = |_: &Parts| None::<Key>;
-        let layer = RateLimitLayer::new(answers.limiter(), policy, nobody);
-        let mut service = ServiceBuilder::new().layer(layer).service(by_key.watch());
-        let layer = answers.layer(1).route("/", Route::exempt()).unwrap();
-        let mut routed = ServiceBuilder::new().layer(layer).service(by_route.watch());
+        let layer = RateLimitLayer::new(kind.limiter(), policy, nobody);
+        let mut service = ServiceBuilder::new().layer(layer).service(by_key.share());
+        let layer = kind.layer(1).route("/", Route::exempt()).unwrap();
+        let mut routed = ServiceBuilder::new().layer(layer).service(by_route.share());
         for _ in 0..5 {
-            assert!(status(&mut service).await.is_success(), "{answers:?}");
-            assert!(status(&mut routed).await.is_success(), "{answers:?}");
+            assert!(status(&mut service).await.is_success(), "{kind:?}");
+            assert!(status(&mut routed).await.is_success(), "{kind:?}");
         }
-        assert_eq!((by_key.calls(), by_key.clones()), (5, 0), "{answers:?}");
-        assert_eq!((by_route.calls(), by_route.clones()), (5, 0), "{answers:?}");
+        assert_eq!((by_key.calls(), by_key.clones()), (5, 0), "{kind:?}");
+        assert_eq!((by_route.calls(), by_route.clones()), (5, 0), "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn a_verdict_at_once_takes_no_clone() {
-    let witness = Witness::default();
-    let mut service = ServiceBuilder::new().layer(Answers::AtOnce.layer(5)).service(witness.watch());
+    let witness = CountingService::default();
+    let mut service = ServiceBuilder::new().layer(AnswerKind::Ready.layer(5)).service(witness.share());
     for _ in 0..5 {
         assert!(status(&mut service).await.is_success());
     }
@@ -37,8 +37,8 @@ async fn a_verdict_at_once_takes_no_clone() {
 
 #[tokio::test]
 async fn a_verdict_that_comes_later_takes_one_clone() {
-    let witness = Witness::default();
-    let service = ServiceBuilder::new().layer(Answers::Later.layer(5)).service(witness.watch());
-    assert!(service.oneshot(Head::default()).await.unwrap().status().is_success());
+    let witness = CountingService::default();
+    let service = ServiceBuilder::new().layer(AnswerKind::Pending.layer(5)).service(witness.share());
+    assert!(service.oneshot(EmptyRequest::default()).await.unwrap().status().is_success());
     assert_eq!((witness.calls(), witness.clones()), (1, 1));
 }

@@ -10,14 +10,14 @@ use tollgate::{
 };
 
 use crate::support::{
-    Later,
-    app::{app, down, layer, per_minute, timed},
+    PendingStore,
+    app::{app, down_limiter, layer, limiter_and_clock, per_minute},
     http::{Reply, get as fetch},
 };
 
 /// Stores that answer at once and later: the layer takes a different path for each.
 fn both() -> [Limiter; 2] {
-    [Limiter::new(MemoryStore::new()), Limiter::new(Later(MemoryStore::new()))]
+    [Limiter::new(MemoryStore::new()), Limiter::new(PendingStore(MemoryStore::new()))]
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_request_that_was_not_judged_has_no_decision() {
 /// Handlers can ask the limiter themselves, for what only they know.
 #[tokio::test]
 async fn handlers_spend_from_the_same_budget() {
-    let (limiter, _) = timed();
+    let (limiter, _) = limiter_and_clock();
     let policy = per_minute(10);
     let key = |_: &axum::http::request::Parts| Key::from("tenant");
     let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), key);
@@ -174,7 +174,7 @@ async fn a_denial_inside_is_not_hidden_by_a_layer_around_it_that_has_less_left()
 #[tokio::test]
 async fn a_decision_without_a_verdict_gives_way_to_one_with() {
     let handler = |decision: Decision| async move { format!("{:?} {:?}", decision.source(), decision.available()) };
-    let (judged, unjudged) = (layer(5, GlobalKey), RateLimitLayer::new(down(), per_minute(1), GlobalKey));
+    let (judged, unjudged) = (layer(5, GlobalKey), RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey));
     let route = Router::new().route("/", get(handler));
     for app in [route.clone().layer(judged.clone()).layer(unjudged.clone()), route.layer(unjudged).layer(judged)] {
         let reply = fetch(&app, "/").await;

@@ -11,7 +11,7 @@ use http::{Request, Response, request::Parts};
 use tollgate::{Key, Policy, RateLimitLayer};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
-use crate::support::counting::{Answers, Head, Reply};
+use crate::support::counting::{AnswerKind, BytesResponse, EmptyRequest};
 
 /// Not an `Error`, not `Send`-able into a box, nothing that could be converted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,30 +23,30 @@ enum Broken {
 #[derive(Clone)]
 struct Fails(Broken);
 
-impl Service<Head> for Fails {
-    type Response = Reply;
+impl Service<EmptyRequest> for Fails {
+    type Response = BytesResponse;
     type Error = Broken;
-    type Future = Ready<Result<Reply, Broken>>;
+    type Future = Ready<Result<BytesResponse, Broken>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         Poll::Ready(if self.0 == Broken::InReadiness { Err(self.0) } else { Ok(()) })
     }
 
-    fn call(&mut self, _: Head) -> Self::Future {
+    fn call(&mut self, _: EmptyRequest) -> Self::Future {
         ready(Err(self.0))
     }
 }
 
 #[tokio::test]
 async fn law_7_errors_pass_through_untouched() {
-    for answers in Answers::BOTH {
+    for kind in AnswerKind::BOTH {
         for broken in [Broken::InCall(17), Broken::InReadiness] {
-            let limited = ServiceBuilder::new().layer(answers.layer(10)).service(Fails(broken));
-            assert_eq!(limited.oneshot(Head::default()).await.unwrap_err(), broken, "{answers:?}");
+            let limited = ServiceBuilder::new().layer(kind.layer(10)).service(Fails(broken));
+            assert_eq!(limited.oneshot(EmptyRequest::default()).await.unwrap_err(), broken, "{kind:?}");
             let policy = Policy::per_minute("all", 10).unwrap();
-            let layer = RateLimitLayer::new(answers.limiter(), policy, |_: &Parts| None::<Key>);
+            let layer = RateLimitLayer::new(kind.limiter(), policy, |_: &Parts| None::<Key>);
             let exempt = ServiceBuilder::new().layer(layer).service(Fails(broken));
-            assert_eq!(exempt.oneshot(Head::default()).await.unwrap_err(), broken, "{answers:?}");
+            assert_eq!(exempt.oneshot(EmptyRequest::default()).await.unwrap_err(), broken, "{kind:?}");
         }
     }
 }
@@ -54,11 +54,11 @@ async fn law_7_errors_pass_through_untouched() {
 /// An error is a request that was let through: it has paid.
 #[tokio::test]
 async fn a_request_that_ends_in_an_error_has_paid() {
-    for answers in Answers::BOTH {
-        let service = ServiceBuilder::new().layer(answers.layer(1)).service(Fails(Broken::InCall(1)));
-        service.clone().oneshot(Head::default()).await.unwrap_err();
-        let response = service.oneshot(Head::default()).await.unwrap();
-        assert_eq!(response.status(), 429, "{answers:?}");
+    for kind in AnswerKind::BOTH {
+        let service = ServiceBuilder::new().layer(kind.layer(1)).service(Fails(Broken::InCall(1)));
+        service.clone().oneshot(EmptyRequest::default()).await.unwrap_err();
+        let response = service.oneshot(EmptyRequest::default()).await.unwrap();
+        assert_eq!(response.status(), 429, "{kind:?}");
     }
 }
 
@@ -66,7 +66,7 @@ async fn a_request_that_ends_in_an_error_has_paid() {
 fn error_type_stays_infallible() {
     fn infallible<S: Service<Request<Body>, Error = Infallible>>(_: &S) {}
     let inner = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
-    for answers in Answers::BOTH {
-        infallible(&answers.layer(1).layer(inner));
+    for kind in AnswerKind::BOTH {
+        infallible(&kind.layer(1).layer(inner));
     }
 }

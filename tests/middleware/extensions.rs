@@ -10,7 +10,7 @@ use axum::{
 use http::Request;
 use tollgate::{Key, KeyExtractor, MatchedPathKey, PeerIp, Policy, RateLimitLayer, key::KeyError};
 
-use crate::support::{counting::Answers, http::get as fetch};
+use crate::support::{counting::AnswerKind, http::get as fetch};
 
 #[test]
 fn connect_info_missing_is_a_key_error_not_a_panic() {
@@ -32,24 +32,24 @@ async fn mock_connect_info_is_honoured() {
     assert_eq!(PeerIp::default().extract(&parts), Ok(Some(Key::from("203.0.113.8"))), "the real one comes first");
 
     let policy = Policy::per_minute("per-client", 1).unwrap();
-    for answers in Answers::BOTH {
-        let limit = RateLimitLayer::new(answers.limiter(), policy.clone(), PeerIp::default());
+    for kind in AnswerKind::BOTH {
+        let limit = RateLimitLayer::new(kind.limiter(), policy.clone(), PeerIp::default());
         let app = Router::new().route("/", get(|| async {})).layer(limit).layer(MockConnectInfo(mock));
-        assert_eq!(fetch(&app, "/").await.status, 200, "{answers:?}");
-        assert_eq!(fetch(&app, "/").await.status, 429, "{answers:?}");
+        assert_eq!(fetch(&app, "/").await.status, 200, "{kind:?}");
+        assert_eq!(fetch(&app, "/").await.status, 429, "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn matched_path_absent_in_fallback_uses_shared_bucket() {
-    for answers in Answers::BOTH {
+    for kind in AnswerKind::BOTH {
         let policy = Policy::per_minute("per-route", 2).unwrap();
-        let limit = RateLimitLayer::new(answers.limiter(), policy, MatchedPathKey);
+        let limit = RateLimitLayer::new(kind.limiter(), policy, MatchedPathKey);
         let app = Router::new().route("/", get(|| async {})).layer(limit);
         for path in ["/.env", "/wp-login.php"] {
-            assert_eq!(fetch(&app, path).await.status, 404, "{answers:?}");
+            assert_eq!(fetch(&app, path).await.status, 404, "{kind:?}");
         }
-        assert_eq!(fetch(&app, "/admin").await.status, 429, "{answers:?}: a scanner has one budget for all paths");
-        assert_eq!(fetch(&app, "/").await.status, 200, "{answers:?}: a route has its own");
+        assert_eq!(fetch(&app, "/admin").await.status, 429, "{kind:?}: a scanner has one budget for all paths");
+        assert_eq!(fetch(&app, "/").await.status, 200, "{kind:?}: a route has its own");
     }
 }

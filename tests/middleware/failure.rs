@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 use crate::support::{
-    app::{app, down, per_minute},
+    app::{app, down_limiter, per_minute},
     http::get,
 };
 
@@ -44,7 +44,7 @@ fn limit(limiter: Limiter) -> RateLimitLayer<GlobalKey> {
 
 #[tokio::test]
 async fn open_lets_requests_pass_and_tells_no_figures() {
-    for limit in [limit(down()), limit(down()).fail_closed().fail_open()] {
+    for limit in [limit(down_limiter()), limit(down_limiter()).fail_closed().fail_open()] {
         let app = app(limit);
         for _ in 0..3 {
             let reply = get(&app, "/").await;
@@ -58,7 +58,7 @@ async fn open_lets_requests_pass_and_tells_no_figures() {
 
 #[tokio::test]
 async fn closed_refuses_with_503_and_asks_to_come_back() {
-    let app = app(limit(down()).fail_closed());
+    let app = app(limit(down_limiter()).fail_closed());
     let reply = get(&app, "/").await;
     assert_eq!(reply.status, 503);
     assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
@@ -73,7 +73,7 @@ async fn closed_refuses_with_503_and_asks_to_come_back() {
 #[tokio::test]
 async fn closed_may_ask_for_more_patience() {
     let wait = Duration::from_millis(4_001);
-    let app = app(limit(down()).fail_closed().with_outage_retry_after(wait));
+    let app = app(limit(down_limiter()).fail_closed().with_outage_retry_after(wait));
     let reply = get(&app, "/").await;
     assert_eq!(reply.header("retry-after").as_deref(), Some("5"));
     assert_eq!(reply.extensions.get::<Denial>().unwrap().retry_after(), Some(Duration::from_secs(5)));
@@ -111,7 +111,7 @@ async fn handlers_and_rejections_are_told_of_the_outage() {
     let handler = |axum::Extension(decision): axum::Extension<Decision>| async move {
         format!("{:?} {:?} {}", decision.source(), decision.available(), decision.policies().len())
     };
-    let open = Router::new().route("/", axum::routing::get(handler)).layer(limit(down()));
+    let open = Router::new().route("/", axum::routing::get(handler)).layer(limit(down_limiter()));
     let reply = get(&open, "/").await;
     assert_eq!(reply.text(), "Open None 0");
     assert_eq!(reply.extensions.get::<Decision>().unwrap().source(), Source::Open);
@@ -120,7 +120,7 @@ async fn handlers_and_rejections_are_told_of_the_outage() {
         assert!(matches!(denial.reason(), Reason::StoreUnavailable));
         Response::builder().status(denial.status()).body(Body::from("back soon")).unwrap()
     };
-    let closed = app(limit(down()).fail_closed().with_rejection(own));
+    let closed = app(limit(down_limiter()).fail_closed().with_rejection(own));
     let reply = get(&closed, "/").await;
     assert_eq!((reply.status.as_u16(), reply.text()), (503, "back soon"));
     assert_eq!(reply.header("retry-after").as_deref(), Some("1"));

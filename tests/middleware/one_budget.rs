@@ -9,39 +9,38 @@ use tollgate::{HeaderStyle, MemoryStore, PeerIp, Policy, RateLimitLayer};
 use tower::{Layer, ServiceBuilder};
 
 use crate::support::{
-    counting::{Answers, Witness, status},
+    counting::{AnswerKind, CountingService, status},
     http::{Connection, request, serve},
 };
 
-fn per_client(answers: Answers, limit: u32) -> RateLimitLayer<PeerIp> {
+fn per_client(kind: AnswerKind, limit: u32) -> RateLimitLayer<PeerIp> {
     let policy = Policy::per_minute("per-client", limit).unwrap();
-    RateLimitLayer::new(answers.limiter(), policy, PeerIp::default())
+    RateLimitLayer::new(kind.limiter(), policy, PeerIp::default())
 }
 
 #[tokio::test]
 async fn two_routes_and_two_connections_share_one_limit() {
-    for answers in Answers::BOTH {
-        let app =
-            Router::new().route("/a", get(|| async {})).route("/b", get(|| async {})).layer(per_client(answers, 4));
+    for kind in AnswerKind::BOTH {
+        let app = Router::new().route("/a", get(|| async {})).route("/b", get(|| async {})).layer(per_client(kind, 4));
         let address = serve(app).await;
         let (mut one, mut two) = (Connection::open(address).await, Connection::open(address).await);
         for path in ["/a", "/b"] {
-            assert_eq!(one.get(path).await.status, 200, "{answers:?}");
-            assert_eq!(two.get(path).await.status, 200, "{answers:?}");
+            assert_eq!(one.get(path).await.status, 200, "{kind:?}");
+            assert_eq!(two.get(path).await.status, 200, "{kind:?}");
         }
         for path in ["/a", "/b", "/none"] {
-            assert_eq!(one.get(path).await.status, 429, "{answers:?} {path}");
-            assert_eq!(two.get(path).await.status, 429, "{answers:?} {path}");
+            assert_eq!(one.get(path).await.status, 429, "{kind:?} {path}");
+            assert_eq!(two.get(path).await.status, 429, "{kind:?} {path}");
         }
-        assert_eq!(Connection::open(address).await.get("/a").await.status, 429, "{answers:?}: a new connection");
+        assert_eq!(Connection::open(address).await.get("/a").await.status, 429, "{kind:?}: a new connection");
     }
 }
 
 /// Layers that were derived from one another differ in everything but the budget.
 #[tokio::test]
 async fn law_11_routes_connections_and_clones_spend_from_one_budget() {
-    for answers in Answers::BOTH {
-        let limit = per_client(answers, 10);
+    for kind in AnswerKind::BOTH {
+        let limit = per_client(kind, 10);
         let open = limit.clone().fail_open().with_headers(HeaderStyle::XRateLimitDelta);
         let dear = limit.clone().with_cost(5).unwrap().fail_closed();
         let app = Router::new()
@@ -52,13 +51,13 @@ async fn law_11_routes_connections_and_clones_spend_from_one_budget() {
         // `/watch` and `/search` pass two layers each, and pay twice.
         let address = serve(app).await;
         let (mut one, mut two) = (Connection::open(address).await, Connection::open(address).await);
-        assert_eq!(one.get("/watch").await.status, 200, "{answers:?}: 2 units");
-        assert_eq!(two.get("/search").await.status, 200, "{answers:?}: 6 more");
-        assert_eq!(one.get("/search").await.status, 429, "{answers:?}: 1 of 6, the outer layer's");
+        assert_eq!(one.get("/watch").await.status, 200, "{kind:?}: 2 units");
+        assert_eq!(two.get("/search").await.status, 200, "{kind:?}: 6 more");
+        assert_eq!(one.get("/search").await.status, 429, "{kind:?}: 1 of 6, the outer layer's");
         let write = || request(Method::POST, "/write", &[]);
-        assert_eq!(two.send(write()).await.status, 200, "{answers:?}: the tenth");
-        assert_eq!(one.send(write()).await.status, 429, "{answers:?}");
-        assert_eq!(two.get("/watch").await.status, 429, "{answers:?}");
+        assert_eq!(two.send(write()).await.status, 200, "{kind:?}: the tenth");
+        assert_eq!(one.send(write()).await.status, 429, "{kind:?}");
+        assert_eq!(two.get("/watch").await.status, 429, "{kind:?}");
     }
 }
 
@@ -66,8 +65,8 @@ async fn law_11_routes_connections_and_clones_spend_from_one_budget() {
 async fn law_11_two_limiters_over_one_store_share_the_budget() {
     let store = MemoryStore::new();
     let layer = || crate::support::counting::layer(tollgate::Limiter::new(store.clone()), 2);
-    let mut one = ServiceBuilder::new().layer(layer()).service(Witness::default());
-    let mut two = layer().layer(Witness::default());
+    let mut one = ServiceBuilder::new().layer(layer()).service(CountingService::default());
+    let mut two = layer().layer(CountingService::default());
     assert!(status(&mut one).await.is_success());
     assert!(status(&mut two).await.is_success());
     assert_eq!(status(&mut one).await, 429);
@@ -76,8 +75,8 @@ async fn law_11_two_limiters_over_one_store_share_the_budget() {
 
 #[tokio::test]
 async fn law_11_many_connections_at_once_spend_one_budget() {
-    for answers in Answers::BOTH {
-        let address = serve(Router::new().route("/", get(|| async {})).layer(per_client(answers, 10))).await;
+    for kind in AnswerKind::BOTH {
+        let address = serve(Router::new().route("/", get(|| async {})).layer(per_client(kind, 10))).await;
         let mut connections = tokio::task::JoinSet::new();
         for _ in 0..20 {
             connections.spawn(async move {
@@ -90,6 +89,6 @@ async fn law_11_many_connections_at_once_spend_one_budget() {
             });
         }
         let passed: usize = connections.join_all().await.into_iter().sum();
-        assert_eq!(passed, 10, "{answers:?}: of 100 requests on 20 connections");
+        assert_eq!(passed, 10, "{kind:?}: of 100 requests on 20 connections");
     }
 }

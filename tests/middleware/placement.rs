@@ -17,12 +17,12 @@ use tollgate::{GlobalKey, RateLimitLayer};
 use tower::{Layer, ServiceBuilder, service_fn, util::option_layer};
 
 use crate::support::{
-    counting::Answers,
+    counting::AnswerKind,
     http::{Connection, get as fetch, request, send},
 };
 
 fn limit() -> RateLimitLayer<GlobalKey> {
-    Answers::Later.layer(1)
+    AnswerKind::Pending.layer(1)
 }
 
 fn routes() -> Router {

@@ -6,13 +6,13 @@ use axum::{Extension, http::request::Parts};
 use tollgate::{ConfigError, GlobalKey, Key, Policy, RateLimitLayer, Route};
 
 use crate::support::{
-    app::{app, get_passes, limiter, timed},
+    app::{app, get_passes, limiter, limiter_and_clock},
     http::{get, get_with},
 };
 
 #[tokio::test]
 async fn all_policies_of_a_key_have_to_agree() {
-    let (limiter, clock) = timed();
+    let (limiter, clock) = limiter_and_clock();
     let policies = [Policy::per_second("burst", 2).unwrap(), Policy::per_minute("steady", 3).unwrap()];
     let app = app(RateLimitLayer::new(limiter, policies, GlobalKey));
     assert!(get_passes(&app, "/").await);

@@ -16,69 +16,70 @@ use tollgate::Limiter;
 use tower::{Service, ServiceBuilder, ServiceExt, load_shed::error::Overloaded, service_fn};
 use tower_test::mock;
 
-use crate::support::counting::{Answers, Head, Reply, Witness, layer, status};
+use crate::support::counting::{AnswerKind, BytesResponse, CountingService, EmptyRequest, layer, status};
 
 #[tokio::test]
 async fn poll_ready_is_forwarded_and_charges_nothing() {
-    for answers in Answers::BOTH {
-        let store = answers.store();
-        let (mut service, mut handle) = mock::spawn_layer::<Head, Reply, _>(layer(Limiter::new(store.clone()), 1));
+    for kind in AnswerKind::BOTH {
+        let store = kind.store();
+        let (mut service, mut handle) =
+            mock::spawn_layer::<EmptyRequest, BytesResponse, _>(layer(Limiter::new(store.clone()), 1));
         handle.allow(0);
-        assert_pending!(service.poll_ready(), "{answers:?}");
+        assert_pending!(service.poll_ready(), "{kind:?}");
         handle.allow(1);
-        assert!(service.is_woken(), "{answers:?}: the inner service's waker is the caller's");
+        assert!(service.is_woken(), "{kind:?}: the inner service's waker is the caller's");
         for _ in 0..100 {
-            assert_ready_ok!(service.poll_ready(), "{answers:?}");
+            assert_ready_ok!(service.poll_ready(), "{kind:?}");
         }
-        assert_eq!(store.sent(), 0, "{answers:?}");
+        assert_eq!(store.sent(), 0, "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn law_7_poll_ready_charges_nothing() {
-    for answers in Answers::BOTH {
-        let mut service = ServiceBuilder::new().layer(answers.layer(1)).service(Witness::default());
+    for kind in AnswerKind::BOTH {
+        let mut service = ServiceBuilder::new().layer(kind.layer(1)).service(CountingService::default());
         for _ in 0..10 {
             service.clone().ready().await.unwrap();
             service.ready().await.unwrap();
         }
-        assert_eq!(status(&mut service).await, StatusCode::OK, "{answers:?}: the only unit is still there");
-        assert_eq!(status(&mut service).await, StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
+        assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}: the only unit is still there");
+        assert_eq!(status(&mut service).await, StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
     }
 }
 
 /// The mock panics when a clone is called that was not polled ready.
 #[tokio::test]
 async fn calls_the_instance_that_was_polled_ready() {
-    for answers in Answers::BOTH {
-        let (mut service, mut handle) = mock::spawn_layer::<Head, Reply, _>(answers.layer(10));
+    for kind in AnswerKind::BOTH {
+        let (mut service, mut handle) = mock::spawn_layer::<EmptyRequest, BytesResponse, _>(kind.layer(10));
         for _ in 0..3 {
             handle.allow(1);
-            assert_ready_ok!(service.poll_ready(), "{answers:?}");
-            let (response, ()) = tokio::join!(service.call(Head::default()), async {
+            assert_ready_ok!(service.poll_ready(), "{kind:?}");
+            let (response, ()) = tokio::join!(service.call(EmptyRequest::default()), async {
                 let (_, respond) = handle.next_request().await.unwrap();
-                respond.send_response(Reply::default());
+                respond.send_response(BytesResponse::default());
             });
-            assert_eq!(response.unwrap().status(), StatusCode::OK, "{answers:?}");
+            assert_eq!(response.unwrap().status(), StatusCode::OK, "{kind:?}");
             // What stays behind has no reservation of its own.
-            assert_pending!(service.poll_ready(), "{answers:?}");
+            assert_pending!(service.poll_ready(), "{kind:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn law_7_only_the_instance_that_was_polled_ready_is_called() {
-    for answers in Answers::BOTH {
+    for kind in AnswerKind::BOTH {
         let inner = Reserved::default();
         let log = Arc::clone(&inner.log);
-        let mut service = ServiceBuilder::new().layer(answers.layer(10)).service(inner);
+        let mut service = ServiceBuilder::new().layer(kind.layer(10)).service(inner);
         for _ in 0..3 {
-            assert_eq!(status(&mut service).await, StatusCode::OK, "{answers:?}");
-            assert_eq!(status(&mut service.clone()).await, StatusCode::OK, "{answers:?}");
+            assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}");
+            assert_eq!(status(&mut service.clone()).await, StatusCode::OK, "{kind:?}");
         }
         let log = log.lock().unwrap();
-        assert_eq!(log.called.len(), 6, "{answers:?}");
-        assert_eq!(log.polled, log.called, "{answers:?}: instances polled ready, and instances called");
+        assert_eq!(log.called.len(), 6, "{kind:?}");
+        assert_eq!(log.polled, log.called, "{kind:?}: instances polled ready, and instances called");
     }
 }
 
@@ -104,10 +105,10 @@ impl Clone for Reserved {
     }
 }
 
-impl Service<Head> for Reserved {
-    type Response = Reply;
+impl Service<EmptyRequest> for Reserved {
+    type Response = BytesResponse;
     type Error = Infallible;
-    type Future = Ready<Result<Reply, Infallible>>;
+    type Future = Ready<Result<BytesResponse, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         if !self.ready {
@@ -117,66 +118,66 @@ impl Service<Head> for Reserved {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Head) -> Self::Future {
+    fn call(&mut self, _: EmptyRequest) -> Self::Future {
         assert!(std::mem::take(&mut self.ready), "instance {} was called without having been polled ready", self.id);
         self.log.lock().unwrap().called.push(self.id);
-        ready(Ok(Reply::default()))
+        ready(Ok(BytesResponse::default()))
     }
 }
 
 #[tokio::test]
 async fn concurrency_limit_inside_is_called_with_its_permit() {
-    for answers in Answers::BOTH {
+    for kind in AnswerKind::BOTH {
         let running = Arc::new(AtomicUsize::new(0));
-        let inner = service_fn(move |_: Head| {
+        let inner = service_fn(move |_: EmptyRequest| {
             let running = Arc::clone(&running);
             async move {
                 assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "never two at a time");
                 tokio::task::yield_now().await;
                 running.fetch_sub(1, Ordering::SeqCst);
-                Ok::<_, Infallible>(Reply::default())
+                Ok::<_, Infallible>(BytesResponse::default())
             }
         });
-        let service = ServiceBuilder::new().layer(answers.layer(4)).concurrency_limit(1).service(inner);
+        let service = ServiceBuilder::new().layer(kind.layer(4)).concurrency_limit(1).service(inner);
         let (mut a, mut b) = (service.clone(), service.clone());
         for _ in 0..2 {
             let (a, b) = tokio::join!(status(&mut a), status(&mut b));
-            assert_eq!((a, b), (StatusCode::OK, StatusCode::OK), "{answers:?}");
+            assert_eq!((a, b), (StatusCode::OK, StatusCode::OK), "{kind:?}");
         }
-        assert_eq!(status(&mut a).await, StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
+        assert_eq!(status(&mut a).await, StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn buffer_inside_is_called_with_its_slot() {
-    for answers in Answers::BOTH {
-        let mut service = ServiceBuilder::new().layer(answers.layer(3)).buffer(1).service(Witness::default());
+    for kind in AnswerKind::BOTH {
+        let mut service = ServiceBuilder::new().layer(kind.layer(3)).buffer(1).service(CountingService::default());
         for _ in 0..3 {
-            assert_eq!(status(&mut service).await, StatusCode::OK, "{answers:?}");
+            assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}");
         }
-        assert_eq!(status(&mut service).await, StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
+        assert_eq!(status(&mut service).await, StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn load_shed_outside_sheds_before_anything_is_charged() {
-    for answers in Answers::BOTH {
-        let store = answers.store();
-        let (inner, mut handle) = mock::pair::<Head, Reply>();
+    for kind in AnswerKind::BOTH {
+        let store = kind.store();
+        let (inner, mut handle) = mock::pair::<EmptyRequest, BytesResponse>();
         let service = ServiceBuilder::new()
             .load_shed()
             .layer(layer(Limiter::new(store.clone()), 2))
             .concurrency_limit(1)
             .service(inner);
-        let mut first = tokio_test::task::spawn(service.clone().oneshot(Head::default()));
+        let mut first = tokio_test::task::spawn(service.clone().oneshot(EmptyRequest::default()));
         while handle.poll_request().is_pending() {
             assert_pending!(first.poll());
             tokio::task::yield_now().await;
         }
         for _ in 0..10 {
-            let error = service.clone().oneshot(Head::default()).await.unwrap_err();
-            assert!(error.is::<Overloaded>(), "{answers:?}: {error}");
+            let error = service.clone().oneshot(EmptyRequest::default()).await.unwrap_err();
+            assert!(error.is::<Overloaded>(), "{kind:?}: {error}");
         }
-        assert_eq!(store.sent(), 1, "{answers:?}: only the request that found room has paid");
+        assert_eq!(store.sent(), 1, "{kind:?}: only the request that found room has paid");
     }
 }

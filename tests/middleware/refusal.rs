@@ -7,25 +7,25 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_test::mock;
 
 use crate::support::{
-    Down,
-    counting::{Answers, Head, Reply, Witness, status},
+    DownStore,
+    counting::{AnswerKind, BytesResponse, CountingService, EmptyRequest, status},
 };
 
 #[tokio::test]
 async fn inner_is_not_called_when_refused() {
-    for answers in Answers::BOTH {
-        let (mut service, mut handle) = mock::spawn_layer::<Head, Reply, _>(answers.layer(1));
+    for kind in AnswerKind::BOTH {
+        let (mut service, mut handle) = mock::spawn_layer::<EmptyRequest, BytesResponse, _>(kind.layer(1));
         handle.allow(10);
         assert_ready_ok!(service.poll_ready());
-        let (response, ()) = tokio::join!(service.call(Head::default()), async {
-            handle.next_request().await.unwrap().1.send_response(Reply::default());
+        let (response, ()) = tokio::join!(service.call(EmptyRequest::default()), async {
+            handle.next_request().await.unwrap().1.send_response(BytesResponse::default());
         });
-        assert_eq!(response.unwrap().status(), StatusCode::OK, "{answers:?}");
+        assert_eq!(response.unwrap().status(), StatusCode::OK, "{kind:?}");
         for _ in 0..3 {
             assert_ready_ok!(service.poll_ready());
-            let response = service.call(Head::default()).await.unwrap();
-            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
-            assert_pending!(handle.poll_request(), "{answers:?}");
+            let response = service.call(EmptyRequest::default()).await.unwrap();
+            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
+            assert_pending!(handle.poll_request(), "{kind:?}");
         }
     }
 }
@@ -33,51 +33,52 @@ async fn inner_is_not_called_when_refused() {
 /// Not even a call whose future is thrown away: a `Buffer` or a connection starts to work when it is called.
 #[tokio::test]
 async fn law_7_a_denied_request_never_reaches_the_inner_service() {
-    for answers in Answers::BOTH {
-        let witness = Witness::default();
-        let mut service = ServiceBuilder::new().layer(answers.layer(3)).service(witness.watch());
+    for kind in AnswerKind::BOTH {
+        let inner = CountingService::default();
+        let mut service = ServiceBuilder::new().layer(kind.layer(3)).service(inner.share());
         let mut denied = 0;
         for _ in 0..10 {
             denied += usize::from(status(&mut service).await == StatusCode::TOO_MANY_REQUESTS);
         }
-        assert_eq!((witness.calls(), denied), (3, 7), "{answers:?}");
+        assert_eq!((inner.calls(), denied), (3, 7), "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn law_7_a_request_that_cannot_be_judged_never_reaches_the_inner_service() {
-    for answers in Answers::BOTH {
-        let witness = Witness::default();
-        let without_key = RateLimitLayer::new(answers.limiter(), policy(10), no_key);
-        let mut without_key = without_key.layer_on(&witness);
-        assert_eq!(status(&mut without_key).await, StatusCode::BAD_REQUEST, "{answers:?}");
-        let too_dear = answers.layer(10).with_cost(|_: &Parts| 11).unwrap();
-        let mut too_dear = too_dear.layer_on(&witness);
-        assert_eq!(status(&mut too_dear).await, StatusCode::BAD_REQUEST, "{answers:?}");
-        assert_eq!(witness.calls(), 0, "{answers:?}");
+    for kind in AnswerKind::BOTH {
+        let inner = CountingService::default();
+        let without_key = RateLimitLayer::new(kind.limiter(), policy(10), no_key);
+        let mut without_key = without_key.layer_on(&inner);
+        assert_eq!(status(&mut without_key).await, StatusCode::BAD_REQUEST, "{kind:?}");
+        let too_dear = kind.layer(10).with_cost(|_: &Parts| 11).unwrap();
+        let mut too_dear = too_dear.layer_on(&inner);
+        assert_eq!(status(&mut too_dear).await, StatusCode::BAD_REQUEST, "{kind:?}");
+        assert_eq!(inner.calls(), 0, "{kind:?}");
     }
-    let witness = Witness::default();
-    let mut closed = crate::support::counting::layer(Limiter::new(Down), 1).fail_closed().layer_on(&witness);
+    let inner = CountingService::default();
+    let mut closed = crate::support::counting::layer(Limiter::new(DownStore), 1).fail_closed().layer_on(&inner);
     assert_eq!(status(&mut closed).await, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(witness.calls(), 0);
+    assert_eq!(inner.calls(), 0);
 }
 
 /// A refused request returns its permit at once, although the service that it was sent through lives on.
 #[tokio::test]
 async fn refused_request_releases_the_inner_reservation() {
-    for answers in Answers::BOTH {
-        let service = ServiceBuilder::new().layer(answers.layer(1)).concurrency_limit(1).service(Witness::default());
+    for kind in AnswerKind::BOTH {
+        let service =
+            ServiceBuilder::new().layer(kind.layer(1)).concurrency_limit(1).service(CountingService::default());
         let (mut first, mut second) = (service.clone(), service);
-        assert_eq!(status(&mut first).await, StatusCode::OK, "{answers:?}");
-        assert_eq!(status(&mut first).await, StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
-        assert_ready_ok!(tokio_test::task::spawn(second.ready()).poll(), "{answers:?}");
+        assert_eq!(status(&mut first).await, StatusCode::OK, "{kind:?}");
+        assert_eq!(status(&mut first).await, StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
+        assert_ready_ok!(tokio_test::task::spawn(second.ready()).poll(), "{kind:?}");
     }
 }
 
 #[tokio::test]
 async fn request_without_a_key_releases_the_inner_reservation() {
-    let layer = RateLimitLayer::new(Answers::Later.limiter(), policy(1), no_key);
-    let service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(Witness::default());
+    let layer = RateLimitLayer::new(AnswerKind::Pending.limiter(), policy(1), no_key);
+    let service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(CountingService::default());
     let (mut first, mut second) = (service.clone(), service);
     assert_eq!(status(&mut first).await, StatusCode::BAD_REQUEST);
     assert_ready_ok!(tokio_test::task::spawn(second.ready()).poll());
@@ -86,16 +87,16 @@ async fn request_without_a_key_releases_the_inner_reservation() {
 /// The service is not spent: once there is room again, the same instance lets requests through.
 #[tokio::test]
 async fn a_service_that_refused_can_be_used_again() {
-    for answers in Answers::BOTH {
+    for kind in AnswerKind::BOTH {
         let dear = |parts: &Parts| if parts.uri.path() == "/dear" { 2 } else { 1 };
-        let layer = answers.layer(2).with_cost(dear).unwrap();
-        let mut service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(Witness::default());
-        assert_eq!(status(&mut service).await, StatusCode::OK, "{answers:?}");
-        let request = Head::get("/dear").body(()).unwrap();
+        let layer = kind.layer(2).with_cost(dear).unwrap();
+        let mut service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(CountingService::default());
+        assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}");
+        let request = EmptyRequest::get("/dear").body(()).unwrap();
         let refused = service.ready().await.unwrap().call(request).await.unwrap();
-        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{answers:?}");
-        assert_ready_ok!(tokio_test::task::spawn(service.ready()).poll(), "{answers:?}");
-        assert_eq!(status(&mut service).await, StatusCode::OK, "{answers:?}");
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
+        assert_ready_ok!(tokio_test::task::spawn(service.ready()).poll(), "{kind:?}");
+        assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}");
     }
 }
 
@@ -108,11 +109,11 @@ fn no_key(_: &Parts) -> Result<tollgate::Key, KeyError> {
 }
 
 trait LayerOn<K>: Sized {
-    fn layer_on(&self, witness: &Witness) -> tollgate::middleware::RateLimit<Witness, K>;
+    fn layer_on(&self, inner: &CountingService) -> tollgate::middleware::RateLimit<CountingService, K>;
 }
 
 impl<K> LayerOn<K> for RateLimitLayer<K> {
-    fn layer_on(&self, witness: &Witness) -> tollgate::middleware::RateLimit<Witness, K> {
-        tower::Layer::layer(self, witness.watch())
+    fn layer_on(&self, inner: &CountingService) -> tollgate::middleware::RateLimit<CountingService, K> {
+        tower::Layer::layer(self, inner.share())
     }
 }

@@ -8,7 +8,7 @@ use axum::{
 use tollgate::{GlobalKey, Policy, RateLimitLayer, Route};
 
 use crate::support::{
-    app::{app, down, get_passes, layer, limiter, passes, per_minute},
+    app::{app, down_limiter, get_passes, layer, limiter, passes, per_minute},
     http::{get as fetch, request, send},
 };
 
@@ -102,7 +102,7 @@ async fn a_route_with_policies_of_its_own_leaves_the_layers_alone() {
 
 #[tokio::test]
 async fn routes_fail_as_each_of_them_says() {
-    let open = RateLimitLayer::new(down(), per_minute(1), GlobalKey);
+    let open = RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey);
     let app = app(open.clone().route("/login", Route::new().fail_closed()).unwrap());
     assert_eq!(fetch(&app, "/").await.status, 200);
     assert_eq!(fetch(&app, "/login").await.status, 503);

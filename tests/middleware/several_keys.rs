@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use tollgate::{GlobalKey, HeaderKey, Limiter, Policy, RateLimitLayer};
 
 use crate::support::{
-    app::{app, get_passes_with, timed},
+    app::{app, get_passes_with, limiter_and_clock},
     http::get_with,
 };
 
@@ -21,7 +21,7 @@ fn clients_and_all(limiter: Limiter, all: u32) -> RateLimitLayer<HeaderKey> {
 
 #[tokio::test]
 async fn law_3_subjects_are_paid_together_or_not_at_all() {
-    let (limiter, clock) = timed();
+    let (limiter, clock) = limiter_and_clock();
     let app = app(clients_and_all(limiter.clone(), 3));
     let pass = async |client| get_passes_with(&app, "/", "x-client", client).await;
 
@@ -42,7 +42,7 @@ async fn law_3_subjects_are_paid_together_or_not_at_all() {
 
 #[tokio::test]
 async fn the_answer_tells_of_all_subjects() {
-    let app = app(clients_and_all(timed().0, 3));
+    let app = app(clients_and_all(limiter_and_clock().0, 3));
     let reply = get_with(&app, "/", &[("x-client", "a")]).await;
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=0;t=60, "all";r=2;t=60"#));
     assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""per-client";q=1;w=60, "all";q=3;w=60"#));
@@ -53,7 +53,7 @@ async fn the_answer_tells_of_all_subjects() {
 
 #[tokio::test]
 async fn the_cost_is_owed_by_every_subject() {
-    let limiter = timed().0;
+    let limiter = limiter_and_clock().0;
     let per_client = Policy::per_minute("per-client", 10).unwrap();
     let all = Policy::per_minute("all", 15).unwrap();
     let limit = RateLimitLayer::new(limiter, per_client, HeaderKey::new("x-client").unwrap());
@@ -67,7 +67,7 @@ async fn the_cost_is_owed_by_every_subject() {
 #[tokio::test]
 async fn subjects_find_their_keys_independently() {
     let staff = |parts: &Parts| (!parts.headers.contains_key("x-staff")).then(|| "public".to_owned());
-    let limit = clients_and_all(timed().0, 10).and(Policy::per_minute("public", 1).unwrap(), staff);
+    let limit = clients_and_all(limiter_and_clock().0, 10).and(Policy::per_minute("public", 1).unwrap(), staff);
     let app = app(limit.unwrap());
     assert_eq!(get_with(&app, "/", &[("x-staff", "1")]).await.status, 400, "no client");
     assert_eq!(get_with(&app, "/", &[("x-client", "a")]).await.status, 200);

@@ -12,7 +12,7 @@ use tollgate::{
 };
 use tower::Layer;
 
-use crate::support::{counting::Answers, http::get as fetch};
+use crate::support::{counting::AnswerKind, http::get as fetch};
 
 fn assert_send_sync_clone<T: Send + Sync + Clone + 'static>(_: &T) {}
 fn assert_send<T: Send>(_: &T) {}
@@ -89,7 +89,7 @@ async fn layer_is_nameable() {
     fn teapot(_: &Parts, _: &Denial) -> Response<Body> {
         Response::builder().status(418).body(Body::empty()).unwrap()
     }
-    let limiter = Answers::AtOnce.limiter();
+    let limiter = AnswerKind::Ready.limiter();
     let policy = |name: &str| Policy::per_minute(name, 1).unwrap();
     let app = App {
         per_client: RateLimitLayer::new(limiter.clone(), policy("per-client"), PeerIp::default()),

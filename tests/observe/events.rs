@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 use super::recorded;
-use crate::support::{Down, Later, Silent, http::get as fetch, per_minute, recorder::Recorder};
+use crate::support::{DownStore, PendingStore, SilentStore, http::get as fetch, per_minute, recorder::Recorder};
 
 #[tokio::test]
 async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
@@ -33,7 +33,7 @@ async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
 #[tokio::test]
 async fn a_store_that_answers_later_is_observed_alike() {
     let recorder = Recorder::default();
-    let store = Later(MemoryStore::new().with_clock(ManualClock::default()));
+    let store = PendingStore(MemoryStore::new().with_clock(ManualClock::default()));
     let limiter = Limiter::new(store).with_observer(recorder.clone());
     for outcome in ["allowed", "denied"] {
         limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
@@ -76,8 +76,8 @@ async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_
     {
         let recorder = Recorder::default();
         // One fails at once, the other one by its deadline.
-        let down = Limiter::new(Down).with_observer(recorder.clone());
-        let silent = Limiter::new(Silent).with_observer(recorder.clone());
+        let down = Limiter::new(DownStore).with_observer(recorder.clone());
+        let silent = Limiter::new(SilentStore).with_observer(recorder.clone());
         for (limiter, kind) in [(down, ErrorKind::Unavailable), (silent, ErrorKind::Deadline)] {
             assert_eq!(fetch(&app(limiter, failure), "/").await.status, status);
             let seen = recorder.take();
@@ -93,7 +93,7 @@ async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_
 #[tokio::test]
 async fn without_the_middleware_a_failure_is_the_callers_to_decide() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Down).with_observer(recorder.clone());
+    let limiter = Limiter::new(DownStore).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.failures, [(ErrorKind::Unavailable, vec!["p".to_owned()])]);

@@ -11,7 +11,7 @@ use tollgate::{
 };
 use tracing::Level;
 
-use crate::support::{Down, Flaky, Silent, http::get as fetch, log::Log, per_minute};
+use crate::support::{DownStore, FlakyStore, SilentStore, http::get as fetch, log::Log, per_minute};
 
 #[tokio::test]
 async fn denials_are_debug_events_with_a_fingerprint() {
@@ -35,7 +35,7 @@ async fn denials_are_debug_events_with_a_fingerprint() {
 async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
-    let limiter = Limiter::new(Down).with_observer(Tracing::new().with_clock(clock.clone()));
+    let limiter = Limiter::new(DownStore).with_observer(Tracing::new().with_clock(clock.clone()));
     let fail = async |times| {
         for _ in 0..times {
             limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
@@ -66,7 +66,7 @@ async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
 async fn causes_are_warned_of_apart_and_only_a_bad_key_is_told_by_its_fingerprint() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
-    let flaky = Flaky::default();
+    let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock));
     for kind in [ErrorKind::BadKey, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Unavailable] {
         flaky.fail(Some(Error::new(kind, "a reason")));
@@ -85,7 +85,7 @@ async fn causes_are_warned_of_apart_and_only_a_bad_key_is_told_by_its_fingerprin
 async fn recovery_is_told_once_with_the_length_of_the_outage() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
-    let flaky = Flaky::default();
+    let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
     let policy = per_minute("p", 100);
     let check = || limiter.check("k", &policy, 1);
@@ -117,7 +117,7 @@ async fn recovery_is_told_once_with_the_length_of_the_outage() {
 async fn what_the_failure_policy_decides_is_a_debug_event_beside_the_warning() {
     for (failure, outcome) in [(FailurePolicy::Open, "open"), (FailurePolicy::Closed, "closed")] {
         let (log, _guard) = Log::start(Level::DEBUG);
-        let limiter = Limiter::new(Down).with_observer(Tracing::new());
+        let limiter = Limiter::new(DownStore).with_observer(Tracing::new());
         let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
         let layer = if failure == FailurePolicy::Open { layer.fail_open() } else { layer.fail_closed() };
         fetch(&Router::new().fallback(|| async {}).layer(layer), "/").await;
@@ -179,7 +179,7 @@ async fn a_wrong_setup_is_warned_of_once_a_second_and_a_clients_mistake_is_a_deb
 #[tokio::test(start_paused = true)]
 async fn checks_that_were_given_up_resets_and_warnings_stand_in_the_log() {
     let (log, _guard) = Log::start(Level::DEBUG);
-    let limiter = Limiter::new(Silent).with_observer(Tracing::new());
+    let limiter = Limiter::new(SilentStore).with_observer(Tracing::new());
     let check = limiter.check("alice", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
     Limiter::new(MemoryStore::new()).with_observer(Tracing::new()).reset("alice", &per_minute("p", 1)).await.unwrap();

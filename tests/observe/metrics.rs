@@ -10,7 +10,7 @@ use tollgate::{
 };
 
 use crate::support::{
-    Down, Silent,
+    DownStore, SilentStore,
     http::{Connection, get as fetch, serve},
     per_minute,
     scrape::{assert_shows, recorder},
@@ -48,7 +48,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
 async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    let limiter = Limiter::new(Down).with_observer(Metrics::new());
+    let limiter = Limiter::new(DownStore).with_observer(Metrics::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), GlobalKey);
     for (failure, times) in [(FailurePolicy::Open, 3), (FailurePolicy::Closed, 2)] {
         let layer = layer.clone();
@@ -116,10 +116,10 @@ async fn refusals_given_up_checks_and_resets_are_counted() {
         assert_eq!(fetch(&app, "/").await.status, 400);
     }
     limiter.reset("k", &per_minute("p", 1)).await.unwrap();
-    let silent = Limiter::new(Silent).with_observer(Metrics::new());
+    let silent = Limiter::new(SilentStore).with_observer(Metrics::new());
     let check = silent.check("k", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
-    let broken = Limiter::new(Down).with_observer(Metrics::new());
+    let broken = Limiter::new(DownStore).with_observer(Metrics::new());
     broken.reset("k", &per_minute("p", 1)).await.unwrap_err();
     Metrics::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
     assert_shows(
@@ -142,7 +142,7 @@ async fn limiters_with_names_are_told_apart() {
     metrics[1].on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
     for (metrics, times) in metrics.into_iter().zip([1, 2]) {
         let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
-        let down = Limiter::new(Down).with_observer(metrics);
+        let down = Limiter::new(DownStore).with_observer(metrics);
         for _ in 0..times {
             limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
             down.check("k", &per_minute("p", 9), 1).await.unwrap_err();

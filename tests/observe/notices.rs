@@ -8,7 +8,7 @@ use tollgate::{
 };
 use tracing::Level;
 
-use crate::support::{Down, Flaky, http::get as fetch, log::Log, per_minute};
+use crate::support::{DownStore, FlakyStore, http::get as fetch, log::Log, per_minute};
 
 fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K, R>) -> Router {
     Router::new().route("/", get(|| async {})).layer(layer)
@@ -17,7 +17,7 @@ fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K,
 #[tokio::test]
 async fn where_tracing_observes_each_thing_is_told_once() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(Down).with_observer(Tracing::new());
+    let limiter = Limiter::new(DownStore).with_observer(Tracing::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::default());
     let layer = layer.on_missing_key(tollgate::MissingKey::ShareOneBucket);
     fetch(&app(layer), "/").await;
@@ -33,7 +33,7 @@ async fn where_tracing_observes_each_thing_is_told_once() {
 #[tokio::test]
 async fn where_a_subscriber_listens_the_lines_are_tracing_warnings() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(Down);
+    let limiter = Limiter::new(DownStore);
     for _ in 0..10 {
         fetch(&app(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), GlobalKey)), "/").await;
     }
@@ -61,7 +61,7 @@ fn law_8_no_line_is_written_under_a_lock() {
         runtime.block_on(limiter.check("k", &per_minute("p", 1), 1)).unwrap_err();
     }
 
-    let limiter = Limiter::new(Down);
+    let limiter = Limiter::new(DownStore);
     let subscriber = tracing_subscriber::registry().with(Calls(limiter.clone()));
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -74,7 +74,7 @@ fn law_8_no_line_is_written_under_a_lock() {
 #[tokio::test]
 async fn a_recovery_is_told_and_so_is_each_kind_of_failure() {
     let (log, _guard) = Log::start(Level::WARN);
-    let flaky = Flaky::default();
+    let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone());
     let policy = per_minute("p", 1_000_000);
     let start = Instant::now();

@@ -12,7 +12,7 @@ use tollgate::{
 
 use super::recorded;
 use crate::support::{
-    Down, Silent,
+    DownStore, SilentStore,
     http::{get as fetch, get_with},
     per_minute,
     recorder::Recorder,
@@ -61,7 +61,7 @@ async fn a_request_without_a_key_that_may_pass_is_no_refusal() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_hangs_up_before_the_verdict_is_told() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Silent).with_observer(recorder.clone());
+    let limiter = Limiter::new(SilentStore).with_observer(recorder.clone());
     let app = app(RateLimitLayer::new(limiter, [per_minute("p", 1), per_minute("q", 9)], GlobalKey));
     tokio::time::timeout(Duration::from_millis(10), fetch(&app, "/")).await.unwrap_err();
     let seen = recorder.take();
@@ -76,7 +76,7 @@ async fn a_client_that_hangs_up_before_the_verdict_is_told() {
 #[tokio::test]
 async fn a_check_that_was_never_sent_and_one_that_owes_nothing_are_not_abandoned() {
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Silent).with_observer(recorder.clone());
+    let limiter = Limiter::new(SilentStore).with_observer(recorder.clone());
     let policy = per_minute("p", 1);
     drop(limiter.check("k", &policy, 1));
     drop(RateLimitLayer::new(limiter.clone(), policy.clone(), GlobalKey));
@@ -94,7 +94,7 @@ async fn a_check_that_was_never_sent_and_one_that_owes_nothing_are_not_abandoned
 async fn a_future_of_the_middleware_that_is_dropped_unpolled_was_not_sent() {
     use tower::{Layer, Service};
     let recorder = Recorder::default();
-    let limiter = Limiter::new(Silent).with_observer(recorder.clone());
+    let limiter = Limiter::new(SilentStore).with_observer(recorder.clone());
     let inner = tower::service_fn(|_: http::Request<()>| async {
         Ok::<_, std::convert::Infallible>(http::Response::new(axum::body::Body::empty()))
     });
@@ -111,7 +111,7 @@ async fn resets_are_told_whether_they_worked_and_found_anything() {
         assert_eq!(limiter.reset("k", &per_minute("p", 1)).await.unwrap(), found);
         assert_eq!(recorder.take().resets, [("p".to_owned(), Some(found))]);
     }
-    let limiter = Limiter::new(Down).with_observer(recorder.clone());
+    let limiter = Limiter::new(DownStore).with_observer(recorder.clone());
     limiter.reset("k", &per_minute("p", 1)).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.resets, [("p".to_owned(), None)]);

@@ -19,7 +19,7 @@ use tracing::Level;
 
 use super::recorded;
 use crate::support::{
-    Down,
+    DownStore,
     http::{get as fetch, get_with, request, send},
     log::Log,
     per_minute,
@@ -30,7 +30,7 @@ use crate::support::{
 async fn law_13_a_full_memory_of_the_local_fallback_warns_too() {
     for observer_first in [true, false] {
         let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(10).unwrap());
-        let limiter = Limiter::new(Down);
+        let limiter = Limiter::new(DownStore);
         let limiter = if observer_first {
             limiter.with_observer(recorder.clone()).with_local(memory, 1).unwrap()
         } else {

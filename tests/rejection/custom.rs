@@ -16,7 +16,7 @@ use tollgate::{
 use tower::{Layer, service_fn};
 
 use crate::support::{
-    app::{app, down, get_passes, layer, per_minute},
+    app::{app, down_limiter, get_passes, layer, per_minute},
     http::{Reply, get, get_with, request, send},
 };
 
@@ -114,7 +114,7 @@ async fn plain_text_says_in_a_line_what_is_the_matter() {
     let limited = app(limit.with_rejection(plain));
     let tenant = [("x-tenant", "a")];
     assert_eq!(get_with(&limited, "/", &tenant).await.status, 200);
-    let closed = app(RateLimitLayer::new(down(), per_minute(1), GlobalKey).fail_closed().with_rejection(plain));
+    let closed = app(RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey).fail_closed().with_rejection(plain));
     for (reply, status, text) in [
         (get_with(&limited, "/", &tenant).await, 429, "rate limit exceeded; retry after 60s\n"),
         (

@@ -57,8 +57,11 @@ async fn the_status_of_a_spent_budget_can_be_chosen() {
     assert!(get_passes(&limited, "/").await);
     let reply = get(&limited, "/").await;
     assert_eq!((reply.status.as_u16(), &reply.json()["status"]), (403, &403.into()));
-    let closed =
-        tollgate::RateLimitLayer::new(crate::support::app::down(), crate::support::app::per_minute(1), GlobalKey);
+    let closed = tollgate::RateLimitLayer::new(
+        crate::support::app::down_limiter(),
+        crate::support::app::per_minute(1),
+        GlobalKey,
+    );
     let closed = app(closed.fail_closed().with_rejection(forbidden));
     assert_eq!(get(&closed, "/").await.status, 503, "and no other");
 }
@@ -111,7 +114,7 @@ fn a_document_about_other_quotas_is_json_whatever_their_names() {
 
 #[tokio::test]
 async fn a_client_that_hammers_does_not_push_its_return_away() {
-    let (limiter, clock) = crate::support::app::timed();
+    let (limiter, clock) = crate::support::app::limiter_and_clock();
     let app = app(tollgate::RateLimitLayer::new(limiter, crate::support::app::per_minute(1), GlobalKey));
     assert!(get_passes(&app, "/").await);
     for left in (1..=60).rev() {

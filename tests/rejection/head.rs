@@ -5,7 +5,7 @@ use tollgate::{GlobalKey, PeerIp, RateLimitLayer};
 use tower::Layer;
 
 use crate::support::{
-    app::{app, down, layer, per_minute, routes},
+    app::{app, down_limiter, layer, per_minute, routes},
     http::{Connection, Reply, get, request, send, serve},
 };
 
@@ -39,7 +39,7 @@ async fn a_denied_head_has_no_content() {
 async fn a_head_that_cannot_be_judged_has_no_content() {
     let without_address = app(layer(1, PeerIp::default()));
     assert_same_fields(&head(&without_address).await, &get(&without_address, "/").await);
-    let closed = app(RateLimitLayer::new(down(), per_minute(1), GlobalKey).fail_closed());
+    let closed = app(RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey).fail_closed());
     assert_same_fields(&head(&closed).await, &get(&closed, "/").await);
 }
 

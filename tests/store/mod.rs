@@ -8,12 +8,12 @@ mod suite;
 mod on {
     use tollgate::{ManualClock, MemoryStore};
 
-    use super::suite::{Bench, suite};
+    use super::suite::{Fixture, suite};
 
-    fn memory_bench() -> Bench {
+    fn memory_fixture() -> Fixture {
         let clock = ManualClock::default();
-        Bench::new(MemoryStore::new().with_clock(clock.clone()), clock, ())
+        Fixture::new(MemoryStore::new().with_clock(clock.clone()), clock, ())
     }
 
-    suite!(memory, super::memory_bench);
+    suite!(memory, super::memory_fixture);
 }

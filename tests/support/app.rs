@@ -1,4 +1,4 @@
-//! An application behind the layer, and a clock that the test moves.
+//! An axum application behind the layer, and a clock that the test advances.
 
 use axum::{
     Router,
@@ -9,35 +9,37 @@ use axum::{
 use tollgate::{KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, rejection::Rejection};
 
 use crate::support::{
-    Down,
+    DownStore,
     http::{get as fetch, get_with, send},
 };
 
-/// A limiter, and the clock that it counts by.
-pub(crate) fn timed() -> (Limiter, ManualClock) {
+/// A limiter over a memory store, and the manual clock of that store.
+pub(crate) fn limiter_and_clock() -> (Limiter, ManualClock) {
     let clock = ManualClock::default();
     (Limiter::new(MemoryStore::new().with_clock(clock.clone())), clock)
 }
 
+/// A limiter over a memory store whose clock stands still.
 pub(crate) fn limiter() -> Limiter {
-    timed().0
+    limiter_and_clock().0
 }
 
-/// A limiter whose store cannot answer.
-pub(crate) fn down() -> Limiter {
-    Limiter::new(Down)
+/// A limiter whose store fails every check.
+pub(crate) fn down_limiter() -> Limiter {
+    Limiter::new(DownStore)
 }
 
-/// The policy "p", so many units a minute.
+/// The policy `p` of `limit` units a minute.
 pub(crate) fn per_minute(limit: u32) -> Policy {
     Policy::per_minute("p", limit).unwrap()
 }
 
-/// So many units a minute for whatever `key` tells apart.
+/// A layer that grants each value of `key` `limit` units a minute.
 pub(crate) fn layer<K: KeyExtractor>(limit: u32, key: K) -> RateLimitLayer<K> {
     RateLimitLayer::new(limiter(), per_minute(limit), key)
 }
 
+/// A router with the routes `/`, `/search`, `/login` and `/users/{id}`.
 pub(crate) fn routes() -> Router {
     Router::new()
         .route("/", get(|| async { "home" }))
@@ -46,6 +48,7 @@ pub(crate) fn routes() -> Router {
         .route("/users/{id}", get(|| async { "user" }))
 }
 
+/// [`routes`] behind `limit`.
 pub(crate) fn app<K, R>(limit: RateLimitLayer<K, R>) -> Router
 where
     K: KeyExtractor,
@@ -54,7 +57,7 @@ where
     routes().layer(limit)
 }
 
-/// Whether the request passed; anything but 200 and 429 is a failure.
+/// Whether the response is 200; any status but 200 and 429 fails the test.
 pub(crate) async fn passes(app: &Router, request: Request<Body>) -> bool {
     passed(send(app, request).await.status.as_u16())
 }

@@ -1,4 +1,4 @@
-//! The two ways in which a store answers, and what is counted on the way.
+//! Stores and services that count their calls, for both kinds of [`Answer`].
 
 use std::{
     convert::Infallible,
@@ -18,27 +18,29 @@ use tollgate::{
 };
 use tower::{Service, ServiceExt};
 
-use crate::support::Later;
+use crate::support::PendingStore;
 
-/// The services here need no content.
-pub(crate) type Head = Request<()>;
-/// As small a body as [`tollgate::ProblemJson`] can write.
-pub(crate) type Reply = Response<bytes::Bytes>;
+/// A request without content.
+pub(crate) type EmptyRequest = Request<()>;
+/// A response with the simplest body that [`tollgate::ProblemJson`] supports.
+pub(crate) type BytesResponse = Response<bytes::Bytes>;
 
-/// When the store answers: the service takes a different path for each.
+/// The variant of [`Answer`] that the store returns: the service has a code path for each.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answers {
-    AtOnce,
-    Later,
+pub(crate) enum AnswerKind {
+    /// `Answer::Ready`.
+    Ready,
+    /// `Answer::Pending`.
+    Pending,
 }
 
-impl Answers {
-    pub(crate) const BOTH: [Self; 2] = [Self::AtOnce, Self::Later];
+impl AnswerKind {
+    pub(crate) const BOTH: [Self; 2] = [Self::Ready, Self::Pending];
 
-    pub(crate) fn store(self) -> Counted {
+    pub(crate) fn store(self) -> CountingStore {
         match self {
-            Self::AtOnce => Counted::new(MemoryStore::new()),
-            Self::Later => Counted::new(Later(MemoryStore::new())),
+            Self::Ready => CountingStore::new(MemoryStore::new()),
+            Self::Pending => CountingStore::new(PendingStore(MemoryStore::new())),
         }
     }
 
@@ -46,24 +48,25 @@ impl Answers {
         Limiter::new(self.store())
     }
 
-    /// A layer with one budget of so many requests a minute.
+    /// A layer with one global budget of `limit` requests a minute.
     pub(crate) fn layer(self, limit: u32) -> RateLimitLayer<GlobalKey> {
         layer(self.limiter(), limit)
     }
 }
 
+/// A layer with one global budget of `limit` requests a minute.
 pub(crate) fn layer(limiter: Limiter, limit: u32) -> RateLimitLayer<GlobalKey> {
     RateLimitLayer::new(limiter, Policy::per_minute("all", limit).unwrap(), GlobalKey)
 }
 
-/// A store that counts the checks that have been sent to it.
+/// A store that counts the checks it receives.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountingStore {
     store: Arc<dyn Store>,
     sent: Arc<AtomicUsize>,
 }
 
-impl Counted {
+impl CountingStore {
     pub(crate) fn new(store: impl Store) -> Self {
         Self { store: Arc::new(store), sent: Arc::default() }
     }
@@ -73,7 +76,7 @@ impl Counted {
     }
 }
 
-impl Store for Counted {
+impl Store for CountingStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         let sent = Arc::clone(&self.sent);
         match self.store.check(check) {
@@ -81,7 +84,7 @@ impl Store for Counted {
                 sent.fetch_add(1, Ordering::SeqCst);
                 Answer::Ready(verdict)
             }
-            // A pending check is sent when it is polled.
+            // A pending check is sent when its future is polled.
             Answer::Pending(verdict) => Answer::pending(async move {
                 sent.fetch_add(1, Ordering::SeqCst);
                 verdict.await
@@ -98,11 +101,11 @@ impl Store for Counted {
     }
 }
 
-/// A store that takes every check and answers that its fate is unknown.
+/// A store whose connection breaks after each check: whether the check was charged is unknown.
 #[derive(Debug)]
-pub(crate) struct Lost;
+pub(crate) struct LostReplyStore;
 
-impl Store for Lost {
+impl Store for LostReplyStore {
     fn check(&self, _: &Check) -> Answer<Verdict> {
         Answer::pending(async {
             tokio::task::yield_now().await;
@@ -117,14 +120,14 @@ impl Store for Lost {
 
 /// A service that counts its calls and its clones.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
+pub(crate) struct CountingService {
     calls: Arc<AtomicUsize>,
     clones: Arc<AtomicUsize>,
 }
 
-impl Witness {
-    /// Another view of the same counts.
-    pub(crate) fn watch(&self) -> Self {
+impl CountingService {
+    /// A handle to the same counts that is not counted as a clone.
+    pub(crate) fn share(&self) -> Self {
         Self { calls: Arc::clone(&self.calls), clones: Arc::clone(&self.clones) }
     }
 
@@ -137,38 +140,38 @@ impl Witness {
     }
 }
 
-impl Clone for Witness {
+impl Clone for CountingService {
     fn clone(&self) -> Self {
         self.clones.fetch_add(1, Ordering::SeqCst);
-        self.watch()
+        self.share()
     }
 }
 
-impl Service<Head> for Witness {
-    type Response = Reply;
+impl Service<EmptyRequest> for CountingService {
+    type Response = BytesResponse;
     type Error = Infallible;
-    type Future = Ready<Result<Reply, Infallible>>;
+    type Future = Ready<Result<BytesResponse, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Head) -> Self::Future {
+    fn call(&mut self, _: EmptyRequest) -> Self::Future {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        ready(Ok(Reply::default()))
+        ready(Ok(BytesResponse::default()))
     }
 }
 
-/// Waits, but not for ever: a test fails rather than hangs. With paused time, no time is lost.
-pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+/// Awaits the future for at most 10 seconds, so that a test fails instead of hanging.
+pub(crate) async fn within_10_seconds<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(10), future).await.expect("no answer within 10 seconds")
 }
 
-/// Waits until the service is ready, calls it, and tells the status.
+/// Waits until the service is ready, calls it, and returns the status of its response.
 pub(crate) async fn status<S>(service: &mut S) -> StatusCode
 where
-    S: Service<Head, Response = Reply, Error: std::fmt::Debug>,
+    S: Service<EmptyRequest, Response = BytesResponse, Error: std::fmt::Debug>,
 {
-    let answer = async { service.ready().await.unwrap().call(Head::default()).await };
-    soon(answer).await.unwrap().status()
+    let answer = async { service.ready().await.unwrap().call(EmptyRequest::default()).await };
+    within_10_seconds(answer).await.unwrap().status()
 }

@@ -1,4 +1,4 @@
-//! Requests, and what comes back: within the process, and over TCP.
+//! Requests and their responses, within the process and over TCP.
 
 use std::{
     convert::Infallible,
@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::{Service, ServiceExt};
 
-/// A response that has been read to its end.
+/// A response with its whole body.
 #[derive(Debug)]
 pub struct Reply {
     pub status: StatusCode,
@@ -38,7 +38,7 @@ impl Reply {
         Self { status: parts.status, headers: parts.headers, extensions: parts.extensions, body }
     }
 
-    /// A header's lines, joined as HTTP joins them; `None` if there is none.
+    /// The values of a header, joined with commas; `None` if the header is absent.
     pub fn header(&self, name: &str) -> Option<String> {
         let lines: Vec<&str> = self.headers.get_all(name).iter().map(|line| line.to_str().unwrap()).collect();
         (!lines.is_empty()).then(|| lines.join(", "))
@@ -63,7 +63,7 @@ pub fn request(method: Method, path: &str, headers: &[(&str, &str)]) -> Request<
     request.body(Body::empty()).unwrap()
 }
 
-/// Sends a request to a clone of the service, as servers do.
+/// Sends a request to a clone of the service, as a server does.
 pub async fn send<S, B>(service: &S, request: Request<Body>) -> Reply
 where
     S: Service<Request<Body>, Response = axum::http::Response<B>, Error = Infallible> + Clone,
@@ -81,7 +81,7 @@ pub async fn get_with(router: &Router, path: &str, headers: &[(&str, &str)]) -> 
     send(router, request(Method::GET, path, headers)).await
 }
 
-/// Serves the router on a free port, with the peers' addresses, for as long as the test runs.
+/// Serves the router on a free port, with peer addresses, until the runtime of the test ends.
 pub async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ pub async fn serve(router: Router) -> SocketAddr {
     address
 }
 
-/// One TCP connection.
+/// One HTTP/1.1 connection.
 pub struct Connection(http1::SendRequest<Body>);
 
 impl Connection {
@@ -98,7 +98,7 @@ impl Connection {
         Self::over(TcpStream::connect(address).await.unwrap()).await
     }
 
-    /// Connects from one of the host's addresses: all of `127.0.0.0/8` are, on Linux.
+    /// Connects from the given local address. On Linux, every address of `127.0.0.0/8` is local.
     pub async fn open_from(source: IpAddr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::new(source, 0)).unwrap();
@@ -123,7 +123,7 @@ impl Connection {
     }
 }
 
-/// One TCP connection that speaks HTTP/2 from the start.
+/// One HTTP/2 connection with prior knowledge, and the address of its server.
 pub struct Http2(http2::SendRequest<Body>, SocketAddr);
 
 impl Http2 {

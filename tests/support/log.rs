@@ -1,4 +1,4 @@
-//! What a test writes to `tracing`, kept in memory.
+//! The `tracing` output of a test, in memory.
 
 use std::{
     io::{self, Write},
@@ -8,11 +8,12 @@ use std::{
 
 use tracing::{Level, subscriber::DefaultGuard};
 
-/// All that is written while it lives, by this thread.
+/// The lines that this thread writes to `tracing`.
 #[derive(Clone, Default)]
 pub(crate) struct Log(pub(crate) Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    /// Captures events of `level` and above until the guard is dropped.
     pub(crate) fn start(level: Level) -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
@@ -25,7 +26,7 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// The lines since the last look.
+    /// Removes and returns the lines since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         let bytes = mem::take(&mut *self.0.lock().unwrap());
         String::from_utf8(bytes).unwrap().lines().map(|line| line.trim().to_owned()).collect()

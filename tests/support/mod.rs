@@ -1,4 +1,4 @@
-//! What several test areas need.
+//! Stores, services and helpers that several test areas share.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
 pub mod app;
@@ -19,11 +19,11 @@ use tollgate::{
     store::{Answer, Store, Verdict},
 };
 
-/// A store that is always down.
+/// A store that fails every check and reset with [`ErrorKind::Unavailable`].
 #[derive(Debug)]
-pub struct Down;
+pub struct DownStore;
 
-impl Store for Down {
+impl Store for DownStore {
     fn check(&self, _: &Check) -> Answer<Verdict> {
         Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "SECRET-STORE-TEXT")))
     }
@@ -33,26 +33,27 @@ impl Store for Down {
     }
 }
 
-/// A store in memory that fails when it is told to.
+/// A memory store whose checks fail while [`FlakyStore::fail`] has set an error.
 #[derive(Clone, Debug)]
-pub struct Flaky {
+pub struct FlakyStore {
     store: MemoryStore,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
-impl Flaky {
+impl FlakyStore {
+    /// Sets the error of the following checks; `None` lets the store answer.
     pub fn fail(&self, failure: Option<Error>) {
         *self.failure.lock().unwrap() = failure;
     }
 }
 
-impl Default for Flaky {
+impl Default for FlakyStore {
     fn default() -> Self {
         Self { store: MemoryStore::new(), failure: Arc::default() }
     }
 }
 
-impl Store for Flaky {
+impl Store for FlakyStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         match self.failure.lock().unwrap().clone() {
             None => self.store.check(check),
@@ -65,11 +66,11 @@ impl Store for Flaky {
     }
 }
 
-/// A store that takes checks and never answers.
+/// A store that accepts checks and never answers.
 #[derive(Debug)]
-pub struct Silent;
+pub struct SilentStore;
 
-impl Store for Silent {
+impl Store for SilentStore {
     fn check(&self, _: &Check) -> Answer<Verdict> {
         Answer::pending(std::future::pending())
     }
@@ -79,11 +80,11 @@ impl Store for Silent {
     }
 }
 
-/// Another store, made to answer later: the way a networked store does.
+/// Wraps a store so that its checks are pending at first, as those of a networked store are.
 #[derive(Debug)]
-pub struct Later<S>(pub S);
+pub struct PendingStore<S>(pub S);
 
-impl<S: Store + Clone> Store for Later<S> {
+impl<S: Store + Clone> Store for PendingStore<S> {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         let (store, check) = (self.0.clone(), check.clone());
         Answer::pending(async move {
@@ -104,11 +105,12 @@ impl<S: Store + Clone> Store for Later<S> {
     }
 }
 
+/// A policy of `limit` units a minute.
 pub fn per_minute(name: &str, limit: u32) -> Policy {
     Policy::per_minute(name, limit).unwrap()
 }
 
-/// When the store judged, in microseconds since the Unix epoch.
+/// The time of the verdict, in microseconds since the Unix epoch.
 pub fn time_us(decision: &Decision) -> Option<u64> {
     let since_epoch = decision.time()?.duration_since(UNIX_EPOCH).unwrap();
     Some(u64::try_from(since_epoch.as_micros()).unwrap())

@@ -1,4 +1,4 @@
-//! An observer that writes everything down.
+//! An observer that records every event.
 
 use std::{
     mem,
@@ -13,43 +13,44 @@ use tollgate::{
     },
 };
 
+/// An observer that records every event; clones share the record.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(Arc<Mutex<Seen>>);
+pub(crate) struct Recorder(Arc<Mutex<RecordedEvents>>);
 
 #[derive(Default)]
-pub(crate) struct Seen {
-    pub(crate) decisions: Vec<Decision>,
+pub(crate) struct RecordedEvents {
+    pub(crate) decisions: Vec<RecordedDecision>,
     pub(crate) failures: Vec<(ErrorKind, Vec<String>)>,
     pub(crate) batches: Vec<Batch>,
     pub(crate) changes: Vec<BreakerChange>,
     pub(crate) refusals: Vec<&'static str>,
     pub(crate) exempt: Vec<&'static str>,
-    /// Names and costs.
+    /// The name and cost of each charge.
     pub(crate) abandoned: Vec<Vec<(String, u32)>>,
-    /// Name, and if it worked, whether there was anything to forget.
+    /// The name of the policy, and the result of a reset that succeeded.
     pub(crate) resets: Vec<(String, Option<bool>)>,
     pub(crate) warnings: Vec<Warning>,
-    /// All events as `Debug` shows them.
+    /// The `Debug` output of all events.
     pub(crate) debug: String,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Decision {
+pub(crate) struct RecordedDecision {
     pub(crate) outcome: &'static str,
     pub(crate) source: Source,
-    /// Name, cost, violated.
+    /// The name, the cost, and whether the policy is violated.
     pub(crate) charges: Vec<(String, u32, bool)>,
     pub(crate) fingerprints: Vec<Fingerprint>,
     pub(crate) fallback_admit: bool,
 }
 
 impl Recorder {
-    /// What came since the last look.
-    pub(crate) fn take(&self) -> Seen {
+    /// Removes and returns the events since the last call.
+    pub(crate) fn take(&self) -> RecordedEvents {
         mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// The outcome and the source of each decision since the last look.
+    /// Removes all events and returns the outcome and source of each decision.
     pub(crate) fn outcomes(&self) -> Vec<(&'static str, Source)> {
         self.take().decisions.iter().map(|decision| (decision.outcome, decision.source)).collect()
     }
@@ -59,7 +60,7 @@ impl Observer for Recorder {
     fn on_decision(&self, decided: &Decided<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{decided:?}\n");
-        seen.decisions.push(Decision {
+        seen.decisions.push(RecordedDecision {
             outcome: decided.outcome(),
             source: decided.decision.source(),
             charges: decided

@@ -1,8 +1,9 @@
-//! A recorder for the `metrics` facade, and what a scrape of it shows.
+//! A Prometheus recorder for the `metrics` facade, and assertions on its scrape.
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tollgate::observe::Metrics;
 
+/// A recorder with the crate's buckets, and the handle that renders its scrape.
 pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     let durations = Matcher::Suffix("_duration_seconds".to_owned());
     let batches = Matcher::Full("tollgate_batch_checks".to_owned());
@@ -15,7 +16,7 @@ pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     (recorder, handle)
 }
 
-/// Asserts that a scrape has each of these lines.
+/// Asserts that the scrape contains each of `lines`.
 #[track_caller]
 pub(crate) fn assert_shows(handle: &PrometheusHandle, lines: &[&str]) {
     let scrape = handle.render();

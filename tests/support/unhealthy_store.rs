@@ -1,4 +1,4 @@
-//! A store that falls ill and recovers when told to.
+//! A store that a test makes fail, answer late or not answer, and recover.
 
 use std::{
     sync::{
@@ -14,9 +14,9 @@ use tollgate::{
     store::{Answer, Store, Verdict},
 };
 
-/// A store whose health the test sets.
+/// A pending store whose health the test sets.
 #[derive(Clone, Debug)]
-pub(crate) struct Patient {
+pub(crate) struct UnhealthyStore {
     health: Arc<Mutex<Health>>,
     sent: Arc<AtomicUsize>,
     breaker: Option<Breaker>,
@@ -25,55 +25,58 @@ pub(crate) struct Patient {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Health {
-    Answers,
+    Healthy,
     Fails(ErrorKind),
-    /// Answers after so long.
-    Late(Duration),
+    /// Answers after the duration.
+    Slow(Duration),
+    /// Never answers.
     Silent,
 }
 
-pub(crate) const AWAY: Health = Health::Fails(ErrorKind::Unavailable);
+pub(crate) const UNAVAILABLE: Health = Health::Fails(ErrorKind::Unavailable);
 
-impl Patient {
+impl UnhealthyStore {
+    /// A store with the default settings of the breaker.
     pub(crate) fn new(health: Health) -> Self {
-        Self::with(health, Some(Breaker::default()))
+        Self::with_breaker(health, Some(Breaker::default()))
     }
 
-    pub(crate) fn with(health: Health, breaker: Option<Breaker>) -> Self {
+    pub(crate) fn with_breaker(health: Health, breaker: Option<Breaker>) -> Self {
         let health = Arc::new(Mutex::new(health));
         Self { health, sent: Arc::default(), breaker, memory: MemoryStore::new() }
     }
 
-    /// Counts in `memory`.
+    /// Replaces the memory store that holds the counts.
     pub(crate) fn counting_in(self, memory: MemoryStore) -> Self {
         Self { memory, ..self }
     }
 
-    pub(crate) fn becomes(&self, health: Health) {
+    pub(crate) fn set_health(&self, health: Health) {
         *self.health.lock().unwrap() = health;
     }
 
+    /// The number of checks that the store has received.
     pub(crate) fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
 }
 
-impl Store for Patient {
+impl Store for UnhealthyStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         let (this, check) = (self.clone(), check.clone());
         Answer::pending(async move {
             this.sent.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             let health = *this.health.lock().unwrap();
-            if let Health::Late(by) = health {
+            if let Health::Slow(by) = health {
                 tokio::time::sleep(by).await;
             }
             match health {
-                Health::Answers | Health::Late(_) => match this.memory.check(&check) {
+                Health::Healthy | Health::Slow(_) => match this.memory.check(&check) {
                     Answer::Ready(verdict) => verdict,
                     Answer::Pending(verdict) => verdict.await,
                 },
-                Health::Fails(kind) => Err(Error::new(kind, "as told")),
+                Health::Fails(kind) => Err(Error::new(kind, "the test made the store fail")),
                 Health::Silent => std::future::pending().await,
             }
         })

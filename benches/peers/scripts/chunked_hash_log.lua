@@ -1,30 +1,32 @@
--- Lost to lua/sliding_window_log.lua, whose place it can take: steadier in bytes (13 a record at any length), but a hash
--- is spread over twice as many cache lines as a string, and its records are read and written a chunk at a time.
+-- An earlier design of lua/sliding_window_log.lua with the same interface. Its memory per record is the same at any
+-- length (13 bytes), but it is slower: a hash occupies twice as many cache lines as a string, and a chunk of records is
+-- read and written as a whole.
 --
 -- Sliding window log: the step function F(t) = cost admitted up to t, one record per request whatever its cost.
 --
--- Let C be the newest cumulative cost. What is spent in (now - window, now] is C - F(now - window), so a cost fits if
--- and only if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target is the
--- one that has to leave: its stamp is the exact Retry-After.
+-- Let C be the newest cumulative cost. The cost spent in (now - window, now] is C - F(now - window), so a cost fits if
+-- and only if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target must
+-- expire before the cost fits: its stamp gives the exact Retry-After.
 --
--- Kept in a hash. Field "h" has a header and the newest records, up to a GROUP: it is read and written with every
--- charge, so it is short. Older records are in chunks, whole groups in fields that are named by number, where each takes
--- least. Records are 11 bytes: 48 bits of time and 40 of cumulative cost, enough to tell them from the newest, which the
--- header has in full. The header also has the cumulative cost that has settled, which is F(now - window), and the
--- oldest live record. Nothing walks the log: a search gallops from a good guess and then halves.
+-- The state is a hash. Field "h" holds a header and up to GROUP newest records. Every charge reads and writes "h", so
+-- "h" is kept short. Older records are stored in chunks, in fields named by the number of the chunk. A record takes 11
+-- bytes: 48 bits of time and 40 bits of cumulative cost, relative to the newest record, which the header holds in full.
+-- The header also holds the settled cumulative cost, which is F(now - window), and the oldest live record. No operation
+-- reads the whole log: a search gallops from a good guess and then bisects.
 --
 -- A record settles when it leaves the window or, with `count_rejected`, when it lies more than one limit below C.
--- Settling is written down only with a charge, and settled chunks go a few at a time.
+-- Settling is written only with a charge, which deletes at most four settled chunks.
 --
--- Calls: evaluate 1 (HGET), and 1 more for each chunk that is looked at when the oldest live record has left;
--- commit 1 (HSET) when charged, 1 (HGET) for a group that joins a chunk, 1 (HDEL) for each chunk that has settled,
--- 1 (PEXPIRE) once a window. A denial of a larger cost looks at a chunk or two for its Retry-After.
+-- Calls: evaluate 1 (HGET), and 1 more for each inspected chunk if the oldest live record has left the window; commit 1
+-- (HSET) when charged, 1 (HGET) for a group that joins a chunk, 1 (HDEL) for each settled chunk, and 1 (PEXPIRE) once
+-- per window. A denial of a larger cost inspects one or two chunks for its Retry-After.
 
--- Records in "h" at most, and in a chunk; a full chunk just fits a size class of the allocator (320 bytes).
+-- Maximum number of records in "h" and in a chunk. A full chunk exactly fits a size class of the allocator (320 bytes).
 local GROUP, CHUNK = 7, 28
 
--- The first record from `low` to `high` that is later than `at` and has reached `target`; `high`, the newest one, is
--- known to be. Returns its number, stamp and cumulative cost, and the cumulative cost `before` it.
+-- Finds the first record from `low` to `high` that is later than `at` and whose cumulative cost reaches `target`.
+-- Record `high`, the newest, always qualifies. Returns the record's number, stamp and cumulative cost, and the
+-- cumulative cost `before` the record.
 local function seek(log, packed, newest, total, low, high, guess, at, target, before)
   local first_packed = high - high % GROUP
   local found_at, found, step = newest, total, 1
@@ -60,18 +62,19 @@ end
 local function sliding_window_log(key, cost, allowed, now, limit, window, resolution, count_rejected)
   local packed = call('HGET', key, 'h')
 
-  -- The newest record, what has settled, the oldest live record, the end of the TTL, the number of the oldest live
-  -- record, how many there were, the oldest chunk that is there.
+  -- Header: stamp and cumulative cost of the newest record, settled cost, stamp and cumulative cost of the oldest live
+  -- record, end of the TTL, number of the oldest live record, number of records since the log was last empty, oldest
+  -- stored chunk.
   local newest, total, settled, live_at, live, expires, head, count, oldest = 0, 0, 0, 0, 0, 0, 0, 0, 0
   if packed then
     newest, total, settled, live_at, live, expires, head, count, oldest = unpack('<ddddddI5I5I5', packed)
   end
 
-  -- Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+  -- Time never runs backwards for a key. Stamps are rounded up by less than one resolution.
   local at = newest - resolution < now and now or newest - resolution + 1
   local horizon = at - window
   if newest <= horizon then
-    -- All of it has left, so the count may begin anew.
+    -- All records have left the window: the cumulative cost restarts at 0.
     newest, total, settled, live, head = 0, 0, 0, 0, count
   elseif live_at <= horizon then
     head, live_at, live, settled = seek(key, packed, newest, total, head + 1, count - 1, head + 1, horizon, 0, live)
@@ -91,7 +94,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
       end
       head, count, oldest = 0, 0, 0
     elseif newest == stamp then
-      -- The same instant: one record with the larger cost.
+      -- Charges at the same stamp share one record.
       records = string.sub(packed, 64, -12)
       count = count - 1
     else
@@ -108,7 +111,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     count = count + 1
 
     if count_rejected and live <= total - limit then
-      -- What is read has to be what is about to be written; the newest record is known.
+      -- The search must read the records that this charge writes. The newest record is passed as arguments.
       packed = string.rep(' ', 63) .. records
       head, live_at, live, settled =
         seek(key, packed, newest, total, head + 1, count - 1, head + 1, 0, total - limit + 1, live)
@@ -133,7 +136,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
 
   local available = spent < limit and limit - spent or 0
   local last = count - 1
-  -- Most often the oldest live record is the next to leave.
+  -- In most cases the next unit comes back when the oldest live record leaves the window.
   local retry, next_unit = -1, live_at + window - now
   if not fits and cost <= limit then
     local target = total + cost - limit

@@ -1,7 +1,7 @@
--- The plain GCRA: the theoretical arrival time in one string.
+-- Plain GCRA: one string holds the theoretical arrival time.
 -- Calls: TIME, GET; when allowed SET.
 -- KEYS[1]; ARGV: cost, limit, window in microseconds, now in microseconds ('' = TIME).
--- Returns allowed, remaining, retry after in microseconds.
+-- Returns allowed (1 or 0), remaining units, retry-after in microseconds.
 local key, cost, limit, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = tonumber(ARGV[4])
 if not now then

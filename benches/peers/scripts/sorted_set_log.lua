@@ -1,4 +1,4 @@
--- The plain log that most guides show: a sorted set with one member per unit, the time as its score.
+-- The log of most tutorials: a sorted set with one member per unit and the time as its score.
 -- Calls: TIME, ZREMRANGEBYSCORE, ZCARD; when allowed ZADD and PEXPIRE.
 -- KEYS[1]; ARGV: cost, limit, window in microseconds, now in microseconds ('' = TIME). Returns allowed, remaining.
 local key, cost, limit, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -14,7 +14,7 @@ local stamp = string.format('%.0f', now)
 if cost == 1 then
   redis.call('ZADD', key, stamp, stamp .. ':1')
 else
-  -- As few calls as Lua's stack allows, which is kinder than one call per unit.
+  -- One call adds up to 1 000 members; Lua's stack limits the arguments of a call.
   local added = 0
   while added < cost do
     local members = {}

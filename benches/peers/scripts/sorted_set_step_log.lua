@@ -1,15 +1,15 @@
--- A log that lost: the step function F(t) = cost admitted up to t as a sorted set, with the cumulative cost as score
--- and the time stamp (microseconds, 16 digits) as member. One record per request, whatever its cost.
+-- A slower design of the log: the step function F(t) = cost admitted up to t as a sorted set, with the cumulative cost
+-- as score and the time stamp (microseconds, 16 digits) as member. One record per request, whatever its cost.
 --
--- Let C be the newest cumulative cost. What is spent in (now - window, now] is C - F(now - window), so a cost fits if
--- and only if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target is the
--- one that has to leave: its stamp is the exact time to retry. The newest expired record is kept, for it carries
--- F(now - window).
+-- Let C be the newest cumulative cost. The cost spent in (now - window, now] is C - F(now - window), so a cost fits if
+-- and only if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target must
+-- expire before the cost fits: its stamp gives the exact retry-after. The newest expired record is kept, because it
+-- holds F(now - window).
 --
--- Calls: TIME, ZRANGE; ZRANGEBYSCORE near the limit; when allowed ZRANGE, ZADD, PTTL, and ZREMRANGEBYRANK as records
--- leave and PEXPIRE once a window.
+-- Calls: TIME, ZRANGE; ZRANGEBYSCORE near the limit; when allowed ZRANGE, ZADD, PTTL, ZREMRANGEBYRANK when records
+-- expire, and PEXPIRE once per window.
 -- KEYS[1]; ARGV: cost, limit, window in microseconds, now in microseconds ('' = TIME).
--- Returns allowed, retry after in microseconds.
+-- Returns allowed (1 or 0), retry-after in microseconds.
 local key, cost, limit, window = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = tonumber(ARGV[4])
 if not now then

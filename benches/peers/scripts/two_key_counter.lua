@@ -1,4 +1,5 @@
--- The plain sliding window counter: a key per window, the one before weighted by how much of it is left.
+-- Plain sliding window counter: one key per window. The count of the previous window is weighted by the share of that
+-- window that the sliding window still covers.
 -- Calls: TIME, GET, GET; when allowed INCRBY and PEXPIRE.
 -- KEYS[1]; ARGV: cost, limit, window in microseconds, now in microseconds ('' = TIME). Returns allowed, remaining.
 local cost, limit, window = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,14 +1,14 @@
-//! The command line.
+//! Command line arguments.
 
 use crate::Result;
 
 pub const USAGE: &str =
     "usage: peers redis|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--json FILE] [--svg FILE]
 
-  --seconds N        how long each figure is measured, over all rounds
-  --redis-cell PATH  the redis-cell module (.so), to measure CL.THROTTLE as well
-  --json FILE        write all figures
-  --svg FILE         draw the decisions per second (redis)";
+  --seconds N        time to measure each figure, summed over all rounds
+  --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
+  --json FILE        write all figures as JSON
+  --svg FILE         draw decisions per second as a bar chart (only in mode redis)";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
@@ -34,10 +34,10 @@ impl Mode {
         [Self::Redis, Self::Lua, Self::Memory, Self::Http, Self::Network].into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Each mode ends within about two minutes.
+    /// Default of `--seconds`: each mode ends within about two minutes.
     fn default_seconds(self) -> f64 {
         match self {
-            // It measures some hundred figures.
+            // This mode measures more than a hundred figures.
             Self::Lua => 0.2,
             Self::Redis | Self::Memory | Self::Http | Self::Network => 2.0,
         }
@@ -60,16 +60,20 @@ impl Args {
         while let Some(option) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{option} needs a value\n{USAGE}"));
             match option.as_str() {
-                "--seconds" => parsed.seconds = value()?.parse()?,
+                "--seconds" => parsed.seconds = number(&value()?)?,
                 "--redis-cell" => parsed.redis_cell = Some(value()?),
                 "--json" => parsed.json = Some(value()?),
                 "--svg" => parsed.svg = Some(value()?),
-                _ => return Err(format!("{option}?\n{USAGE}").into()),
+                _ => return Err(format!("unknown option {option}\n{USAGE}").into()),
             }
         }
         if !(parsed.seconds > 0.0 && parsed.seconds <= 3_600.0) {
-            return Err("--seconds has to be above 0 and at most 3600".into());
+            return Err("--seconds must be greater than 0 and at most 3600".into());
         }
         Ok(parsed)
     }
+}
+
+fn number(text: &str) -> Result<f64> {
+    text.parse().map_err(|_| format!("--seconds {text}: not a number, write for example --seconds 0.5").into())
 }

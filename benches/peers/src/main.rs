@@ -1,11 +1,13 @@
-//! tollgate beside other rate limiters, on one machine, in one run.
+//! Benchmarks of tollgate beside other rate limiters, on one machine in one run.
 //!
-//! Every figure is a median of interleaved rounds: each variant runs for a short slice in every round, so that what
-//! else the machine does hits all of them alike. Absolute figures are the machine's; the ratios are what counts.
+//! Every figure is a median of interleaved rounds: each variant runs for a short slice in every round, so that other
+//! load on the machine affects all variants alike. Absolute figures depend on the machine; ratios carry over to other
+//! machines.
 
 mod args;
 mod http_bench;
-#[path = "../../../tests/support/link.rs"]
+#[allow(dead_code, reason = "the server tests use the rest of this module")]
+#[path = "../../../server-tests/support/link.rs"]
 mod link;
 mod lua_bench;
 mod memory_bench;
@@ -29,7 +31,7 @@ use self::{
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Medians are taken over so many rounds.
+/// Number of interleaved rounds. Every figure is the median over the rounds.
 pub const ROUNDS: u32 = 5;
 
 fn main() -> ExitCode {
@@ -73,7 +75,7 @@ fn run() -> Result<()> {
     report.finish(&args, redis_version)
 }
 
-/// A module that does not load is no reason to measure nothing.
+/// Starts Redis with the redis-cell module. If the module does not load, the run continues without redis-cell.
 fn start_with_module(args: &Args, report: &mut Report) -> Result<RedisServer> {
     match &args.redis_cell {
         Some(path) => RedisServer::start(Some(path)).or_else(|error| {
@@ -81,7 +83,7 @@ fn start_with_module(args: &Args, report: &mut Report) -> Result<RedisServer> {
             RedisServer::start(None)
         }),
         None => {
-            report.leave_out("redis-cell", "--redis-cell does not name its module");
+            report.leave_out("redis-cell", "pass --redis-cell PATH to measure it");
             RedisServer::start(None)
         }
     }

@@ -1,10 +1,10 @@
-//! A check in memory, one thread: ours beside governor's.
+//! A check in memory on one thread: tollgate beside governor.
 //!
-//! Both count the same quota for the same keys in the same random order. A few dozen requests of each key are in
-//! its window, whatever the number of keys, so every check is allowed and our log has something to keep.
+//! Both enforce the same quota on the same keys in the same random order. The window grows with the number of keys and
+//! holds a few dozen requests of each key, so that every check is allowed and tollgate's log has records to keep.
 //!
-//! governor borrows a key that somebody has made, and answers yes or no. Ours is given a text and makes the key, a future
-//! and a decision. What of that is the store's own, on checks that are there already, is measured as well.
+//! governor borrows an existing key and returns whether the request is allowed. tollgate takes a text and creates a
+//! key, a future and a decision. The variants with the store alone measure the store's share, on prepared checks.
 
 use std::{
     hint::black_box,
@@ -14,17 +14,20 @@ use std::{
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use serde_json::json;
-use tollgate::{Algorithm, Check, Key, Limiter, MemoryStore, Policy, store::{Answer, Store}};
+use tollgate::{
+    Algorithm, Check, Key, Limiter, MemoryStore, Policy,
+    store::{Answer, Store},
+};
 
 use crate::{ROUNDS, Result, args::Args, poll, random::Random, report::Report, stats::median};
 
-const COUNTS: [usize; 3] = [1_000, 10_000, 1_000_000];
+const KEY_COUNTS: [usize; 3] = [1_000, 10_000, 1_000_000];
 const VARIANTS: usize = 8;
 const LIMIT: u32 = 1_000;
-/// Checks between two looks at the watch.
+/// Number of checks between two readings of the clock.
 const BLOCK: usize = 10_000;
 
-/// The order in which keys are asked for, drawn before so that drawing is not measured.
+/// The random order of the checked keys, drawn in advance so that drawing is not measured.
 struct Order {
     keys: Vec<usize>,
     next: usize,
@@ -45,7 +48,7 @@ impl Order {
     }
 }
 
-/// Nanoseconds per check and the share of allowed ones.
+/// Checks keys in blocks for at least `time`. Returns nanoseconds per check and the share of allowed checks.
 fn slice(order: &mut Order, time: Duration, mut check: impl FnMut(usize) -> bool) -> (f64, f64) {
     let (start, mut checks, mut allowed) = (Instant::now(), 0_u64, 0_u64);
     loop {
@@ -63,14 +66,14 @@ fn slice(order: &mut Order, time: Duration, mut check: impl FnMut(usize) -> bool
 type Slice<'a> = Box<dyn FnMut(&mut Order, Duration) -> (f64, f64) + 'a>;
 
 pub fn run(args: &Args, report: &mut Report) -> Result<()> {
-    for count in COUNTS {
+    for count in KEY_COUNTS {
         compare(count, Duration::from_secs_f64(args.seconds), report)?;
     }
     Ok(())
 }
 
 fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
-    // A check takes a few tenths of a microsecond; longer than a round, where that matters.
+    // A check takes a few tenths of a microsecond, so 10 us per key hold a few dozen requests of each key.
     let window = Duration::from_micros(10 * count as u64);
     let texts: Vec<String> = (0..count).map(|key| format!("user:{key}")).collect();
     let keys: Vec<Key> = texts.iter().map(Key::from).collect();
@@ -78,29 +81,34 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     let (log, bucket) = (policy.clone(), policy.with_algorithm(Algorithm::TokenBucket));
     let store = || memory(count).map(Limiter::new);
     let (from_text, from_key, from_number, as_bucket) = (store()?, store()?, store()?, store()?);
-    let (alone, alone_as_bucket) = (memory(count)?, memory(count)?);
+    let (store_as_log, store_as_bucket) = (memory(count)?, memory(count)?);
     let checks = |policy: &Policy| keys.iter().map(|key| Check::new(key.clone(), policy, 1)).collect::<Vec<_>>();
     let (log_checks, bucket_checks) = (checks(&log), checks(&bucket));
     let (by_text, by_number) = (governor::<String>(window)?, governor::<u64>(window)?);
-    let ours = |limiter: &Limiter, key: Key, policy: &Policy| {
-        poll::once(limiter.check(key, policy, 1)).is_some_and(|decision| decision.is_ok_and(|it| it.is_allowed()))
+    let is_allowed = |limiter: &Limiter, key: Key, policy: &Policy| {
+        poll::once(limiter.check(key, policy, 1))
+            .is_some_and(|result| result.is_ok_and(|decision| decision.is_allowed()))
     };
-    let judged = |store: &MemoryStore, check: &Check| match store.check(check) {
+    let store_allows = |store: &MemoryStore, check: &Check| match store.check(check) {
         Answer::Ready(verdict) => verdict.is_ok_and(|verdict| verdict.allowed),
         Answer::Pending(_) => false,
     };
     let mut variants: [(&str, Slice<'_>); VARIANTS] = [
-        ("tollgate log, key from text", checker(|key| ours(&from_text, Key::from(&texts[key]), &log))),
-        ("tollgate log, key made before", checker(|key| ours(&from_key, keys[key].clone(), &log))),
-        ("tollgate log, key from u64", checker(|key| ours(&from_number, Key::from(key as u64), &log))),
-        ("tollgate token bucket, key from text", checker(|key| ours(&as_bucket, Key::from(&texts[key]), &bucket))),
+        ("tollgate log, key from text", checker(|key| is_allowed(&from_text, Key::from(&texts[key]), &log))),
+        ("tollgate log, prepared key", checker(|key| is_allowed(&from_key, keys[key].clone(), &log))),
+        ("tollgate log, key from u64", checker(|key| is_allowed(&from_number, Key::from(key as u64), &log))),
+        (
+            "tollgate token bucket, key from text",
+            checker(|key| is_allowed(&as_bucket, Key::from(&texts[key]), &bucket)),
+        ),
         ("governor check_key, String", checker(|key| by_text.check_key(&texts[key]).is_ok())),
         ("governor check_key, u64", checker(|key| by_number.check_key(&(key as u64)).is_ok())),
-        ("tollgate log, the store alone", checker(|key| judged(&alone, &log_checks[key]))),
-        ("tollgate token bucket, the store alone", checker(|key| judged(&alone_as_bucket, &bucket_checks[key]))),
+        ("tollgate log, the store alone", checker(|key| store_allows(&store_as_log, &log_checks[key]))),
+        ("tollgate token bucket, the store alone", checker(|key| store_allows(&store_as_bucket, &bucket_checks[key]))),
     ];
     let mut order = Order::new(count);
     let mut figures = [const { Vec::new() }; VARIANTS];
+    // The warm-up lasts one window, but at least one slice and at most `time`.
     for (_, check) in &mut variants {
         check(&mut order, (time / ROUNDS).max(window.min(time)));
     }
@@ -139,9 +147,9 @@ fn checker<'a>(mut check: impl FnMut(usize) -> bool + 'a) -> Slice<'a> {
     Box::new(move |order, time| slice(order, time, &mut check))
 }
 
-/// As many units in as much time, with the same burst.
+/// A governor limiter with the limit of tollgate's policy: `LIMIT` units per `window`, and a burst of `LIMIT`.
 fn governor<K: Clone + Eq + std::hash::Hash>(window: Duration) -> Result<DefaultKeyedRateLimiter<K>> {
-    let quota = Quota::with_period(window / LIMIT).ok_or("governor: no such period")?;
-    let burst = NonZeroU32::new(LIMIT).ok_or("governor: no such burst")?;
+    let quota = Quota::with_period(window / LIMIT).ok_or("governor: the period must not be zero")?;
+    let burst = NonZeroU32::new(LIMIT).ok_or("governor: the burst must not be zero")?;
     Ok(RateLimiter::keyed(quota.allow_burst(burst)))
 }

@@ -1,4 +1,4 @@
-//! Our store over a network with a round trip, with batches and without.
+//! tollgate's Redis store over a simulated network round trip, with batching and without.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     ROUNDS, Result,
     args::Args,
     link::Link,
-    redis_bench::{Load, Ours, QUOTA, Setup, Slice, keys},
+    redis_bench::{Load, QUOTA, Setup, Slice, TollgateLimiter, keys},
     report::Report,
     server::RedisServer,
     stats::median,
@@ -25,16 +25,16 @@ pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()>
     for milliseconds in ROUND_TRIPS_MS {
         let link = Link::to(server.port(), Duration::from_millis(milliseconds));
         let url = if milliseconds == 0 { server.url(0) } else { link.url() };
-        let variants = [("batches", true), ("no batches", false)].map(|(name, batching)| {
+        let variants = [("batched", true), ("unbatched", false)].map(|(name, batching)| {
             let setup = Setup { prefix: "net:", algorithm: Algorithm::SlidingWindowLog, batching };
-            Ours::at(&url, setup, QUOTA).map(|ours| (name, ours))
+            TollgateLimiter::at(&url, setup, QUOTA).map(|limiter| (name, limiter))
         });
         let variants = variants.into_iter().collect::<Result<Vec<_>>>()?;
         for in_flight in LEVELS {
             let mut slices: Vec<Vec<Slice>> = vec![Vec::new(); variants.len()];
             for _ in 0..ROUNDS {
-                for ((_, ours), slices) in variants.iter().zip(&mut slices) {
-                    slices.push(runtime.block_on(ours.run(keys, in_flight, slice))?);
+                for ((_, limiter), slices) in variants.iter().zip(&mut slices) {
+                    slices.push(runtime.block_on(limiter.run(keys, in_flight, slice))?);
                 }
             }
             for ((name, _), slices) in variants.iter().zip(&slices) {

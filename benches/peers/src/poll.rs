@@ -1,4 +1,4 @@
-//! Futures that are ready at once, polled once: no runtime in the measurement.
+//! Polls a future without a runtime, so that no runtime is part of the measurement.
 
 use std::{
     future::Future,
@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// The result of a future that does not wait, or `None` if it does.
+/// The output of a future that is ready at its first poll, otherwise `None`.
 pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),

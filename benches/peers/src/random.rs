@@ -1,4 +1,4 @@
-//! xorshift64*: keys need to be spread, not unpredictable.
+//! An xorshift64* generator: keys must be spread evenly, but need not be unpredictable.
 
 pub struct Random(u64);
 
@@ -8,6 +8,7 @@ impl Random {
         Self((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(now) | 1)
     }
 
+    /// A number from 0 to `bound`, exclusive.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -1,4 +1,4 @@
-//! What a run has found: figures as JSON, ratios as lines.
+//! The results of a run: figures as JSON, ratios as printed lines.
 
 use std::fs;
 
@@ -14,27 +14,27 @@ pub struct Report {
 }
 
 impl Report {
-    /// Keeps one measurement with everything that was measured.
+    /// Adds one measurement with its parameters.
     pub fn figure(&mut self, figure: Value) {
         self.figures.push(figure);
     }
 
-    /// Keeps a ratio (ours over theirs), or a figure that a budget names.
+    /// Adds a ratio (tollgate over the other side), or an absolute figure that is compared with a budget.
     pub fn ratio(&mut self, name: &str, value: f64) {
         if value.is_finite() {
-            // Four digits are more than the measurement has.
+            // The measurement is less precise than four significant digits.
             let rounded = format!("{value:.3e}").parse::<f64>().unwrap_or(value);
             self.ratios.insert(name.to_owned(), json!(rounded));
         }
     }
 
-    /// Says that a peer is left out.
-    pub fn leave_out(&mut self, peer: &str, reason: impl std::fmt::Display) {
-        println!("left out: {peer}: {reason}");
-        self.left_out.push(format!("{peer}: {reason}"));
+    /// Reports that a variant is not measured.
+    pub fn leave_out(&mut self, variant: &str, reason: impl std::fmt::Display) {
+        println!("left out: {variant}: {reason}");
+        self.left_out.push(format!("{variant}: {reason}"));
     }
 
-    /// Prints the ratios and writes the file, if one is wanted.
+    /// Prints the ratios, and writes the JSON file if `--json` names one.
     pub fn finish(self, args: &Args, redis_version: Option<String>) -> Result<()> {
         println!();
         for (name, value) in &self.ratios {

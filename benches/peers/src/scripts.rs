@@ -1,9 +1,9 @@
-//! The scripts that are compared, and how each is called.
+//! The compared Lua scripts and their arguments.
 
 use redis::{Cmd, Value};
 
-/// Our script, as `src/store/redis/script.rs` assembles it, around a log.
-macro_rules! ours {
+/// tollgate's script with a given log, assembled as in the crate's `script.rs` but without refunds.
+macro_rules! tollgate_script {
     ($log:literal) => {
         concat!(
             include_str!("../../../lua/prelude.lua"),
@@ -16,25 +16,25 @@ macro_rules! ours {
     };
 }
 
-pub const OURS: &str = ours!("../../../lua/sliding_window_log.lua");
-/// What the log was before it was one string.
-pub const OURS_IN_CHUNKS: &str = ours!("../scripts/chunked_hash_log.lua");
+pub const TOLLGATE: &str = tollgate_script!("../../../lua/sliding_window_log.lua");
+/// tollgate's script with an earlier layout of the log: chunks of records in a hash.
+pub const TOLLGATE_WITH_CHUNKED_LOG: &str = tollgate_script!("../scripts/chunked_hash_log.lua");
 
 pub const SORTED_SET_STEP_LOG: &str = include_str!("../scripts/sorted_set_step_log.lua");
 pub const SORTED_SET_LOG: &str = include_str!("../scripts/sorted_set_log.lua");
 pub const TWO_KEY_COUNTER: &str = include_str!("../scripts/two_key_counter.lua");
 pub const GCRA: &str = include_str!("../scripts/gcra.lua");
-/// The least that a script can do.
+/// The minimal script: an upper bound on the speed of all others.
 pub const CEILING: &str = "return 1";
 
-/// A quota, whatever counts it.
+/// The quota that all variants of a benchmark enforce.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
     pub limit: u32,
     pub window_us: u64,
 }
 
-/// The numbers by which our script knows its algorithms.
+/// The algorithm numbers of tollgate's script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Algorithm {
     Log = 1,
@@ -43,8 +43,15 @@ pub enum Algorithm {
     Bucket = 4,
 }
 
-/// The arguments of our script (see `lua/check.lua`): one check of one charge for each key.
-pub fn ours_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, algorithm: Algorithm, quota: Quota, cost: u32) {
+/// Appends the arguments of tollgate's script (see `lua/check.lua`): one check with one charge per key.
+pub fn tollgate_args(
+    command: &mut Cmd,
+    keys: &[&str],
+    now_us: Option<u64>,
+    algorithm: Algorithm,
+    quota: Quota,
+    cost: u32,
+) {
     let parameter = match algorithm {
         Algorithm::Log => 1.0,
         Algorithm::Counter | Algorithm::Fixed => 0.0,
@@ -64,8 +71,9 @@ pub fn ours_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, algorith
     command.arg(policy).arg(charges);
 }
 
-/// What our script replied: whether each check of one charge was allowed.
-pub fn ours_verdicts(reply: &Value) -> Vec<bool> {
+/// Parses the reply of tollgate's script: whether each single-charge check was allowed.
+pub fn tollgate_verdicts(reply: &Value) -> Vec<bool> {
+    // The reply is the time and one report per charge. A report begins with 1 if the charge fits.
     const TIME: usize = 8;
     const REPORT: usize = 29;
     match reply {
@@ -74,12 +82,13 @@ pub fn ours_verdicts(reply: &Value) -> Vec<bool> {
     }
 }
 
-/// The arguments that all plain scripts take: one key.
+/// Appends the arguments of a plain script: one key, cost, limit, window and time.
 pub fn plain_args(command: &mut Cmd, key: &str, now_us: Option<u64>, quota: Quota, cost: u32) {
     command.arg(1).arg(key).arg(cost).arg(quota.limit).arg(quota.window_us);
     clock_arg(command, now_us);
 }
 
+/// Without `now_us`, the empty argument makes the script read the server's clock.
 fn clock_arg(command: &mut Cmd, now_us: Option<u64>) {
     match now_us {
         Some(now_us) => command.arg(now_us),

@@ -1,4 +1,4 @@
-//! A `redis-server` of our own: on a free port, without persistence, gone when this process is.
+//! A private `redis-server`: on a free port, without persistence, killed when this process ends.
 
 use std::{
     io::{Read, Write},
@@ -18,11 +18,11 @@ pub struct RedisServer {
     port: u16,
 }
 
-/// Ends the server as soon as standard input is closed, however this process ends.
+/// Shell script that kills the server when standard input closes, which happens however this process ends.
 const GUARD: &str = r#"redis-server "$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
 
 impl RedisServer {
-    /// Starts a server, with the redis-cell module if its path is given.
+    /// Starts a server. Loads the redis-cell module if its path is given.
     pub fn start(redis_cell: Option<&str>) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let module = redis_cell.map(|path| ["--loadmodule", path]);
@@ -47,7 +47,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/{database}", self.port)
     }
 
-    /// A client whose connections have TCP_NODELAY, as our own store's have.
+    /// A client whose connections have TCP_NODELAY, like the connections of tollgate's store.
     pub fn client(&self) -> Result<Client> {
         let info = self.url(0).into_connection_info()?;
         Ok(Client::open(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))?)
@@ -74,7 +74,9 @@ impl RedisServer {
         let start = Instant::now();
         while !self.ping().is_ok_and(|reply| reply.starts_with("+PONG")) {
             if start.elapsed() > Duration::from_secs(10) {
-                return Err("redis-server did not start; is it on the PATH, and the module (if any) for it?".into());
+                return Err(
+                    "redis-server did not answer within 10 s: install it on the PATH, or leave out --redis-cell".into(),
+                );
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -1,10 +1,10 @@
-//! Medians, percentiles, and what Redis says about the time that it took.
+//! Medians, percentiles, and the execution times that Redis reports.
 
 use redis::ConnectionLike;
 
 use crate::Result;
 
-/// The middle one; 0 of none.
+/// The median, or the higher of the two middle values; 0 for an empty list.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
@@ -16,20 +16,20 @@ pub fn percentile(sorted: &[u32], share: f64) -> f64 {
     sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default().into()
 }
 
-/// Starts the server's counting of commands afresh.
+/// Resets the server's command statistics.
 pub fn reset_commandstats(connection: &mut dyn ConnectionLike) -> Result<()> {
     redis::cmd("CONFIG").arg("RESETSTAT").exec(connection)?;
     Ok(())
 }
 
-/// What limiters sent since the last reset. A script's time includes that of the commands within it.
+/// Calls and execution time of the limiters' commands since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandStats {
     pub calls: u64,
     pub usec: u64,
 }
 
-/// The commands that a limiter sends itself; what a script calls is in the script's time already.
+/// The commands that limiters send. Commands called by a script are left out: the script's time includes them.
 const SENT: [&str; 5] = ["evalsha", "eval", "ping", "cl.throttle", "script|load"];
 
 impl CommandStats {
@@ -51,5 +51,5 @@ impl CommandStats {
 
 fn field(figures: &str, name: &str) -> Result<u64> {
     let value = figures.split(',').find_map(|figure| figure.strip_prefix(name));
-    Ok(value.ok_or("INFO commandstats is not understood")?.parse()?)
+    Ok(value.ok_or_else(|| format!("INFO commandstats has no field {name}"))?.parse()?)
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-/// One bar. Ours stand out.
+/// One bar with its label.
 pub struct Bar {
     pub label: String,
     pub value: f64,
-    pub ours: bool,
+    pub highlighted: bool,
 }
 
 const WIDTH: f64 = 760.0;
@@ -15,7 +15,7 @@ const RIGHT: f64 = 90.0;
 const ROW: f64 = 30.0;
 const TOP: f64 = 64.0;
 
-/// Draws the bars in the given order, longest scale to the largest.
+/// Draws the bars in the given order, scaled to the largest value.
 pub fn bar_chart(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     let largest = bars.iter().map(|bar| bar.value).fold(1.0, f64::max);
     let height = TOP + ROW * bars.len() as f64 + 16.0;
@@ -31,13 +31,14 @@ pub fn bar_chart(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     for (index, bar) in bars.iter().enumerate() {
         let y = TOP + ROW * index as f64;
         let length = (WIDTH - LEFT - RIGHT) * bar.value / largest;
-        let (fill, weight) = if bar.ours { ("#1a7f5a", "600") } else { ("#afb8c1", "400") };
+        let (fill, weight) = if bar.highlighted { ("#1a7f5a", "600") } else { ("#afb8c1", "400") };
         let (baseline, label, value) = (y + 17.0, escape(&bar.label), thousands(bar.value));
         let (end, value_at) = (LEFT - 10.0, LEFT + length + 8.0);
         // Writing to a String never fails.
         let _ = writeln!(
             svg,
-            "<text x=\"{end}\" y=\"{baseline}\" text-anchor=\"end\" font-weight=\"{weight}\" fill=\"#1f2328\">{label}</text>\
+            "<text x=\"{end}\" y=\"{baseline}\" text-anchor=\"end\" font-weight=\"{weight}\" fill=\"#1f2328\">\
+             {label}</text>\
              <rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"20\" rx=\"3\" fill=\"{fill}\"/>\
              <text x=\"{value_at:.1}\" y=\"{baseline}\" fill=\"#1f2328\">{value}</text>",
             y + 2.0,

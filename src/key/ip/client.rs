@@ -1,40 +1,45 @@
-//! The client's address: where it is read, and from whom it is believed.
+//! The extractor of the client's address behind proxies.
 
 use std::net::IpAddr;
 
-use http::{HeaderName, request::Parts};
+use http::request::Parts;
 
 use super::{
-    network::{Address, Network},
+    grouping::{Address, Grouping},
     prefixes::{IntoPrefixes, PrefixList},
+    resolver::{AddressSource, Resolver},
 };
 use crate::{
     error::ConfigError,
-    key::{Key, KeyError, KeyExtractor, KeyOrigin, header::header_name},
+    key::{
+        error::KeyError,
+        extractor::{KeyExtractor, KeyOrigin},
+        subject::Key,
+    },
 };
 
-/// Charges the address of the client, which trusted proxies tell in a header.
+/// Charges the address of the client, read from a header of trusted proxies.
 ///
-/// 1. **One source.** Exactly one header is read, and only if the connection's other end is in the trusted prefixes.
-///    Otherwise that other end is the client: who comes past the proxies gains nothing by a header. There is no
-///    fallback from one header to another.
-/// 2. **From the right.** What a proxy appends is on the right; what the client sent is on the left. `X-Forwarded-For`
-///    and `Forwarded` are walked from the right, over all lines of the header, and the first address that is not a
-///    trusted proxy is the client. If all are trusted, the leftmost is. What is further left is not read (of `Forwarded`,
-///    its syntax is). At most 64 addresses are walked over.
-/// 3. **Malformed is 400.** What a trusted proxy is responsible for has to be readable; nothing is guessed or stepped
-///    over. A port is thrown away. Private addresses are clients like any other, unless they are trusted.
-/// 4. **One client, one key.** IPv4 addresses within IPv6 (mapped, or NAT64's `64:ff9b::/96`) are IPv4 addresses. IPv6
-///    addresses are grouped by prefix, /64 by default, because one customer usually has a whole one. Some have a /56 or
-///    /48: add a wider, looser limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`.
-///    Link-local addresses (`fe80::/10`) are charged one by one, those of 6to4 (`2002::/16`) by the IPv4 address that
-///    they carry.
-/// 5. **Nothing is trusted for what it carries.** An IPv4 address that is not global (private, loopback and the like)
-///    is never read out of an IPv6 address of NAT64, and none is read out of 6to4 for trust, `exempt` or `deny`: such
-///    addresses are forged (RFC 6052, section 3.1), so `64:ff9b::127.0.0.1` is not this host.
+/// 1. **One source.** Exactly one header is read, and only if the connection's peer is in the trusted prefixes.
+///    Otherwise the peer is the client: a client that bypasses the proxies gains nothing by sending the header. No other
+///    header is read in its place.
+/// 2. **From the right.** A proxy appends on the right; the client's own text is on the left. `X-Forwarded-For` and
+///    `Forwarded` are walked from the right, over all lines of the header. The first address that is not a trusted proxy
+///    is the client; if all are trusted, the leftmost is. Text further to the left is not read (of `Forwarded`, only its
+///    syntax is checked). A walk covers at most 64 addresses.
+/// 3. **Malformed is 400.** The part that trusted proxies have written must be readable; nothing is guessed or skipped.
+///    Ports are dropped. Private addresses are clients like any other, unless they are trusted.
+/// 4. **One client, one key.** An IPv4 address inside an IPv6 address (mapped, or NAT64's `64:ff9b::/96`) is that IPv4
+///    address. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64. Some
+///    customers have a /56 or /48: add a wider, higher limit with
+///    [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`. Link-local addresses (`fe80::/10`)
+///    have a key each. Addresses of 6to4 (`2002::/16`) share the key of the IPv4 address that they carry.
+/// 5. **A carried address gives no trust.** An IPv4 address that is not global (private, loopback and the like) is never
+///    read out of a NAT64 address, and no address is read out of 6to4 for trust, `exempt` or `deny`: such addresses are
+///    forged (RFC 6052, section 3.1). `64:ff9b::127.0.0.1` is not this host.
 ///
-/// The page [behind a proxy](https://docs.rs/crate/tollgate/latest/source/docs/behind-a-proxy.md) tells which deployment
-/// needs what. The connection's other end is found as in [`PeerIp`](super::PeerIp).
+/// The page [behind a proxy](crate::guide::behind_a_proxy) lists which deployment needs which constructor. The peer's
+/// address is found as in [`PeerIp`](super::PeerIp).
 ///
 /// # Examples
 ///
@@ -42,10 +47,10 @@ use crate::{
 /// use tollgate::ClientIp;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// // A proxy of yours, or several in a row, that append to X-Forwarded-For:
+/// // One or more proxies in a row that append to X-Forwarded-For:
 /// let client = ClientIp::x_forwarded_for(["10.0.0.0/8", "fd00::/8"])?;
 ///
-/// // The same from the environment, "10.0.0.0/8, fd00::/8"; internal callers are exempt, and one network is refused:
+/// // Proxies from the environment; internal callers are exempt, one network is refused:
 /// # let trusted_proxies = String::from("10.0.0.0/8, fd00::/8");
 /// let client = ClientIp::x_forwarded_for(trusted_proxies)?
 ///     .with_ipv6_prefix(56)?
@@ -60,8 +65,8 @@ use crate::{
 /// # }
 /// ```
 ///
-/// As a part of a key, and for other purposes. On exempt routes a closure is not asked, so what its `ClientIp`
-/// [denies](ClientIp::deny) passes there; in a tuple it is refused:
+/// As a part of a key, and inside a closure. A closure is not called on exempt routes, so the addresses that its
+/// `ClientIp` [denies](ClientIp::deny) pass there; in a tuple they are refused:
 ///
 /// ```
 /// use http::request::Parts;
@@ -70,258 +75,182 @@ use crate::{
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let client = ClientIp::x_real_ip(["127.0.0.1", "::1"])?;
 /// let per_client_and_route = (client.clone(), MatchedPathKey);
-/// let by_hand = move |parts: &Parts| -> Result<Option<Key>, KeyError> {
-///     // `extract` groups IPv6 addresses; `Key::from(address)` would give whoever has a /64 as many budgets.
+/// let in_a_closure = move |parts: &Parts| -> Result<Option<Key>, KeyError> {
+///     // `extract` groups IPv6 addresses; `Key::from(address)` would give each address of a /64 its own budget.
 ///     if client.resolve(parts)?.is_loopback() { Ok(Some(Key::from("this host"))) } else { client.extract(parts) }
 /// };
 /// # fn assert_extractor(_: impl tollgate::KeyExtractor) {}
 /// # assert_extractor(per_client_and_route);
-/// # assert_extractor(by_hand);
+/// # assert_extractor(in_a_closure);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClientIp {
-    pub(super) source: Source,
-    pub(super) trusted: PrefixList,
-    /// So many from the right, in place of the walk over trusted ones.
-    pub(super) hops: Option<usize>,
-    pub(super) network: Network,
-    pub(super) peer_if_missing: bool,
-    pub(super) proxy_if_opaque: bool,
-    pub(super) trust_unix_peer: bool,
+    resolver: Resolver,
     exempt: PrefixList,
     denied: PrefixList,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum Source {
-    Forwarded,
-    ForwardedFor,
-    Peer,
-    Single(HeaderName),
-}
-
 impl ClientIp {
-    /// The most addresses that are walked over: far more than there are proxies in a row anywhere.
-    pub(super) const MAX_HOPS: usize = 64;
-
-    pub(super) fn of(source: Source, trusted: PrefixList) -> Self {
-        Self {
-            source,
-            trusted,
-            hops: None,
-            network: Network::default(),
-            peer_if_missing: false,
-            proxy_if_opaque: false,
-            trust_unix_peer: false,
-            exempt: PrefixList::default(),
-            denied: PrefixList::default(),
-        }
+    pub(super) fn new(source: AddressSource, trusted: PrefixList) -> Self {
+        Self { resolver: Resolver::new(source, trusted), exempt: PrefixList::default(), denied: PrefixList::default() }
     }
 
-    /// Charges the connection's other end and reads no header, like [`PeerIp`](super::PeerIp).
-    pub fn peer() -> Self {
-        Self::of(Source::Peer, PrefixList::default())
-    }
-
-    /// Reads `X-Forwarded-For`, to which every proxy appends the address that it was called from.
-    ///
-    /// `trusted` are the addresses of all your proxies, as this server and the proxies see them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PrefixList::new`], and [`ConfigError::NoTrustedProxy`] if the list is empty.
-    pub fn x_forwarded_for(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self::of(Source::ForwardedFor, proxies(trusted)?))
-    }
-
-    /// Reads `X-Forwarded-For` and takes the address that is `hops` from the right: 1 behind one proxy.
-    ///
-    /// For proxies whose addresses are not known. The connection's other end is **not** looked at (but has to be known), so this is safe only
-    /// if nobody but the proxies can reach the port: say so with [`only_from`](Self::only_from) if you can.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
-    pub fn x_forwarded_for_hops(hops: usize) -> Result<Self, ConfigError> {
-        Self::hops(Source::ForwardedFor, hops)
-    }
-
-    /// Reads `Forwarded` (RFC 7239), to which every proxy appends the address that it was called from.
-    ///
-    /// `trusted` are the addresses of all your proxies, as this server and the proxies see them. More than 32 KiB of the
-    /// header are malformed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn forwarded(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self::of(Source::Forwarded, proxies(trusted)?))
-    }
-
-    /// Reads `Forwarded` and takes the element that is `hops` from the right, with the caution of
-    /// [`x_forwarded_for_hops`](Self::x_forwarded_for_hops).
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
-    pub fn forwarded_hops(hops: usize) -> Result<Self, ConfigError> {
-        Self::hops(Source::Forwarded, hops)
-    }
-
-    /// Reads `X-Real-IP`, one address. nginx sends it only if it is told to (`proxy_set_header X-Real-IP $remote_addr`),
-    /// and otherwise passes on what the client sent.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn x_real_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("x-real-ip", trusted)
-    }
-
-    /// Reads `CF-Connecting-IP`, one address, which Cloudflare sets; see [`behind_cloudflare`](Self::behind_cloudflare).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn cf_connecting_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("cf-connecting-ip", trusted)
-    }
-
-    /// Reads `True-Client-IP`, one address, which Akamai and Cloudflare set **if it is turned on** there. Where it is
-    /// not, the client's own header comes through, and nothing in the request tells.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn true_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("true-client-ip", trusted)
-    }
-
-    /// Reads `Fly-Client-IP`, one address, which Fly.io sets; see [`behind_fly`](Self::behind_fly).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn fly_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("fly-client-ip", trusted)
-    }
-
-    /// Reads the header `name`, which holds one address and is set by the proxies in `trusted`, whatever clients send.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::InvalidHeaderName`], and those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn header(name: &str, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self::of(Source::Single(header_name(name)?), proxies(trusted)?))
-    }
-
-    pub(super) fn hops(source: Source, hops: usize) -> Result<Self, ConfigError> {
-        if !(1..=Self::MAX_HOPS).contains(&hops) {
+    /// Takes the address at place `hops` from the right, whatever the peer is.
+    pub(super) fn with_hops(source: AddressSource, hops: usize) -> Result<Self, ConfigError> {
+        if !(1..=Resolver::MAX_HOPS).contains(&hops) {
             return Err(ConfigError::InvalidHops { hops });
         }
-        Ok(Self { hops: Some(hops), ..Self::of(source, PrefixList::dangerously_everybody()) })
+        let client = Self::new(source, PrefixList::dangerously_everybody());
+        Ok(client.with_resolver(|resolver| resolver.hops = Some(hops)))
     }
 
-    /// Believes the header only if the connection's other end is in `trusted`, in place of what was said before.
+    fn with_resolver(mut self, change: impl FnOnce(&mut Resolver)) -> Self {
+        change(&mut self.resolver);
+        self
+    }
+
+    fn with_grouping(
+        mut self,
+        change: impl FnOnce(Grouping) -> Result<Grouping, ConfigError>,
+    ) -> Result<Self, ConfigError> {
+        self.resolver.grouping = change(self.resolver.grouping)?;
+        Ok(self)
+    }
+
+    /// Sets the peers whose header is read, in place of the trusted prefixes of the constructor.
     ///
     /// # Errors
     ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn only_from(self, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self { trusted: proxies(trusted)?, ..self })
-    }
-
-    /// Believes the header on connections without an address, those of a unix socket. Defaults to no: such requests
-    /// are [`KeyError::NoPeerAddress`].
+    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
     ///
-    /// A server that is not told its peers' addresses at all looks the same. Set it only where the socket is one that
-    /// only the proxy may open. If the unix socket is the only way in, use
-    /// [`behind_unix_socket`](Self::behind_unix_socket).
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ClientIp;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = ClientIp::x_forwarded_for_hops(2)?.only_from(["10.0.0.0/8"])?;
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn only_from(self, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+        let trusted = proxies(trusted)?;
+        Ok(self.with_resolver(|resolver| resolver.trusted = trusted))
+    }
+
+    /// Reads the header on connections without an address, which are those of a unix socket. By default such requests
+    /// are refused with [`KeyError::NoPeerAddress`].
+    ///
+    /// A server that does not provide peer addresses looks the same. Set this only where the proxy alone may open the
+    /// socket. If the unix socket is the only way in, use [`behind_unix_socket`](Self::behind_unix_socket).
     pub fn trust_unix_peer(self) -> Self {
-        Self { trust_unix_peer: true, ..self }
+        self.with_resolver(|resolver| resolver.trust_unix_peer = true)
     }
 
-    /// Charges the trusted proxy itself if it sends no header, for its own health checks. Defaults to
-    /// [`KeyError::MissingHeader`], because a proxy that does not send the header at all would be one client.
+    /// Charges the trusted proxy itself if it sends no header, as its own health checks do. By default such requests
+    /// are refused with [`KeyError::MissingHeader`], because a proxy that never sends the header would be one client.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ClientIp;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = ClientIp::behind_load_balancer(["10.0.0.0/8"])?.peer_if_missing();
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn peer_if_missing(self) -> Self {
-        Self { peer_if_missing: true, ..self }
+        self.with_resolver(|resolver| resolver.peer_if_missing = true)
     }
 
-    /// Charges the proxy that vouched for a client without an address (`unknown`, `_hidden`): all of those together.
-    /// Defaults to [`KeyError::OpaqueClient`].
+    /// Charges the proxy that has sent a name in place of the client's address (`unknown`, `_hidden`), one budget for
+    /// all such clients. By default such requests are refused with [`KeyError::OpaqueClient`].
     pub fn proxy_if_opaque(self) -> Self {
-        Self { proxy_if_opaque: true, ..self }
+        self.with_resolver(|resolver| resolver.proxy_if_opaque = true)
     }
 
-    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, a customer's network at least.
+    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get.
     ///
     /// # Errors
     ///
     /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
     pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.with_ipv6_prefix(length)?, ..self })
+        self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
     }
 
-    /// Keeps addresses in `64:ff9b::/96` as the IPv6 addresses that they are. By default they are the IPv4 addresses
-    /// that NAT64 has put there, because otherwise all of them would be one client. Trusted prefixes are then compared
-    /// as IPv6 prefixes: `64:ff9b::198.51.100.0/120`.
+    /// Keeps addresses in `64:ff9b::/96` as IPv6 addresses. By default they are the IPv4 addresses that NAT64 has put
+    /// there, because otherwise all of them would be one client. Trusted prefixes are then compared as IPv6 prefixes:
+    /// `64:ff9b::198.51.100.0/120`.
     pub fn keep_nat64(self) -> Self {
-        Self { network: self.network.keep_nat64(), ..self }
+        self.with_resolver(|resolver| resolver.grouping = resolver.grouping.keep_nat64())
     }
 
-    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052),
-    /// like those in `64:ff9b::/96`. See [`PeerIp::with_nat64_prefix`](super::PeerIp::with_nat64_prefix).
+    /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052), in
+    /// addition to `64:ff9b::/96`. See [`PeerIp::with_nat64_prefix`](super::PeerIp::with_nat64_prefix).
     ///
     /// # Errors
     ///
     /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.with_nat64_prefix(prefix)?, ..self })
+        self.with_grouping(|grouping| grouping.with_nat64_prefix(prefix))
     }
 
-    /// The key that requests of the client at `address` are charged to, to [reset](crate::Limiter::reset) or to peek at
-    /// it. Clients that are exempt or denied are not charged at all.
+    /// The key that requests of the client at `address` are charged to, for [`Limiter::reset`](crate::Limiter::reset)
+    /// and [`Limiter::peek`](crate::Limiter::peek). Exempt and denied clients are not charged.
     pub fn key_of(&self, address: IpAddr) -> Key {
-        self.network.key_of(address)
+        self.resolver.grouping.key_of(address)
     }
 
-    /// Exempts the clients in `prefixes`: nothing that belongs to this key limits them.
-    ///
-    /// What is compared is the address that is charged: an address of NAT64 is exempt as the IPv4 address that it
-    /// carries, and only as the IPv6 address after [`keep_nat64`](Self::keep_nat64).
+    /// Finds the client's address: unmapped and ungrouped, whether it is exempt, denied or neither.
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// [`KeyError`] if the address is not known: `MalformedHeader`, `MissingHeader`, `RepeatedHeader`, `OpaqueClient`,
+    /// `TooManyHops`, `ChainTooShort` or `NoPeerAddress`.
+    pub fn resolve(&self, parts: &Parts) -> Result<IpAddr, KeyError> {
+        Ok(self.resolver.resolve(parts)?.canonical)
+    }
+
+    /// Exempts the clients in `prefixes`: the policies of this key do not limit them.
+    ///
+    /// The charged form of an address is compared: a NAT64 address is exempt as the IPv4 address that it carries, and
+    /// after [`keep_nat64`](Self::keep_nat64) as the IPv6 address alone.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PrefixList::new`].
     pub fn exempt(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Ok(Self { exempt: prefixes.into_prefixes()?, ..self })
     }
 
-    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]; also those that are exempt, on routes
-    /// that are exempt ([`Route::exempt`](crate::Route::exempt)) too.
+    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]. The list comes before
+    /// [`exempt`](Self::exempt) and also holds on exempt routes ([`Route::exempt`](crate::Route::exempt)).
     ///
-    /// An address of NAT64 is refused in both of its forms: as it was received, and as the IPv4 address that it
-    /// carries.
+    /// A NAT64 address is refused in both of its forms: as received, and as the IPv4 address that it carries.
     ///
-    /// If there are such clients, a request whose address cannot be read is refused on exempt routes as on all others,
-    /// with 400: otherwise a malformed header would be a way past the list. One without the header passes there, which
-    /// is what health checks are.
+    /// If the list is not empty, a request whose address cannot be read is refused with 400 on exempt routes too:
+    /// otherwise a malformed header would be a way past the list. A request without the header passes there, because
+    /// health checks have none.
     ///
-    /// A closure that calls a `ClientIp` is not asked on exempt routes, so the list does not hold there: pass the
-    /// `ClientIp` itself to the layer, alone, in a tuple, or by
+    /// The list does not hold for a `ClientIp` inside a closure on exempt routes, where closures are not called: pass
+    /// the `ClientIp` itself to the layer, alone, in a tuple, or by
     /// [`RateLimitLayer::and`](crate::RateLimitLayer::and).
     ///
     /// # Errors
     ///
-    /// Those of [`PrefixList::new`].
+    /// The errors of [`PrefixList::new`].
     pub fn deny(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Ok(Self { denied: prefixes.into_prefixes()?, ..self })
     }
 
-    /// In every form of the address, as opposed to trust and exemptions: these are wrong if in doubt.
+    /// Compares both forms of the address. Trust and exemptions compare one form, because a wrong match there lets a
+    /// request pass.
     fn refuse_denied(&self, address: Address) -> Result<(), KeyError> {
         if self.denied.contains(address.received) || self.denied.holds(address.canonical) {
             return Err(KeyError::AddressDenied);
@@ -330,26 +259,26 @@ impl ClientIp {
     }
 }
 
-/// The proxies that are believed, of which there has to be one.
-fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
+/// The trusted proxies, at least one.
+pub(super) fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
     let trusted = trusted.into_prefixes()?;
     if trusted.is_empty() { Err(ConfigError::NoTrustedProxy) } else { Ok(trusted) }
 }
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        let address = self.locate(parts)?;
+        let address = self.resolver.resolve(parts)?;
         self.refuse_denied(address)?;
-        Ok((!self.exempt.holds(address.canonical)).then(|| self.network.key(address.canonical)))
+        Ok((!self.exempt.holds(address.canonical)).then(|| self.resolver.grouping.key(address.canonical)))
     }
 
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
-        if self.denied.is_empty() { Ok(()) } else { self.refuse_denied(self.locate(parts)?) }
+        if self.denied.is_empty() { Ok(()) } else { self.refuse_denied(self.resolver.resolve(parts)?) }
     }
 
     fn origin(&self) -> KeyOrigin {
-        match self.source {
-            Source::Peer => KeyOrigin::Peer,
+        match self.resolver.source {
+            AddressSource::Peer => KeyOrigin::Peer,
             _ => KeyOrigin::Forwarded,
         }
     }

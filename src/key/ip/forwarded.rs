@@ -3,7 +3,7 @@
 use http::{HeaderMap, header::FORWARDED};
 use smallvec::SmallVec;
 
-use super::node::Unusable;
+use super::node::NodeError;
 
 /// The bytes of all lines together. They have to be read whole, for a quote that a client opens ends where it ends, and
 /// that much is read in a tenth of a millisecond.
@@ -39,12 +39,12 @@ impl Value<'_> {
 }
 
 /// The last elements of all lines, at least `most` of them if there are so many, in order.
-pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec<[For<'_>; 8]>, Unusable> {
+pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec<[For<'_>; 8]>, NodeError> {
     let lines = || headers.get_all(FORWARDED).iter();
     // With the commas that would join them.
     lines()
         .try_fold(0, |length, line| Some(length + line.len() + 1).filter(|&length| length <= MAX_LENGTH + 1))
-        .ok_or(Unusable::Malformed)?;
+        .ok_or(NodeError::Malformed)?;
     let mut elements = SmallVec::new();
     for line in lines() {
         // Line by line: no quoted string goes on in the next one.
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     /// Reads up to the comma or the end: pairs, any of which may be empty, with semicolons between them.
     ///
     /// White space around semicolons is not in the grammar, but written by some, and can be mistaken for nothing else.
-    fn element(&mut self) -> Result<For<'a>, Unusable> {
+    fn element(&mut self) -> Result<For<'a>, NodeError> {
         let mut node = None;
         let mut names = SmallVec::<[&[u8]; 4]>::new();
         for _ in 0..MAX_PAIRS {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
             if !matches!(self.0.first(), None | Some(b',' | b';')) {
                 let (name, value) = self.pair()?;
                 if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-                    return Err(Unusable::Malformed);
+                    return Err(NodeError::Malformed);
                 }
                 names.push(name);
                 if name.eq_ignore_ascii_case(b"for") {
@@ -88,31 +88,31 @@ impl<'a> Reader<'a> {
             match self.0.split_first() {
                 None | Some((b',', _)) => return Ok(node),
                 Some((b';', rest)) => self.0 = rest,
-                Some(_) => return Err(Unusable::Malformed),
+                Some(_) => return Err(NodeError::Malformed),
             }
         }
-        Err(Unusable::Malformed)
+        Err(NodeError::Malformed)
     }
 
-    fn pair(&mut self) -> Result<(&'a [u8], Value<'a>), Unusable> {
+    fn pair(&mut self) -> Result<(&'a [u8], Value<'a>), NodeError> {
         let name = self.token()?;
-        self.0 = self.0.strip_prefix(b"=").ok_or(Unusable::Malformed)?;
+        self.0 = self.0.strip_prefix(b"=").ok_or(NodeError::Malformed)?;
         let value =
             if self.0.starts_with(b"\"") { self.quoted().map(Value::Quoted) } else { self.token().map(Value::Token) };
         Ok((name, value?))
     }
 
-    fn token(&mut self) -> Result<&'a [u8], Unusable> {
+    fn token(&mut self) -> Result<&'a [u8], NodeError> {
         let token = self.skip(is_token);
-        if token.is_empty() { Err(Unusable::Malformed) } else { Ok(token) }
+        if token.is_empty() { Err(NodeError::Malformed) } else { Ok(token) }
     }
 
-    fn quoted(&mut self) -> Result<&'a [u8], Unusable> {
+    fn quoted(&mut self) -> Result<&'a [u8], NodeError> {
         let text = &self.0[1..];
         let mut at = 0;
         loop {
             match text.get(at) {
-                None => return Err(Unusable::Malformed),
+                None => return Err(NodeError::Malformed),
                 Some(b'"') => break,
                 Some(b'\\') => at += 2,
                 Some(_) => at += 1,
@@ -143,7 +143,7 @@ fn is_token(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn nodes(lines: &[&str]) -> Result<Vec<Option<String>>, Unusable> {
+    fn nodes(lines: &[&str]) -> Result<Vec<Option<String>>, NodeError> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(FORWARDED, line.parse().unwrap());
@@ -190,10 +190,10 @@ mod tests {
             "(for=a)",
             "for=a, \"",
         ] {
-            assert_eq!(nodes(&[line]), Err(Unusable::Malformed), "{line}");
-            assert_eq!(nodes(&[line, "for=203.0.113.7"]), Err(Unusable::Malformed), "{line}, to the left");
+            assert_eq!(nodes(&[line]), Err(NodeError::Malformed), "{line}");
+            assert_eq!(nodes(&[line, "for=203.0.113.7"]), Err(NodeError::Malformed), "{line}, to the left");
         }
-        assert_eq!(nodes(&["for=\"a", "b\""]), Err(Unusable::Malformed), "a quote in two lines");
+        assert_eq!(nodes(&["for=\"a", "b\""]), Err(NodeError::Malformed), "a quote in two lines");
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Keys from addresses: the connection's other end, or the client that trusted proxies tell of.
 
 mod client;
-mod element;
+mod embedded_ipv4;
 mod forwarded;
-mod network;
+mod grouping;
+mod header_sources;
 mod node;
 mod peer;
-mod places;
 mod prefixes;
-mod resolve;
-mod translated;
+mod presets;
+mod resolver;
+mod x_forwarded_for;
 
 pub use self::{
     client::ClientIp,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A node that is not an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Unusable {
+pub(super) enum NodeError {
     /// It is nothing that the header may hold.
     Malformed,
     /// A name in the place of an address: `unknown`, `_hidden` (RFC 7239, section 6).
@@ -14,13 +14,13 @@ pub(super) enum Unusable {
 /// Reads `IPv4`, `[IPv6]` or a name, each with an optional port, which is thrown away; `IPv6` alone if it is `bare`.
 ///
 /// Addresses are read by the standard library, which takes no leading zeros, no short forms and no zones.
-pub(super) fn parse(text: &[u8], bare: bool) -> Result<IpAddr, Unusable> {
-    let text = str::from_utf8(text).map_err(|_| Unusable::Malformed)?;
+pub(super) fn parse(text: &[u8], bare: bool) -> Result<IpAddr, NodeError> {
+    let text = str::from_utf8(text).map_err(|_| NodeError::Malformed)?;
     if let Some(rest) = text.strip_prefix('[') {
-        let (address, port) = rest.split_once(']').ok_or(Unusable::Malformed)?;
+        let (address, port) = rest.split_once(']').ok_or(NodeError::Malformed)?;
         let port_fits = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
         let address = address.parse::<Ipv6Addr>().ok().filter(|_| port_fits);
-        return address.map(IpAddr::V6).ok_or(Unusable::Malformed);
+        return address.map(IpAddr::V6).ok_or(NodeError::Malformed);
     }
     let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
     if port.is_none_or(is_port) {
@@ -28,11 +28,11 @@ pub(super) fn parse(text: &[u8], bare: bool) -> Result<IpAddr, Unusable> {
             return Ok(IpAddr::V4(address));
         }
         if name.eq_ignore_ascii_case("unknown") || is_obfuscated(name) {
-            return Err(Unusable::Opaque);
+            return Err(NodeError::Opaque);
         }
     }
     let address = text.parse::<Ipv6Addr>().ok().filter(|_| bare);
-    address.map(IpAddr::V6).ok_or(Unusable::Malformed)
+    address.map(IpAddr::V6).ok_or(NodeError::Malformed)
 }
 
 fn is_port(text: &str) -> bool {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn nodes_are_read_strictly() {
-        use Unusable::{Malformed, Opaque};
+        use NodeError::{Malformed, Opaque};
 
         let v4 = Ok("203.0.113.7");
         let v6 = Ok("2001:db8::7");
@@ -68,7 +68,7 @@ mod tests {
             ("_hidden", Err(Opaque), Err(Opaque)),
             ("_a.b-c_d:_e", Err(Opaque), Err(Opaque)),
         ] {
-            let parsed = |expected: Result<&str, Unusable>| expected.map(|address| address.parse::<IpAddr>().unwrap());
+            let parsed = |expected: Result<&str, NodeError>| expected.map(|address| address.parse::<IpAddr>().unwrap());
             assert_eq!(parse(text.as_bytes(), true), parsed(bare), "{text}");
             assert_eq!(parse(text.as_bytes(), false), parsed(quoted), "{text}, in Forwarded");
         }

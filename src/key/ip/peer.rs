@@ -4,10 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{Extensions, request::Parts};
 
-use super::network::Network;
+use super::grouping::Grouping;
 use crate::{
     error::ConfigError,
-    key::{Key, KeyError, KeyExtractor, KeyOrigin},
+    key::{
+        error::KeyError,
+        extractor::{KeyExtractor, KeyOrigin},
+        subject::Key,
+    },
 };
 
 /// Charges the address of the connection's other end.
@@ -22,7 +26,7 @@ use crate::{
 /// [`KeyError::NoPeerAddress`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerIp {
-    network: Network,
+    grouping: Grouping,
 }
 
 impl PeerIp {
@@ -32,7 +36,7 @@ impl PeerIp {
     ///
     /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
     pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.with_ipv6_prefix(length)? })
+        Ok(Self { grouping: self.grouping.with_ipv6_prefix(length)? })
     }
 
     /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052).
@@ -45,7 +49,7 @@ impl PeerIp {
     ///
     /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
-        Ok(Self { network: self.network.with_nat64_prefix(prefix)? })
+        Ok(Self { grouping: self.grouping.with_nat64_prefix(prefix)? })
     }
 
     /// The key that requests from `address` are charged to, to [reset](crate::Limiter::reset) or to peek at it.
@@ -62,14 +66,14 @@ impl PeerIp {
     /// # }
     /// ```
     pub fn key_of(&self, address: IpAddr) -> Key {
-        self.network.key_of(address)
+        self.grouping.key_of(address)
     }
 }
 
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let address = peer(&parts.extensions).ok_or(KeyError::NoPeerAddress)?;
-        Ok(Some(self.network.key_of(address)))
+        Ok(Some(self.grouping.key_of(address)))
     }
 
     fn origin(&self) -> KeyOrigin {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{
-    network::Network,
-    translated::{WELL_KNOWN, last_bits},
+    embedded_ipv4::{WELL_KNOWN, last_bits},
+    grouping::Grouping,
 };
 use crate::error::ConfigError;
 
@@ -78,7 +78,7 @@ impl PrefixList {
     /// An IPv4 address that is not global (private, loopback and the like) is not read out of it: those are forged
     /// (RFC 6052, section 3.1).
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = Network::default().read(address);
+        let address = Grouping::default().read(address);
         self.holds(address.received) || self.holds(address.canonical)
     }
 

@@ -1,4 +1,4 @@
-//! The syntax of an entry: `/path` or `METHOD /path`, with the parameters of axum 0.8.
+//! The syntax of a route: `/path` or `METHOD /path`, with the parameters of axum 0.8.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use http::Method;
 use crate::error::ConfigError;
 use crate::key::path::without_trailing_slash;
 
-/// An entry that has been read.
+/// A parsed route.
 pub(super) struct Pattern<'a> {
     /// `None`: all methods.
     pub(super) method: Option<Method>,
@@ -15,14 +15,14 @@ pub(super) struct Pattern<'a> {
     pub(super) path: &'a str,
 }
 
-/// What stands between two slashes.
+/// The part of a path between two slashes.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Segment<'a> {
-    /// A text, its doubled braces made single.
+    /// Text, with doubled braces made single.
     Literal(Cow<'a, str>),
-    /// `{name}`, after a text that may be empty.
+    /// `{name}`, after `prefix`, which may be empty.
     Parameter { prefix: Cow<'a, str> },
-    /// `{*name}`: all that follows.
+    /// `{*name}`: the rest of the path.
     Rest,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// The segments of a path, or of a template, without a trailing slash.
+/// The segments of a path or template that has no trailing slash.
 pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').skip(1).filter(move |_| path != "/")
 }
@@ -56,19 +56,19 @@ fn read(route: &str) -> Result<Pattern<'_>, String> {
     };
     let path = without_trailing_slash(written).ok_or(r#"write "/path" or "METHOD /path""#)?;
     if path.contains(char::is_whitespace) {
-        return Err("leave blanks out of the path; a client sends them as %20".to_owned());
+        return Err("remove the white space from the path; clients send a space as %20".to_owned());
     }
     if let Some((path, _)) = path.split_once(['?', '#']) {
         return Err(format!("routes are compared without query and fragment; write {path:?}"));
     }
     if let Some(old) = segments(path).find(|segment| segment.starts_with([':', '*'])) {
-        return Err(format!("that is the syntax of axum 0.7; write {:?}", in_braces(path, old)));
+        return Err(format!("this is the syntax of axum 0.7; write {:?}", in_braces(path, old)));
     }
     for (place, segment) in segments(path).enumerate() {
         let last = place + 1 == segments(path).count() && path.len() == written.len();
         match Segment::parse(segment)? {
             Segment::Rest if !last => {
-                return Err(format!("{segment} covers all that follows; write it as the last segment"));
+                return Err(format!("{segment} covers the rest of the path; write it as the last segment"));
             }
             Segment::Literal(_) | Segment::Parameter { .. } | Segment::Rest => {}
         }
@@ -76,7 +76,7 @@ fn read(route: &str) -> Result<Pattern<'_>, String> {
     Ok(Pattern { method, path })
 }
 
-/// Methods are case-sensitive: `get` would be one that no client sends.
+/// Methods are case-sensitive: no client sends `get`.
 fn read_method(method: &str, path: &str) -> Result<Method, String> {
     let known = |method: &str| METHODS.into_iter().find(|known| known.as_str() == method);
     known(method).ok_or_else(|| match known(&method.to_ascii_uppercase()) {
@@ -97,32 +97,32 @@ fn in_braces(path: &str, old: &str) -> String {
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a segment of an entry or of a template.
+    /// Parses a segment of a route or a template.
     pub(super) fn parse(segment: &'a str) -> Result<Self, String> {
         let Some(open) = find_brace(segment) else { return Ok(Self::Literal(unescaped(segment))) };
         let (literal, parameter) = segment.split_at(open);
         let Some((name, after)) = parameter.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
-            return Err(format!("{segment:?} has a brace without its other one; write {{name}}, or {{{{ for a brace"));
+            return Err(format!("{segment:?} has an unmatched brace; write {{name}}, or {{{{ for a literal brace"));
         };
         match name.strip_prefix('*') {
             _ if !after.is_empty() => {
-                Err(format!("{segment:?}: a parameter ends its segment, and is the only one in it; write {{{name}}}"))
+                Err(format!("{segment:?}: a segment has one parameter at most, at its end; write {{{name}}}"))
             }
             Some("") => Err(format!("{segment:?}: the parameter has no name; write {{*rest}}")),
             None if name.is_empty() => Err(format!("{segment:?}: the parameter has no name; write {{id}}")),
             Some(_) if !literal.is_empty() => {
-                Err(format!("{segment:?}: what covers the rest is a segment of its own; write /{{{name}}}"))
+                Err(format!("{segment:?}: a parameter that covers the rest must be a whole segment; write /{{{name}}}"))
             }
-            _ if name.strip_prefix('*').unwrap_or(name).contains(['*', '{']) => {
-                Err(format!("{segment:?}: a parameter's name has no `*` and no brace; write {{id}} or {{*rest}}"))
-            }
+            _ if name.strip_prefix('*').unwrap_or(name).contains(['*', '{']) => Err(format!(
+                "{segment:?}: the name of a parameter cannot contain `*` or a brace; write {{id}} or {{*rest}}"
+            )),
             Some(_) => Ok(Self::Rest),
             None => Ok(Self::Parameter { prefix: unescaped(literal) }),
         }
     }
 }
 
-/// The first brace that is not doubled.
+/// The position of the first brace that is not doubled.
 fn find_brace(segment: &str) -> Option<usize> {
     let bytes = segment.as_bytes();
     let mut place = 0;

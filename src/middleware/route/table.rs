@@ -1,4 +1,4 @@
-//! The table of routes: which settings a request gets.
+//! The table of routes: which settings apply to a request.
 
 use std::{
     collections::HashMap,
@@ -8,62 +8,62 @@ use std::{
 use http::{Method, request::Parts};
 
 use super::{
-    Settings,
-    clean::is_clean,
+    normalized::is_normalized,
     pattern::Pattern,
+    settings::Settings,
     tree::{Kind, Node},
 };
-use crate::key::path::{matched_path, without_trailing_slash};
 use crate::{
     error::ConfigError,
-    middleware::setup_checks::Countdown,
+    key::path::{matched_path, without_trailing_slash},
+    middleware::countdown::Countdown,
     observe::{Observer, Warning},
 };
 
 /// Settings by path, and by method and path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes {
+pub(crate) struct RouteTable {
     entries: Vec<Entry>,
-    /// Entries by their own text, so that most requests take one look-up.
+    /// Index of an entry by its own text: one look-up for most requests.
     exact: HashMap<String, usize>,
     tree: Node,
-    lookout: Arc<Lookout>,
+    unmatched: Arc<UnmatchedCheck>,
 }
 
-/// A path's settings: for particular methods, and for all others.
+/// The settings of a path: for particular methods, and for all others.
 #[derive(Clone, Debug, Default)]
 struct Entry {
     rows: Vec<Row>,
-    /// Has no braces, so that its text is the only path that it covers.
+    /// Without parameters, so that the entry covers the path of its own text alone.
     is_text: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Row {
-    /// As the user wrote it.
+    /// The route as the user wrote it.
     route: String,
-    /// `None`: all that have no row of their own.
+    /// `None`: all methods without a row of their own.
     method: Option<Method>,
     settings: Settings,
 }
 
-/// Shared by the layers that have this table.
+/// The requests after which routes without a request are reported. Layers with the same table share it.
 #[derive(Debug)]
-struct Lookout(Countdown);
+struct UnmatchedCheck(Countdown);
 
-/// Before this a route that is met now and then would be taken for one that never is.
+/// With fewer requests, a rarely used route would be reported as unmatched.
 const REQUESTS: u32 = 10_000;
 
-impl Default for Lookout {
+impl Default for UnmatchedCheck {
     fn default() -> Self {
         Self(Countdown::new(REQUESTS))
     }
 }
 
-impl Routes {
+impl RouteTable {
     pub(crate) fn insert(&mut self, route: &str, settings: Settings) -> Result<(), ConfigError> {
         let Pattern { method, path } = Pattern::parse(route)?;
-        let index = *self.tree.place_of(path).get_or_insert(self.entries.len());
+        let index = *self.tree.entry_of(path).get_or_insert(self.entries.len());
         if index == self.entries.len() {
             self.entries.push(Entry { rows: Vec::new(), is_text: !path.contains(['{', '}']) });
         }
@@ -73,21 +73,21 @@ impl Routes {
         }
         rows.push(Row { route: route.to_owned(), method, settings });
         self.exact.insert(path.to_owned(), index);
-        // Another table, with another beginning.
-        self.lookout = Arc::default();
+        // A changed table counts its requests from the start.
+        self.unmatched = Arc::default();
         Ok(())
     }
 
-    /// Counts a request, and warns of the routes that none of the first ones was for.
+    /// Counts a request, and at the end of the countdown warns of each route that has had none.
     #[inline]
-    pub(crate) fn look(&self, met: Option<&Settings>, observer: &dyn Observer) {
-        if self.entries.is_empty() || self.lookout.0.is_over() {
+    pub(crate) fn check_unmatched(&self, matched: Option<&Settings>, observer: &dyn Observer) {
+        if self.entries.is_empty() || self.unmatched.0.is_over() {
             return;
         }
-        if let Some(settings) = met {
-            settings.met.store(true, Ordering::Relaxed);
+        if let Some(settings) = matched {
+            settings.matched.store(true, Ordering::Relaxed);
         }
-        if self.lookout.0.count() {
+        if self.unmatched.0.count() {
             self.warn(observer);
         }
     }
@@ -95,7 +95,7 @@ impl Routes {
     #[cold]
     fn warn(&self, observer: &dyn Observer) {
         let rows = self.entries.iter().flat_map(|entry| &entry.rows);
-        for Row { route, .. } in rows.filter(|row| !row.settings.met.load(Ordering::Relaxed)) {
+        for Row { route, .. } in rows.filter(|row| !row.settings.matched.load(Ordering::Relaxed)) {
             observer.on_warning(&Warning::UnmatchedRoute { route: route.clone(), requests: REQUESTS });
         }
     }
@@ -105,28 +105,28 @@ impl Routes {
         self.entries.iter().flat_map(|entry| entry.rows.iter().map(|row| &row.settings))
     }
 
-    /// The request's settings: those of the most specific path that has some for its method.
+    /// The settings of the most specific entry that has settings for the request's method.
     pub(crate) fn resolve(&self, parts: &Parts) -> Option<&Settings> {
         if self.entries.is_empty() {
             return None;
         }
-        // Where no router has matched, a plain path can still be told.
+        // Where no router has matched the request, its plain path is compared.
         let (path, kind) = match matched_path(parts) {
             Some(template) => (template, Kind::Template),
             None => (without_trailing_slash(parts.uri.path())?, Kind::Plain),
         };
-        // A server that cleans a plain path may serve another one, which is not exempt.
-        let may_be_exempt = || kind == Kind::Template || is_clean(path);
+        // A server may rewrite a plain path to one that is not exempt.
+        let may_be_exempt = || kind == Kind::Template || is_normalized(path);
         let accept = |index: usize| self.entries[index].settings(&parts.method, &may_be_exempt);
-        // A client may send a path that looks like a template.
-        let same = |&&index: &&usize| kind == Kind::Template || self.entries[index].is_text;
-        let exact = self.exact.get(path).filter(same);
+        // A client may send a plain path that looks like a template.
+        let covers_text = |&&index: &&usize| kind == Kind::Template || self.entries[index].is_text;
+        let exact = self.exact.get(path).filter(covers_text);
         exact.and_then(|&index| accept(index)).or_else(|| self.tree.find(path, kind, &accept))
     }
 }
 
 impl Entry {
-    /// Settings with the method come before those that it inherits, and those before the ones without a method.
+    /// The settings for `method`: its own row, then the row that it inherits, then the row of all methods.
     fn settings(&self, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Settings> {
         let fits = |row: &&Row| !row.settings.exempt || may_be_exempt();
         let of = |method: Option<&Method>| self.rows.iter().find(|row| row.method.as_ref() == method).filter(fits);
@@ -135,8 +135,8 @@ impl Entry {
     }
 }
 
-/// Handlers of GET answer HEAD as well. A CONNECT with a path is a WebSocket over HTTP/2 (RFC 8441): what a GET asks
-/// for over HTTP/1.1. Neither must be a way around the settings of GET.
+/// Whether the settings of GET apply: handlers of GET also answer HEAD, and a CONNECT with a path opens a WebSocket over
+/// HTTP/2 (RFC 8441), which is a GET over HTTP/1.1. Neither may be a way around the settings of GET.
 fn inherits_get(method: &Method) -> bool {
     matches!(*method, Method::HEAD | Method::CONNECT)
 }

@@ -1,33 +1,33 @@
-//! The entries of a table as a tree of segments, so that the most specific one is found first.
+//! The entries of a route table as a tree of path segments, which finds the most specific entry first.
 
 use std::collections::HashMap;
 
 use super::pattern::{Segment, segments};
 
-/// What has been matched so far.
+/// A node stands for the segments from the root to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     /// The entry that ends here.
     entry: Option<usize>,
     literals: HashMap<String, Node>,
-    /// By the text in front of the parameter, the longest first.
+    /// By the text in front of the parameter, the longest text first.
     parameters: Vec<(String, Node)>,
-    /// The entry that covers this place and all that follows.
+    /// The entry that covers this node and everything below it.
     rest: Option<usize>,
 }
 
-/// What a path is compared as.
+/// How a path is compared.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// A path as the client has sent it: repeated slashes are one, and a parameter stands for one segment.
+    /// A path as the client has sent it: repeated slashes count as one, and a parameter matches one segment.
     Plain,
-    /// A template of a router's: a parameter stands for a parameter of any name.
+    /// A router's template: a parameter matches a parameter of any name.
     Template,
 }
 
 impl Node {
-    /// The place of the entry that is the same as `path`, whatever its parameters are called.
-    pub(super) fn place_of(&mut self, path: &str) -> &mut Option<usize> {
+    /// The slot for the entry of `path`. Paths that differ in the names of parameters alone share a slot.
+    pub(super) fn entry_of(&mut self, path: &str) -> &mut Option<usize> {
         let mut node = self;
         for segment in segments(path) {
             node = match read(segment, Kind::Template) {
@@ -49,10 +49,10 @@ impl Node {
         &mut self.parameters[place].1
     }
 
-    /// Offers the entries that cover `path` to `accept`, the most specific first, until it takes one: segment by
-    /// segment a text comes before a parameter, and that before what covers the rest.
+    /// Calls `accept` with the entries that cover `path`, the most specific first, until it returns a value. In each
+    /// segment a literal comes before a parameter, and a parameter before `{*rest}`.
     ///
-    /// Visits no node twice, so that no path takes longer than the table is long.
+    /// Visits no node twice, so the time is bounded by the size of the table.
     pub(super) fn find<T>(&self, path: &str, kind: Kind, accept: &impl Fn(usize) -> Option<T>) -> Option<T> {
         self.descend(path.strip_prefix('/').filter(|path| !path.is_empty()), kind, accept)
     }
@@ -85,7 +85,7 @@ impl Node {
     }
 }
 
-/// What another router has for a template may follow other rules: then it is a text.
+/// Reads a template that does not parse as a literal: another router may have other rules.
 fn read(segment: &str, kind: Kind) -> Segment<'_> {
     match kind {
         Kind::Plain => Segment::Literal(segment.into()),

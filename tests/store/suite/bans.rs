@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Check, Policy};
 
-use super::{ALGORITHMS, Bench};
+use super::{ALGORITHMS, Fixture};
 
 const BAN: Duration = Duration::from_secs(600);
 
@@ -14,26 +14,26 @@ fn strict(algorithm: Algorithm) -> Policy {
 }
 
 /// Spends what there is, and is denied so often.
-async fn deny(bench: &Bench, key: &str, policy: &Policy, denials: u32) {
-    while bench.check(key, policy, 1).await.is_allowed() {}
+async fn deny(fixture: &Fixture, key: &str, policy: &Policy, denials: u32) {
+    while fixture.check(key, policy, 1).await.is_allowed() {}
     for _ in 1..denials {
-        assert!(!bench.check(key, policy, 1).await.is_allowed());
+        assert!(!fixture.check(key, policy, 1).await.is_allowed());
     }
 }
 
-pub(crate) async fn the_last_denial_bans_for_the_whole_duration_whatever_is_available(bench: Bench) {
+pub(crate) async fn the_last_denial_bans_for_the_whole_duration_whatever_is_available(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let (key, policy) = (format!("{algorithm:?}"), strict(algorithm));
-        deny(&bench, &key, &policy, 2).await;
-        let peek = bench.peek(&key, &policy).await;
+        deny(&fixture, &key, &policy, 2).await;
+        let peek = fixture.peek(&key, &policy).await;
         assert!(peek.policies()[0].ban.is_none(), "{algorithm:?}");
-        bench.clock.advance(Duration::from_secs(1));
-        let last = bench.check(&key, &policy, 1).await;
+        fixture.clock.advance(Duration::from_secs(1));
+        let last = fixture.check(&key, &policy, 1).await;
         assert!(last.policies()[0].ban == Some(BAN) && last.retry_after() == Some(BAN), "{last:?}");
         // The policy's own window has passed many times.
         for passed in [1, 59, 540] {
-            bench.clock.advance(Duration::from_secs(passed) - Duration::from_micros(u64::from(passed == 540)));
-            let refused = bench.check(&key, &policy, 1).await;
+            fixture.clock.advance(Duration::from_secs(passed) - Duration::from_micros(u64::from(passed == 540)));
+            let refused = fixture.check(&key, &policy, 1).await;
             let [standing] = refused.policies() else { panic!("{refused:?}") };
             assert!(
                 standing.ban == standing.retry_after
@@ -43,80 +43,80 @@ pub(crate) async fn the_last_denial_bans_for_the_whole_duration_whatever_is_avai
                 "{refused:?}"
             );
         }
-        let peek = bench.peek(&key, &policy).await;
+        let peek = fixture.peek(&key, &policy).await;
         assert_eq!(
             (peek.is_allowed(), peek.available(), peek.policies()[0].ban),
             (false, Some(0), Some(Duration::from_micros(1)))
         );
         assert_eq!(peek.policies()[0].next, Duration::from_micros(1));
         // Law 5: at its end and not a microsecond earlier; and nothing of the time in between was charged.
-        assert_eq!(bench.check(&key, &policy, 1).await.retry_after(), Some(Duration::from_micros(1)));
-        bench.clock.advance(Duration::from_micros(1));
-        let free = bench.check(&key, &policy, 2).await;
+        assert_eq!(fixture.check(&key, &policy, 1).await.retry_after(), Some(Duration::from_micros(1)));
+        fixture.clock.advance(Duration::from_micros(1));
+        let free = fixture.check(&key, &policy, 2).await;
         assert!(free.is_allowed() && free.policies()[0].ban.is_none(), "{algorithm:?}: {free:?}");
         // With its end the denials before it are forgotten.
-        deny(&bench, &key, &policy, 2).await;
-        assert!(bench.peek(&key, &policy).await.policies()[0].ban.is_none(), "{algorithm:?}");
+        deny(&fixture, &key, &policy, 2).await;
+        assert!(fixture.peek(&key, &policy).await.policies()[0].ban.is_none(), "{algorithm:?}");
     }
 }
 
-pub(crate) async fn denials_count_for_as_long_as_the_ban_would_last(bench: Bench) {
+pub(crate) async fn denials_count_for_as_long_as_the_ban_would_last(fixture: Fixture) {
     let policy = strict(Algorithm::SlidingWindowLog);
     for _ in 0..20 {
         // Two in the time in which three would be too many.
-        deny(&bench, "k", &policy, 1).await;
-        bench.clock.advance(BAN / 2 + Duration::from_secs(1));
+        deny(&fixture, "k", &policy, 1).await;
+        fixture.clock.advance(BAN / 2 + Duration::from_secs(1));
     }
-    assert!(bench.check("k", &policy, 1).await.is_allowed());
+    assert!(fixture.check("k", &policy, 1).await.is_allowed());
 }
 
-pub(crate) async fn a_ban_is_one_keys_under_one_policy(bench: Bench) {
+pub(crate) async fn a_ban_is_one_keys_under_one_policy(fixture: Fixture) {
     let policy = strict(Algorithm::SlidingWindowLog);
-    deny(&bench, "k", &policy, 3).await;
-    assert!(!bench.check("k", &policy, 1).await.is_allowed());
-    assert!(bench.check("other", &policy, 1).await.is_allowed());
+    deny(&fixture, "k", &policy, 3).await;
+    assert!(!fixture.check("k", &policy, 1).await.is_allowed());
+    assert!(fixture.check("other", &policy, 1).await.is_allowed());
     let (another, same) = (Policy::per_minute("another", 2).unwrap(), Policy::per_minute("p", 2).unwrap());
-    assert!(bench.check("k", &another, 1).await.is_allowed());
-    bench.clock.advance(Duration::from_secs(60));
-    assert!(bench.check("k", &same, 1).await.is_allowed(), "the same count, by a policy that bans nobody");
-    bench.limiter.reset("k", &policy).await.unwrap();
-    assert_eq!(bench.peek("k", &policy).await.available(), Some(2), "a reset lifts it");
+    assert!(fixture.check("k", &another, 1).await.is_allowed());
+    fixture.clock.advance(Duration::from_secs(60));
+    assert!(fixture.check("k", &same, 1).await.is_allowed(), "the same count, by a policy that bans nobody");
+    fixture.limiter.reset("k", &policy).await.unwrap();
+    assert_eq!(fixture.peek("k", &policy).await.available(), Some(2), "a reset lifts it");
 }
 
-pub(crate) async fn only_denials_under_the_policy_itself_count(bench: Bench) {
+pub(crate) async fn only_denials_under_the_policy_itself_count(fixture: Fixture) {
     let policy = strict(Algorithm::SlidingWindowLog);
     let spent = Policy::per_minute("spent", 1).unwrap();
     let check = |cost| Check::new("k", &policy, cost).and("all", &spent, 1).unwrap();
-    bench.check("all", &spent, 1).await;
+    fixture.check("all", &spent, 1).await;
     for _ in 0..5 {
         // Refused for the other one, for what can never pass; and a peek is no request.
-        assert!(!bench.limiter.check_all(check(1)).await.unwrap().is_allowed());
-        assert!(!bench.check("k", &policy, 3).await.is_allowed());
-        bench.peek("k", &policy).await;
+        assert!(!fixture.limiter.check_all(check(1)).await.unwrap().is_allowed());
+        assert!(!fixture.check("k", &policy, 3).await.is_allowed());
+        fixture.peek("k", &policy).await;
     }
-    assert_eq!(bench.peek("k", &policy).await.available(), Some(2));
+    assert_eq!(fixture.peek("k", &policy).await.available(), Some(2));
     // Law 3: a ban refuses the whole check.
-    deny(&bench, "k", &policy, 3).await;
-    bench.clock.advance(Duration::from_secs(60));
-    let refused = bench.limiter.check_all(check(1)).await.unwrap();
+    deny(&fixture, "k", &policy, 3).await;
+    fixture.clock.advance(Duration::from_secs(60));
+    let refused = fixture.limiter.check_all(check(1)).await.unwrap();
     assert_eq!(refused.violated().map(|standing| standing.policy.name()).collect::<Vec<_>>(), ["p"]);
-    assert_eq!(bench.peek("all", &spent).await.available(), Some(1));
+    assert_eq!(fixture.peek("all", &spent).await.available(), Some(1));
 }
 
-pub(crate) async fn a_ban_by_a_policy_that_counts_rejections_ends_when_it_was_said_to(bench: Bench) {
+pub(crate) async fn a_ban_by_a_policy_that_counts_rejections_ends_when_it_was_said_to(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let (key, policy) = (format!("{algorithm:?}"), strict(algorithm).with_count_rejected(true));
-        deny(&bench, &key, &policy, 3).await;
-        let ban = bench.peek(&key, &policy).await.policies()[0].ban.unwrap();
-        bench.clock.advance(ban - Duration::from_secs(5));
+        deny(&fixture, &key, &policy, 3).await;
+        let ban = fixture.peek(&key, &policy).await.policies()[0].ban.unwrap();
+        fixture.clock.advance(ban - Duration::from_secs(5));
         for _ in 0..5 {
             assert_eq!(
-                bench.check(&key, &policy, 1).await.retry_after(),
+                fixture.check(&key, &policy, 1).await.retry_after(),
                 Some(Duration::from_secs(5)),
                 "{algorithm:?}"
             );
         }
-        bench.clock.advance(Duration::from_secs(5));
-        assert!(bench.check(&key, &policy, 1).await.is_allowed(), "{algorithm:?}");
+        fixture.clock.advance(Duration::from_secs(5));
+        assert!(fixture.check(&key, &policy, 1).await.is_allowed(), "{algorithm:?}");
     }
 }

@@ -4,68 +4,68 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Policy};
 
-use super::{ALGORITHMS, Bench};
+use super::{ALGORITHMS, Fixture};
 
 fn per_minute(limit: u32, algorithm: Algorithm) -> Policy {
     Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm)
 }
 
-pub(crate) async fn a_new_limit_holds_at_once_for_what_is_counted(bench: Bench) {
+pub(crate) async fn a_new_limit_holds_at_once_for_what_is_counted(fixture: Fixture) {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
         let key = format!("{algorithm:?}");
-        assert!(bench.check(&key, &per_minute(10, algorithm), 6).await.is_allowed());
-        assert_eq!(bench.peek(&key, &per_minute(5, algorithm)).await.available(), Some(0));
-        assert!(!bench.check(&key, &per_minute(5, algorithm), 1).await.is_allowed());
-        assert_eq!(bench.peek(&key, &per_minute(20, algorithm)).await.available(), Some(14));
+        assert!(fixture.check(&key, &per_minute(10, algorithm), 6).await.is_allowed());
+        assert_eq!(fixture.peek(&key, &per_minute(5, algorithm)).await.available(), Some(0));
+        assert!(!fixture.check(&key, &per_minute(5, algorithm), 1).await.is_allowed());
+        assert_eq!(fixture.peek(&key, &per_minute(20, algorithm)).await.available(), Some(14));
     }
     // A bucket's debt is time: at twice the rate it is worth twice the units.
-    assert!(bench.check("b", &per_minute(10, Algorithm::TokenBucket), 6).await.is_allowed());
-    assert_eq!(bench.peek("b", &per_minute(20, Algorithm::TokenBucket)).await.available(), Some(8));
+    assert!(fixture.check("b", &per_minute(10, Algorithm::TokenBucket), 6).await.is_allowed());
+    assert_eq!(fixture.peek("b", &per_minute(20, Algorithm::TokenBucket)).await.available(), Some(8));
 }
 
-pub(crate) async fn old_and_new_limits_side_by_side_share_the_count(bench: Bench) {
+pub(crate) async fn old_and_new_limits_side_by_side_share_the_count(fixture: Fixture) {
     let (old, new) = (per_minute(10, Algorithm::SlidingWindowLog), per_minute(20, Algorithm::SlidingWindowLog));
     let (mut by_old, mut by_new) = (0, 0);
     for _ in 0..30 {
-        by_old += u32::from(bench.check("k", &old, 1).await.is_allowed());
-        by_new += u32::from(bench.check("k", &new, 1).await.is_allowed());
+        by_old += u32::from(fixture.check("k", &old, 1).await.is_allowed());
+        by_new += u32::from(fixture.check("k", &new, 1).await.is_allowed());
     }
     assert_eq!((by_old, by_new), (5, 15));
 }
 
-pub(crate) async fn another_window_or_resolution_starts_a_fresh_count(bench: Bench) {
+pub(crate) async fn another_window_or_resolution_starts_a_fresh_count(fixture: Fixture) {
     let policy = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap();
     let coarse = policy(10).with_resolution(Duration::from_secs(1)).unwrap();
     for policy in [policy(10), policy(60), coarse] {
-        assert_eq!(bench.peek("k", &policy).await.available(), Some(10));
-        assert!(bench.check("k", &policy, 10).await.is_allowed());
-        assert!(!bench.check("k", &policy, 1).await.is_allowed());
+        assert_eq!(fixture.peek("k", &policy).await.available(), Some(10));
+        assert!(fixture.check("k", &policy, 10).await.is_allowed());
+        assert!(!fixture.check("k", &policy, 1).await.is_allowed());
     }
 }
 
-pub(crate) async fn another_algorithm_starts_a_fresh_count(bench: Bench) {
+pub(crate) async fn another_algorithm_starts_a_fresh_count(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let policy = per_minute(10, algorithm);
-        assert_eq!(bench.peek("k", &policy).await.available(), Some(10));
-        assert!(bench.check("k", &policy, 10).await.is_allowed());
-        assert!(!bench.check("k", &policy, 1).await.is_allowed());
+        assert_eq!(fixture.peek("k", &policy).await.available(), Some(10));
+        assert!(fixture.check("k", &policy, 10).await.is_allowed());
+        assert!(!fixture.check("k", &policy, 1).await.is_allowed());
     }
 }
 
-pub(crate) async fn alternating_windows_do_not_reset_counts(bench: Bench) {
+pub(crate) async fn alternating_windows_do_not_reset_counts(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let window = |seconds| Policy::new("p", 10, Duration::from_secs(seconds)).unwrap().with_algorithm(algorithm);
         let mut admitted = 0;
         for _ in 0..30 {
-            admitted += u32::from(bench.check("k", &window(60), 1).await.is_allowed());
-            admitted += u32::from(bench.check("k", &window(50), 1).await.is_allowed());
+            admitted += u32::from(fixture.check("k", &window(60), 1).await.is_allowed());
+            admitted += u32::from(fixture.check("k", &window(50), 1).await.is_allowed());
         }
         assert_eq!(admitted, 20, "{algorithm:?}: each version has a budget of its own");
     }
 }
 
 /// A rolling deploy from 1 000 an hour to 10, while a client hammers both versions.
-pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_higher_one_admitted(bench: Bench) {
+pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_higher_one_admitted(fixture: Fixture) {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
         for (old_counts, resolution) in [(true, 1), (false, 1), (true, 1_000_000)] {
             let key = format!("{algorithm:?} {old_counts} {resolution}");
@@ -79,21 +79,21 @@ pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_h
                 new = new.with_burst(1).unwrap();
             }
             let old = old.with_count_rejected(old_counts);
-            assert!(bench.check(&key, &new, 1).await.is_allowed());
+            assert!(fixture.check(&key, &new, 1).await.is_allowed());
             let mut by_old = 0;
             for _ in 0..200 {
                 for cost in [90, 10] {
-                    by_old += cost * u32::from(bench.check(&key, &old, cost).await.is_allowed());
+                    by_old += cost * u32::from(fixture.check(&key, &old, cost).await.is_allowed());
                 }
-                bench.clock.advance(Duration::from_micros(1));
-                assert!(!bench.check(&key, &new, new.capacity()).await.is_allowed(), "{key}");
-                bench.clock.advance(Duration::from_micros(1));
+                fixture.clock.advance(Duration::from_micros(1));
+                assert!(!fixture.check(&key, &new, new.capacity()).await.is_allowed(), "{key}");
+                fixture.clock.advance(Duration::from_micros(1));
             }
             // The rest is a log's rejections, or the time that the new limit's unit takes.
             assert_eq!(by_old, 900, "{key}");
             // Raised again: a log is full until the hour is over, a bucket but for what came in.
-            bench.clock.advance(Duration::from_secs(3_600) - Duration::from_millis(1));
-            let spent = bench.peek(&key, &old).await;
+            fixture.clock.advance(Duration::from_secs(3_600) - Duration::from_millis(1));
+            let spent = fixture.peek(&key, &old).await;
             let left = if algorithm == Algorithm::SlidingWindowLog { 0 } else { 999 };
             assert_eq!(spent.available(), Some(left), "{key}");
         }

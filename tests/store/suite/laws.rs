@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use tollgate::{Check, Decision, Policy};
 
-use super::{ALGORITHMS, Bench, random::Random};
+use super::{ALGORITHMS, Fixture, random::Random};
 
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// What a trace of random costs and steps got: (time, cost, decision).
-async fn trace(bench: &Bench, policy: &Policy, key: &str, seed: u64, steps: usize) -> Vec<(u64, u32, Decision)> {
+async fn trace(fixture: &Fixture, policy: &Policy, key: &str, seed: u64, steps: usize) -> Vec<(u64, u32, Decision)> {
     let mut random = Random(seed);
     let mut history = Vec::new();
     for _ in 0..steps {
         // Many ties, some long pauses.
         let step = [0, 1, 700, 9_000, 60_000][random.below(5) as usize];
-        bench.clock.advance(Duration::from_micros(random.below(step + 1)));
+        fixture.clock.advance(Duration::from_micros(random.below(step + 1)));
         let cost = random.cost(policy.limit().min(8));
-        let decision = bench.check(key, policy, cost).await;
+        let decision = fixture.check(key, policy, cost).await;
         history.push((crate::support::time_us(&decision).unwrap(), cost, decision));
     }
     history
@@ -30,20 +30,20 @@ fn spent(history: &[(u64, u32, Decision)], index: usize, at: u64, window: Durati
     inside.map(|(_, cost, _)| u64::from(*cost)).sum()
 }
 
-pub(crate) async fn law_1_the_log_never_admits_more_than_the_limit_in_any_window(bench: Bench) {
+pub(crate) async fn law_1_the_log_never_admits_more_than_the_limit_in_any_window(fixture: Fixture) {
     for seed in 0..4 {
         let policy = Policy::new("p", 20, WINDOW).unwrap();
-        let history = trace(&bench, &policy, &seed.to_string(), seed, 150).await;
+        let history = trace(&fixture, &policy, &seed.to_string(), seed, 150).await;
         for index in 0..history.len() {
             assert!(spent(&history, index + 1, history[index].0, WINDOW) <= 20, "seed {seed}, request {index}");
         }
     }
 }
 
-pub(crate) async fn law_2_a_denied_cost_did_not_fit(bench: Bench) {
+pub(crate) async fn law_2_a_denied_cost_did_not_fit(fixture: Fixture) {
     for seed in 0..4 {
         let policy = Policy::new("p", 20, WINDOW).unwrap();
-        let history = trace(&bench, &policy, &seed.to_string(), seed, 150).await;
+        let history = trace(&fixture, &policy, &seed.to_string(), seed, 150).await;
         assert!(history.iter().any(|(_, _, decision)| !decision.is_allowed()));
         for (index, (time, cost, decision)) in history.iter().enumerate() {
             let fitted = spent(&history, index, *time, WINDOW) + u64::from(*cost) <= 20;
@@ -52,95 +52,95 @@ pub(crate) async fn law_2_a_denied_cost_did_not_fit(bench: Bench) {
     }
 }
 
-pub(crate) async fn law_3_a_denied_check_changes_no_count(bench: Bench) {
+pub(crate) async fn law_3_a_denied_check_changes_no_count(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
         let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
-        bench.check(&key, &policy, 7).await;
-        let before = bench.peek(&key, &policy).await;
+        fixture.check(&key, &policy, 7).await;
+        let before = fixture.peek(&key, &policy).await;
         for cost in [4, 10, 11, u32::MAX] {
-            assert!(!bench.check(&key, &policy, cost).await.is_allowed());
+            assert!(!fixture.check(&key, &policy, cost).await.is_allowed());
         }
-        let after = bench.peek(&key, &policy).await;
+        let after = fixture.peek(&key, &policy).await;
         assert_eq!(format!("{before:?}"), format!("{after:?}"));
-        assert!(bench.check(&key, &policy, 3).await.is_allowed());
+        assert!(fixture.check(&key, &policy, 3).await.is_allowed());
     }
 }
 
-pub(crate) async fn law_3_a_check_of_several_keys_is_paid_whole_or_not_at_all(bench: Bench) {
+pub(crate) async fn law_3_a_check_of_several_keys_is_paid_whole_or_not_at_all(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let key = |who: &str| format!("{who} {algorithm:?}");
         let wide = Policy::per_minute("wide", 100).unwrap().with_algorithm(algorithm);
         let narrow = Policy::per_minute("narrow", 2).unwrap().with_algorithm(algorithm);
         let check = || Check::new(key("a"), &wide, 1).and(key("b"), &narrow, 1).unwrap();
         for _ in 0..5 {
-            bench.limiter.check_all(check()).await.unwrap();
+            fixture.limiter.check_all(check()).await.unwrap();
         }
-        assert_eq!(bench.peek(&key("a"), &wide).await.available(), Some(98));
-        let denied = bench.limiter.check_all(check()).await.unwrap();
+        assert_eq!(fixture.peek(&key("a"), &wide).await.available(), Some(98));
+        let denied = fixture.limiter.check_all(check()).await.unwrap();
         let violated: Vec<&str> = denied.violated().map(|policy| policy.policy.name()).collect();
         assert_eq!(violated, ["narrow"]);
         // The order of the charges changes nothing.
         let swapped = Check::new(key("b"), &narrow, 1).and(key("a"), &wide, 1).unwrap();
-        assert!(!bench.limiter.check_all(swapped).await.unwrap().is_allowed());
-        assert_eq!(bench.peek(&key("a"), &wide).await.available(), Some(98));
+        assert!(!fixture.limiter.check_all(swapped).await.unwrap().is_allowed());
+        assert_eq!(fixture.peek(&key("a"), &wide).await.available(), Some(98));
     }
 }
 
-pub(crate) async fn law_4_available_passes_and_one_more_does_not(bench: Bench) {
+pub(crate) async fn law_4_available_passes_and_one_more_does_not(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         for seed in 0..20 {
             let key = format!("{algorithm:?} {seed}");
             let policy = Policy::new("p", 20, WINDOW).unwrap().with_algorithm(algorithm);
-            let history = trace(&bench, &policy, &key, seed, 12).await;
+            let history = trace(&fixture, &policy, &key, seed, 12).await;
             let available = history.last().unwrap().2.available().unwrap();
-            assert_eq!(bench.peek(&key, &policy).await.available(), Some(available));
+            assert_eq!(fixture.peek(&key, &policy).await.available(), Some(available));
             if available < 20 {
-                assert!(!bench.check(&key, &policy, available + 1).await.is_allowed(), "{key}");
+                assert!(!fixture.check(&key, &policy, available + 1).await.is_allowed(), "{key}");
             }
-            assert!(bench.check(&key, &policy, available).await.is_allowed(), "{key}");
-            assert_eq!(bench.peek(&key, &policy).await.available(), Some(0), "{key}");
+            assert!(fixture.check(&key, &policy, available).await.is_allowed(), "{key}");
+            assert_eq!(fixture.peek(&key, &policy).await.available(), Some(0), "{key}");
         }
     }
 }
 
-pub(crate) async fn law_5_the_same_cost_passes_at_retry_after_and_not_a_microsecond_earlier(bench: Bench) {
+pub(crate) async fn law_5_the_same_cost_passes_at_retry_after_and_not_a_microsecond_earlier(fixture: Fixture) {
     let mut denials = 0;
     for algorithm in ALGORITHMS {
         for seed in 0..20 {
             let key = format!("{algorithm:?} {seed}");
             let policy = Policy::new("p", 20, WINDOW).unwrap().with_algorithm(algorithm);
-            let history = trace(&bench, &policy, &key, seed, 40).await;
+            let history = trace(&fixture, &policy, &key, seed, 40).await;
             let (_, cost, last) = history.last().unwrap();
             let Some(wait) = last.retry_after() else { continue };
             denials += 1;
-            bench.clock.advance(wait - Duration::from_micros(1));
-            let early = bench.check(&key, &policy, *cost).await;
+            fixture.clock.advance(wait - Duration::from_micros(1));
+            let early = fixture.check(&key, &policy, *cost).await;
             assert_eq!((early.is_allowed(), early.retry_after()), (false, Some(Duration::from_micros(1))), "{key}");
-            bench.clock.advance(Duration::from_micros(1));
-            assert!(bench.check(&key, &policy, *cost).await.is_allowed(), "{key}");
+            fixture.clock.advance(Duration::from_micros(1));
+            assert!(fixture.check(&key, &policy, *cost).await.is_allowed(), "{key}");
         }
     }
     assert!(denials > 20, "{denials}");
 }
 
 /// Refused by one policy, while the rejection itself fills another one.
-pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(bench: Bench) {
+pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
         let narrow = Policy::per_second("narrow", 1).unwrap();
         let counting = Policy::per_minute("counting", 2).unwrap().with_algorithm(algorithm).with_count_rejected(true);
         let decide = || {
             let check = Check::new(&key, &narrow, 1).and(&key, &counting, 1).unwrap();
-            async { bench.limiter.check_all(check).await.unwrap() }
+            async { fixture.limiter.check_all(check).await.unwrap() }
         };
         assert!(decide().await.is_allowed());
         let denied = decide().await;
         assert_eq!(denied.violated().count(), 2, "{denied:?}");
-        bench.clock.advance(denied.retry_after().unwrap() - Duration::from_micros(1));
-        let early = bench.peek(&key, &counting).await;
+        fixture.clock.advance(denied.retry_after().unwrap() - Duration::from_micros(1));
+        let early = fixture.peek(&key, &counting).await;
         assert_eq!(early.available(), Some(0), "{algorithm:?}");
-        bench.clock.advance(Duration::from_micros(1));
+        fixture.clock.advance(Duration::from_micros(1));
         assert!(decide().await.is_allowed(), "{algorithm:?}");
     }
 
@@ -148,17 +148,17 @@ pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(bench: Benc
     let (counting, never) =
         (Policy::per_minute("log", 12).unwrap().with_count_rejected(true), Policy::per_minute("never", 1).unwrap());
     for _ in 0..6 {
-        assert!(bench.check("log", &counting, 1).await.is_allowed());
-        bench.clock.advance(Duration::from_secs(1));
+        assert!(fixture.check("log", &counting, 1).await.is_allowed());
+        fixture.clock.advance(Duration::from_secs(1));
     }
     let check = Check::new("log", &counting, 4).and("log", &never, 2).unwrap();
-    let denied = bench.limiter.check_all(check).await.unwrap();
+    let denied = fixture.limiter.check_all(check).await.unwrap();
     assert_eq!((denied.policies()[0].available, denied.policies()[0].retry_after), (2, Some(Duration::from_secs(55))));
 }
 
-pub(crate) async fn law_11_clones_spend_from_one_budget(bench: Bench) {
+pub(crate) async fn law_11_clones_spend_from_one_budget(fixture: Fixture) {
     let policy = Policy::per_minute("p", 10).unwrap();
-    let clones: Vec<_> = (0..5).map(|_| bench.limiter.clone()).collect();
+    let clones: Vec<_> = (0..5).map(|_| fixture.limiter.clone()).collect();
     let mut admitted = 0;
     for limiter in clones.iter().cycle().take(50) {
         admitted += u32::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());

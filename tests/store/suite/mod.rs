@@ -16,14 +16,14 @@ pub(crate) const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];
 
 /// A store to test, and its clock.
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pub(crate) limiter: Limiter,
     pub(crate) clock: ManualClock,
     /// Ends with the test.
     _server: Box<dyn std::any::Any>,
 }
 
-impl Bench {
+impl Fixture {
     /// `server` is dropped at the end of the test.
     pub(crate) fn new(store: impl Store, clock: ManualClock, server: impl std::any::Any) -> Self {
         Self { limiter: Limiter::new(store), clock, _server: Box::new(server) }
@@ -38,10 +38,10 @@ impl Bench {
     }
 }
 
-/// Mounts every test of the suite on a store: the name of a module, and a function that returns a [`Bench`].
+/// Mounts every test of the suite on a store: the name of a module, and a function that returns a [`Fixture`].
 macro_rules! suite {
-    ($store:ident, $bench:path) => {
-        suite! { @tests $store, $bench:
+    ($store:ident, $fixture:path) => {
+        suite! { @tests $store, $fixture:
             law_1_the_log_never_admits_more_than_the_limit_in_any_window,
             law_2_a_denied_cost_did_not_fit,
             law_3_a_denied_check_changes_no_count,
@@ -75,12 +75,12 @@ macro_rules! suite {
             an_idle_bucket_admits_its_burst_exactly,
         }
     };
-    (@tests $store:ident, $bench:path: $($test:ident),+ $(,)?) => {
+    (@tests $store:ident, $fixture:path: $($test:ident),+ $(,)?) => {
         mod $store {
             $(
                 #[tokio::test]
                 async fn $test() {
-                    $crate::store::suite::tests::$test($bench()).await;
+                    $crate::store::suite::tests::$test($fixture()).await;
                 }
             )+
         }

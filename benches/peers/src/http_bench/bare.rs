@@ -1,4 +1,4 @@
-//! What a layer adds to a service that does nothing, without a server and without a runtime.
+//! The time that a layer adds to a service that does nothing, measured without a server and without a runtime.
 
 use std::{
     convert::Infallible,
@@ -13,14 +13,14 @@ use http::{Request, Response, StatusCode};
 use serde_json::json;
 use tower::{Layer, Service, service_fn};
 
-use super::layers::{self, AXUM_GOVERNOR, NONE, OURS, TOWER_GOVERNOR, Traffic};
+use super::layers::{self, AXUM_GOVERNOR, NONE, TOLLGATE, TOWER_GOVERNOR, Traffic};
 use crate::{ROUNDS, Result, poll, random::Random, report::Report, stats::median};
 
 const PEERS: usize = 1_000;
 
 struct Variant {
     name: &'static str,
-    /// Nanoseconds per request.
+    /// Runs for at least the given time; returns nanoseconds per request.
     slice: Box<dyn FnMut(Duration) -> Result<f64>>,
     figures: Vec<f64>,
 }
@@ -29,7 +29,7 @@ pub fn run(time: Duration, report: &mut Report) -> Result<()> {
     for traffic in Traffic::ALL {
         let mut variants = variants(traffic)?;
         for variant in &mut variants {
-            // Twice, so that denied peers have spent their first request and logs are at their size.
+            // Two slices of warm-up: every peer spends its first request, and logs grow to their steady size.
             (variant.slice)(time / ROUNDS)?;
             (variant.slice)(time / ROUNDS)?;
         }
@@ -51,7 +51,7 @@ fn variants(traffic: Traffic) -> Result<[Variant; 4]> {
     };
     Ok([
         variant(NONE, inner, StatusCode::OK),
-        variant(OURS, layers::ours(traffic)?.layer(inner), expected),
+        variant(TOLLGATE, layers::tollgate(traffic)?.layer(inner), expected),
         variant(TOWER_GOVERNOR, layers::tower_governor(traffic)?.layer(inner), expected),
         variant(AXUM_GOVERNOR, layers::axum_governor(traffic)?.layer(inner), expected),
     ])
@@ -69,17 +69,20 @@ where
                 let mut request = Request::new(Body::empty());
                 request.extensions_mut().insert(layers::peer(random.below(PEERS)));
                 if service.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
-                    return Err(format!("{name} is not ready").into());
+                    return Err(format!("{name} is not ready at once").into());
                 }
-                let response = poll::once(service.call(request)).ok_or_else(|| format!("{name} does not answer"))?;
+                let response = poll::once(service.call(request))
+                    .ok_or_else(|| format!("{name} does not respond at the first poll"))?;
                 let response = black_box(response.unwrap_or_else(|never| match never {}));
                 unexpected += usize::from(response.status() != expected);
                 requests += 1;
             }
         }
-        // The first request of each peer passes under any limit.
+        // Every limit allows the first request of each peer.
         if unexpected > PEERS {
-            return Err(format!("{name}: {unexpected} of {requests} answers were not {expected}").into());
+            return Err(
+                format!("{name}: {unexpected} of {requests} responses did not have the status {expected}").into()
+            );
         }
         Ok(start.elapsed().as_nanos() as f64 / f64::from(requests))
     };
@@ -87,14 +90,14 @@ where
 }
 
 fn summarise(traffic: Traffic, variants: [Variant; 4], report: &mut Report) {
-    println!("\na bare service, {}: what the layer adds", traffic.name());
+    println!("\nbare service, {} requests: the service's own time, and the time that each layer adds", traffic.name());
     let ns = variants.map(|variant| (variant.name, median(variant.figures)));
     let bare = ns[0].1;
     for (name, ns) in ns {
         println!("  {name:<16} {:>8.0} ns", if name == NONE { ns } else { ns - bare });
         report.figure(json!({ "bare": name, "traffic": traffic.name(), "ns": ns, "overhead_ns": ns - bare }));
     }
-    // A denied request does not reach the service, which is hardly more than nothing anyway.
+    // A denied request does not reach the service, but the service's own time is negligible.
     let overhead = |index: usize| ns[index].1 - bare;
     report.ratio(&format!("http_{}_vs_tower_governor", traffic.name()), overhead(1) / overhead(2));
     report.ratio(&format!("http_{}_vs_axum_governor", traffic.name()), overhead(1) / overhead(3));

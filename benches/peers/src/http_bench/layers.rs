@@ -1,4 +1,4 @@
-//! The same limit by each crate's layer: by peer address, with all the headers that it has, on counts in memory.
+//! The same limit in the layer of each crate: by peer address, with all header fields, counted in memory.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -14,16 +14,16 @@ use tower_governor::{governor::GovernorConfigBuilder, key_extractor::PeerIpKeyEx
 use crate::Result;
 
 pub const NONE: &str = "no layer";
-pub const OURS: &str = "tollgate";
+pub const TOLLGATE: &str = "tollgate";
 pub const TOWER_GOVERNOR: &str = "tower_governor";
 pub const AXUM_GOVERNOR: &str = "axum-governor";
 
-/// What a limit does to the traffic.
+/// Whether the limit allows or denies the requests of a benchmark.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Traffic {
-    /// A million a second for each peer: all of it passes.
+    /// The limit is 1 000 000 per second and peer: all requests are allowed.
     Allowed,
-    /// One an hour for each peer: all but the first is denied.
+    /// The limit is 1 per hour and peer: all requests but the first are denied.
     Denied,
 }
 
@@ -52,7 +52,7 @@ impl Traffic {
     }
 }
 
-pub fn ours(traffic: Traffic) -> Result<RateLimitLayer<PeerIp>> {
+pub fn tollgate(traffic: Traffic) -> Result<RateLimitLayer<PeerIp>> {
     let policy = Policy::new("peers", traffic.limit(), traffic.window())?;
     Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default()))
 }
@@ -65,12 +65,12 @@ pub fn tower_governor(traffic: Traffic) -> Result<TowerGovernor> {
         .burst_size(traffic.limit())
         .use_headers()
         .finish()
-        .ok_or("tower_governor: no such quota")?;
+        .ok_or("tower_governor: the period and the burst must not be zero")?;
     Ok(tower_governor::GovernorLayer::new(config))
 }
 
 pub fn axum_governor(traffic: Traffic) -> Result<axum_governor::GovernorLayer<IpAddr>> {
-    let limit = NonZeroU32::new(traffic.limit()).ok_or("axum-governor: no such quota")?;
+    let limit = NonZeroU32::new(traffic.limit()).ok_or("axum-governor: the limit must not be zero")?;
     let quota = match traffic {
         Traffic::Allowed => axum_governor::Quota::requests_per_second(limit),
         Traffic::Denied => axum_governor::Quota::requests_per_hour(limit),
@@ -83,7 +83,7 @@ pub fn axum_governor(traffic: Traffic) -> Result<axum_governor::GovernorLayer<Ip
     Ok(axum_governor::GovernorLayer::new(config))
 }
 
-/// How axum tells all of them the peer's address.
+/// The request extension with the peer's address, which axum sets and all layers read.
 pub fn peer(number: usize) -> ConnectInfo<SocketAddr> {
     let [.., high, low] = number.to_be_bytes();
     ConnectInfo(SocketAddr::from(([198, 18, high, low], 4711)))

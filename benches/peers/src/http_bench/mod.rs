@@ -1,4 +1,4 @@
-//! What the layer costs a service: ours beside those of governor's family.
+//! The time that a rate limiting layer adds to a service: tollgate beside the layers that build on governor.
 
 mod bare;
 mod layers;

@@ -1,4 +1,4 @@
-//! Requests per second of a real axum server: its own thread, keep-alive connections from this one.
+//! Requests per second of an axum server. The servers share one thread; the client's connections use the main thread.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::{net::TcpStream, runtime, sync::oneshot, task::JoinSet};
 
-use super::layers::{self, AXUM_GOVERNOR, NONE, OURS, TOWER_GOVERNOR, Traffic};
+use super::layers::{self, AXUM_GOVERNOR, NONE, TOLLGATE, TOWER_GOVERNOR, Traffic};
 use crate::{ROUNDS, Result, report::Report, stats::median};
 
 const CONNECTIONS: usize = 32;
@@ -30,7 +30,7 @@ struct Variant {
 pub fn run(time: Duration, report: &mut Report) -> Result<()> {
     let client = runtime::Builder::new_current_thread().enable_all().build()?;
     for traffic in Traffic::ALL {
-        // Dropped at the end of the round, which ends the servers' thread.
+        // Dropped at the end of this iteration, which ends the servers' thread.
         let (_keep_running, stop) = oneshot::channel();
         let (names, routers): (Vec<_>, Vec<_>) = routers(traffic)?.into_iter().unzip();
         let addresses = serve(routers, stop)?;
@@ -59,13 +59,13 @@ fn routers(traffic: Traffic) -> Result<[(&'static str, Router); 4]> {
     let router = || Router::new().route("/", get(|| async { "hello\n" }));
     Ok([
         (NONE, router()),
-        (OURS, router().layer(layers::ours(traffic)?)),
+        (TOLLGATE, router().layer(layers::tollgate(traffic)?)),
         (TOWER_GOVERNOR, router().layer(layers::tower_governor(traffic)?)),
         (AXUM_GOVERNOR, router().layer(layers::axum_governor(traffic)?)),
     ])
 }
 
-/// Serves all of them on one thread until `stop` is dropped. They are not asked at the same time.
+/// Serves all routers on one thread until the sender of `stop` is dropped. Only one server at a time is under load.
 fn serve(routers: Vec<Router>, stop: oneshot::Receiver<()>) -> Result<Vec<SocketAddr>> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let mut addresses = Vec::new();
@@ -76,14 +76,14 @@ fn serve(routers: Vec<Router>, stop: oneshot::Receiver<()>) -> Result<Vec<Socket
         runtime.spawn(async { axum::serve(listener, service).await });
     }
     thread::spawn(move || {
-        // An error is what the dropped sender gives.
+        // The result is always the error of the dropped sender.
         let _ = runtime.block_on(stop);
     });
     Ok(addresses)
 }
 
 impl Variant {
-    /// Requests per second.
+    /// Sends requests over all connections for `time`; returns requests per second.
     async fn slice(&self, time: Duration) -> Result<f64> {
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -100,9 +100,12 @@ impl Variant {
             requests += counts.0;
             unexpected += counts.1;
         }
-        // The one peer's first request passes under any limit.
+        // All connections have one peer address, and every limit allows the first request of a peer.
         if unexpected > 1 {
-            return Err(format!("{}: {unexpected} of {requests} answers were not {}", self.name, self.expected).into());
+            let (name, expected) = (self.name, self.expected);
+            return Err(
+                format!("{name}: {unexpected} of {requests} responses did not have the status {expected}").into()
+            );
         }
         Ok(requests as f64 / start.elapsed().as_secs_f64())
     }
@@ -116,7 +119,7 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>> {
     Ok(sender)
 }
 
-/// How many requests were answered, and how many of them otherwise than expected.
+/// Sends requests one after another. Returns the number of responses, and how many did not have the expected status.
 async fn client(mut connection: SendRequest<Empty<Bytes>>, until: Instant, expected: StatusCode) -> Result<(u64, u64)> {
     let (mut requests, mut unexpected) = (0, 0);
     while Instant::now() < until {
@@ -131,14 +134,14 @@ async fn client(mut connection: SendRequest<Empty<Bytes>>, until: Instant, expec
 }
 
 fn summarise(traffic: Traffic, variants: Vec<Variant>, report: &mut Report) {
-    println!("\na real server, {}, {CONNECTIONS} keep-alive connections", traffic.name());
+    println!("\naxum server, {} requests, {CONNECTIONS} keep-alive connections", traffic.name());
     let rates: Vec<_> = variants.into_iter().map(|variant| (variant.name, median(variant.figures))).collect();
     for &(name, per_second) in &rates {
         println!("  {name:<16} {per_second:>8.0} requests/s");
         report.figure(json!({ "server": name, "traffic": traffic.name(), "per_second": per_second }));
     }
     for (&(name, per_second), ratio) in rates.iter().zip(["no_layer", "", "tower_governor", "axum_governor"]) {
-        if name != OURS {
+        if name != TOLLGATE {
             report.ratio(&format!("http_server_{}_vs_{ratio}", traffic.name()), rates[1].1 / per_second);
         }
     }

@@ -1,4 +1,4 @@
-//! What a decision costs Redis, in time and in bytes: our script beside plain ones.
+//! Time and memory of a decision in Redis: tollgate's script beside plain scripts.
 
 mod workload;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Connection;
 use serde_json::json;
 
-pub use self::workload::{Cost, Form, Situation, Subject, Workload};
+pub use self::workload::{CallFormat, Scenario, Subject, Timing, Workload};
 use crate::{
     ROUNDS, Result,
     args::Args,
@@ -17,42 +17,47 @@ use crate::{
     stats::median,
 };
 
+/// Checks per call of the batched subjects.
 const BATCH: usize = 64;
 
-const fn ours(name: &'static str, algorithm: Algorithm, batch: usize) -> Subject {
-    Subject { name, code: scripts::OURS, form: Form::Ours(algorithm), batch }
+const fn tollgate(name: &'static str, algorithm: Algorithm, batch: usize) -> Subject {
+    Subject { name, code: scripts::TOLLGATE, format: CallFormat::Tollgate(algorithm), batch }
 }
 
 const fn plain(name: &'static str, code: &'static str) -> Subject {
-    Subject { name, code, form: Form::Plain, batch: 1 }
+    Subject { name, code, format: CallFormat::Plain, batch: 1 }
 }
 
 const SINGLE: &str = "tollgate log";
-const BATCHED: &str = "tollgate log, 64 a call";
-const SORTED_SET: &str = "sorted set, a member per unit";
+const BATCHED: &str = "tollgate log, 64 per call";
+const SORTED_SET: &str = "sorted set, one member per unit";
 
-pub const LOG: Subject = ours(SINGLE, Algorithm::Log, 1);
+pub const LOG: Subject = tollgate(SINGLE, Algorithm::Log, 1);
 
 const LOGS: [Subject; 5] = [
     LOG,
-    ours(BATCHED, Algorithm::Log, BATCH),
-    Subject { code: scripts::OURS_IN_CHUNKS, ..ours("lost: chunks in a hash, 64 a call", Algorithm::Log, BATCH) },
-    plain("sorted set, a member per request", scripts::SORTED_SET_STEP_LOG),
+    tollgate(BATCHED, Algorithm::Log, BATCH),
+    Subject {
+        code: scripts::TOLLGATE_WITH_CHUNKED_LOG,
+        ..tollgate("earlier log, hash chunks, 64 per call", Algorithm::Log, BATCH)
+    },
+    plain("sorted set, one member per request", scripts::SORTED_SET_STEP_LOG),
     plain(SORTED_SET, scripts::SORTED_SET_LOG),
 ];
 
-/// Their state does not grow, so one situation tells all.
-const COUNTS: [Subject; 8] = [
-    ours("tollgate counter", Algorithm::Counter, 1),
-    ours("tollgate counter, 64 a call", Algorithm::Counter, BATCH),
-    ours("tollgate fixed window", Algorithm::Fixed, 1),
-    ours("tollgate fixed window, 64 a call", Algorithm::Fixed, BATCH),
-    ours("tollgate token bucket", Algorithm::Bucket, 1),
-    ours("tollgate token bucket, 64 a call", Algorithm::Bucket, BATCH),
+/// Scripts whose state has a constant size: one fill is enough to measure them.
+const CONSTANT_STATE: [Subject; 8] = [
+    tollgate("tollgate counter", Algorithm::Counter, 1),
+    tollgate("tollgate counter, 64 per call", Algorithm::Counter, BATCH),
+    tollgate("tollgate fixed window", Algorithm::Fixed, 1),
+    tollgate("tollgate fixed window, 64 per call", Algorithm::Fixed, BATCH),
+    tollgate("tollgate token bucket", Algorithm::Bucket, 1),
+    tollgate("tollgate token bucket, 64 per call", Algorithm::Bucket, BATCH),
     plain("counter in two keys", scripts::TWO_KEY_COUNTER),
     plain("GCRA in one string", scripts::GCRA),
 ];
 
+/// Numbers of requests in the window.
 const FILLS: [u64; 4] = [1, 100, 1_000, 100_000];
 const COSTS: [u32; 3] = [1, 10, 1_000];
 
@@ -63,22 +68,22 @@ pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()>
     for fill in FILLS {
         for cost in COSTS {
             for allowed in [true, false] {
-                let situation = Situation { fill, cost, allowed };
-                let measured = compare(connection, &LOGS, situation, slice, report)?;
-                summarise(&measured, situation, &mut worst, report);
+                let scenario = Scenario { fill, cost, allowed };
+                let measured = compare(connection, &LOGS, scenario, slice, report)?;
+                summarise(&measured, scenario, &mut worst, report);
             }
         }
     }
     for allowed in [true, false] {
-        let situation = Situation { fill: 1_000, cost: 1, allowed };
-        let measured = compare(connection, &COUNTS, situation, slice, report)?;
+        let scenario = Scenario { fill: 1_000, cost: 1, allowed };
+        let measured = compare(connection, &CONSTANT_STATE, scenario, slice, report)?;
         if allowed {
-            let [counter, counter_batched, .., bucket, bucket_batched, two_keys, gcra] = COUNTS;
-            let of = |ours: Subject, theirs: Subject| cpu_ratio(&measured, ours.name, theirs.name);
-            report.ratio("lua_cpu_counter_vs_two_keys", of(counter, two_keys));
-            report.ratio("lua_cpu_counter_batched_vs_two_keys", of(counter_batched, two_keys));
-            report.ratio("lua_cpu_bucket_vs_gcra", of(bucket, gcra));
-            report.ratio("lua_cpu_bucket_batched_vs_gcra", of(bucket_batched, gcra));
+            let [counter, counter_batched, .., bucket, bucket_batched, two_keys, gcra] = CONSTANT_STATE;
+            let ratio = |one: Subject, other: Subject| cpu_ratio(&measured, one.name, other.name);
+            report.ratio("lua_cpu_counter_vs_two_keys", ratio(counter, two_keys));
+            report.ratio("lua_cpu_counter_batched_vs_two_keys", ratio(counter_batched, two_keys));
+            report.ratio("lua_cpu_bucket_vs_gcra", ratio(bucket, gcra));
+            report.ratio("lua_cpu_bucket_batched_vs_gcra", ratio(bucket_batched, gcra));
         }
     }
     report.ratio("lua_cpu_batched_vs_sorted_set", worst.batched);
@@ -86,7 +91,7 @@ pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// The least favourable ratios to the sorted set, over all fills, at cost 1.
+/// The largest ratios to the sorted set over all fills, for allowed checks of cost 1.
 #[derive(Default)]
 struct Worst {
     batched: f64,
@@ -95,50 +100,50 @@ struct Worst {
 
 struct Measured {
     name: &'static str,
-    /// Of each round.
+    /// Microseconds in Redis per decision, one value per round.
     redis_us: Vec<f64>,
     bytes: u64,
 }
 
-/// Measures all subjects in one situation, in interleaved rounds.
+/// Measures all subjects in one scenario in interleaved rounds.
 fn compare(
     connection: &mut Connection,
     subjects: &[Subject],
-    situation: Situation,
+    scenario: Scenario,
     slice: Duration,
     report: &mut Report,
 ) -> Result<Vec<Measured>> {
-    let Situation { fill, cost, allowed } = situation;
+    let Scenario { fill, cost, allowed } = scenario;
     let verdict = if allowed { "allowed" } else { "denied" };
     println!("\n{fill} requests of cost {cost} in the window, {verdict}");
     redis::cmd("FLUSHALL").exec(connection)?;
     let mut workloads = Vec::new();
     for subject in subjects {
         if !subject.can_hold(fill, cost) {
-            println!("  {:<36} left out: more than a million members", subject.name);
+            println!("  {:<36} left out: the set would have more than a million members", subject.name);
             continue;
         }
         let keys = usize::try_from(1_000_000 / (fill * u64::from(cost)))?.clamp(1, BATCH);
-        let workload = Workload::prepare(connection, *subject, situation, keys)?;
+        let workload = Workload::prepare(connection, *subject, scenario, keys)?;
         workloads.push((workload, Vec::new()));
     }
     for _ in 0..ROUNDS {
-        for (workload, costs) in &mut workloads {
-            costs.push(workload.slice(connection, slice)?);
+        for (workload, timings) in &mut workloads {
+            timings.push(workload.slice(connection, slice)?);
         }
     }
     let mut measured = Vec::new();
-    for (workload, costs) in &workloads {
-        let cost_of = |of: fn(&Cost) -> f64| median(costs.iter().map(of).collect());
-        let (redis_us, client_us) = (cost_of(|cost| cost.redis_us), cost_of(|cost| cost.client_us));
+    for (workload, timings) in &workloads {
+        let median_of = |field: fn(&Timing) -> f64| median(timings.iter().map(field).collect());
+        let (redis_us, client_us) = (median_of(|timing| timing.redis_us), median_of(|timing| timing.client_us));
         let (name, bytes) = (workload.subject.name, workload.bytes(connection)?);
-        let each = bytes as f64 / fill as f64;
-        println!("  {name:<36} {redis_us:>9.2} us in Redis {bytes:>11} B {each:>9.1} B a request");
+        let per_request = bytes as f64 / fill as f64;
+        println!("  {name:<36} {redis_us:>9.2} us in Redis {bytes:>11} B {per_request:>9.1} B per request");
         report.figure(json!({
             "script": name, "fill": fill, "cost": cost, "allowed": allowed,
             "redis_us": redis_us, "client_us": client_us, "bytes": bytes,
         }));
-        measured.push(Measured { name, redis_us: costs.iter().map(|cost| cost.redis_us).collect(), bytes });
+        measured.push(Measured { name, redis_us: timings.iter().map(|timing| timing.redis_us).collect(), bytes });
     }
     Ok(measured)
 }
@@ -147,31 +152,31 @@ fn find<'a>(measured: &'a [Measured], name: &str) -> Option<&'a Measured> {
     measured.iter().find(|measured| measured.name == name)
 }
 
-/// Of each round by itself, so that a slow round is slow for both.
-fn cpu_ratio(measured: &[Measured], ours: &str, theirs: &str) -> f64 {
-    match (find(measured, ours), find(measured, theirs)) {
-        (Some(ours), Some(theirs)) => {
-            median(ours.redis_us.iter().zip(&theirs.redis_us).map(|(ours, theirs)| ours / theirs).collect())
+/// The median of the ratios of the single rounds, because a slow round slows both subjects.
+fn cpu_ratio(measured: &[Measured], one: &str, other: &str) -> f64 {
+    match (find(measured, one), find(measured, other)) {
+        (Some(one), Some(other)) => {
+            median(one.redis_us.iter().zip(&other.redis_us).map(|(one, other)| one / other).collect())
         }
         _ => f64::NAN,
     }
 }
 
-fn summarise(measured: &[Measured], situation: Situation, worst: &mut Worst, report: &mut Report) {
-    let Situation { fill, cost, allowed } = situation;
+fn summarise(measured: &[Measured], scenario: Scenario, worst: &mut Worst, report: &mut Report) {
+    let Scenario { fill, cost, allowed } = scenario;
     let single = cpu_ratio(measured, SINGLE, SORTED_SET);
     let batched = cpu_ratio(measured, BATCHED, SORTED_SET);
-    let verdict = if allowed { "" } else { "_denied" };
-    let priced = if cost == 1 { String::new() } else { format!("_cost_{cost}") };
-    report.ratio(&format!("lua_cpu_single_vs_sorted_set_{fill}{priced}{verdict}"), single);
-    report.ratio(&format!("lua_cpu_batched_vs_sorted_set_{fill}{priced}{verdict}"), batched);
+    let verdict_suffix = if allowed { "" } else { "_denied" };
+    let cost_suffix = if cost == 1 { String::new() } else { format!("_cost_{cost}") };
+    report.ratio(&format!("lua_cpu_single_vs_sorted_set_{fill}{cost_suffix}{verdict_suffix}"), single);
+    report.ratio(&format!("lua_cpu_batched_vs_sorted_set_{fill}{cost_suffix}{verdict_suffix}"), batched);
     if cost == 1 && allowed {
         worst.single = worst.single.max(single);
         worst.batched = worst.batched.max(batched);
     }
     if fill == 1_000 && allowed {
-        let each = |name| find(measured, name).map_or(f64::NAN, |found| found.bytes as f64 / fill as f64);
-        report.ratio(&format!("bytes_per_entry_1000{priced}"), each(SINGLE));
-        report.ratio(&format!("bytes_per_entry_1000{priced}_sorted_set"), each(SORTED_SET));
+        let bytes_per_entry = |name| find(measured, name).map_or(f64::NAN, |found| found.bytes as f64 / fill as f64);
+        report.ratio(&format!("bytes_per_entry_1000{cost_suffix}"), bytes_per_entry(SINGLE));
+        report.ratio(&format!("bytes_per_entry_1000{cost_suffix}_sorted_set"), bytes_per_entry(SORTED_SET));
     }
 }

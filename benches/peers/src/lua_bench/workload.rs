@@ -1,4 +1,4 @@
-//! One script at one fill: calls it in a steady state and lets Redis tell what that took.
+//! One script in one scenario: calls the script in a steady state and reads its execution time from Redis.
 
 use std::time::{Duration, Instant};
 
@@ -10,65 +10,69 @@ use crate::{
     stats::{self, CommandStats},
 };
 
-/// A script and its calling convention.
+/// A script to measure, and how it is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
     pub name: &'static str,
     pub code: &'static str,
-    pub form: Form,
-    /// Checks in one call, each for a key of its own.
+    pub format: CallFormat,
+    /// Checks per call, each for another key.
     pub batch: usize,
 }
 
+/// The format of a script's arguments and reply.
 #[derive(Clone, Copy, Debug)]
-pub enum Form {
-    /// Our protocol.
-    Ours(Algorithm),
-    /// One key, one verdict.
+pub enum CallFormat {
+    /// tollgate's packed format: many keys, one packed reply.
+    Tollgate(Algorithm),
+    /// One key, and an array whose first item is the verdict.
     Plain,
 }
 
-/// What is asked of a subject.
+/// The state of a key, and the checks on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation {
-    /// Requests in the window, for a log.
+pub struct Scenario {
+    /// Number of requests in the window. Only a log's state depends on this.
     pub fill: u64,
     pub cost: u32,
     pub allowed: bool,
 }
 
-/// A subject with keys in the state that the situation describes.
+/// A subject with filled keys, ready to be called.
 pub struct Workload {
     pub subject: Subject,
-    situation: Situation,
+    scenario: Scenario,
     hash: String,
     keys: Vec<String>,
     next: usize,
     quota: Quota,
-    /// By how much the clock advances between two calls for one key.
+    /// Advance of the script's clock between two calls for one key.
     step_us: u64,
     now_us: u64,
 }
 
-/// Long, so that no TTL, which runs by the server's clock, ends while the client's clock is used.
+/// Long enough that no key expires: TTLs follow the server's clock, while the benchmark sets the script's clock.
 const WINDOW_US: u64 = 3_600_000_000;
-/// 2026-01-01.
+/// 2026-01-01 in microseconds since the Unix epoch.
 const START_US: u64 = 1_767_225_600_000_000;
 
-/// One slice's outcome.
+/// The time per decision in one slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Cost {
-    /// Redis' own time per decision, from commandstats.
+pub struct Timing {
+    /// Microseconds of execution in Redis per decision, from commandstats.
     pub redis_us: f64,
-    /// Time per decision seen by a client that sends calls in pipelines.
+    /// Microseconds per decision at a client that sends calls in pipelines.
     pub client_us: f64,
 }
 
 impl Workload {
-    /// Fills keys so that a log has `fill` requests in its window, one leaves as one comes, and the limit is reached.
-    /// What has no log (`counts`) is not filled: its limit is out of reach, or reached at once.
-    pub fn prepare(connection: &mut Connection, subject: Subject, situation: Situation, keys: usize) -> Result<Self> {
-        let Situation { fill, cost, allowed } = situation;
+    /// Creates and fills the keys.
+    ///
+    /// A log has `fill` requests in its window and has reached its limit; one request expires as one arrives. Every
+    /// other script has one request. Its limit is out of reach if checks are to be allowed; otherwise one request
+    /// reaches it.
+    pub fn prepare(connection: &mut Connection, subject: Subject, scenario: Scenario, keys: usize) -> Result<Self> {
+        let Scenario { fill, cost, allowed } = scenario;
         let keys = (0..keys.max(subject.batch)).map(|key| format!("t:{{user:{key}}}:{}", subject.name)).collect();
         let hash = Script::new(subject.code).get_hash().to_owned();
         redis::cmd("SCRIPT").arg("LOAD").arg(subject.code).exec(connection)?;
@@ -79,7 +83,7 @@ impl Workload {
         };
         let step_us = WINDOW_US / fill;
         let quota = Quota { limit, window_us: step_us * fill };
-        let mut workload = Self { subject, situation, hash, keys, next: 0, quota, step_us, now_us: START_US };
+        let mut workload = Self { subject, scenario, hash, keys, next: 0, quota, step_us, now_us: START_US };
         workload.fill(connection)?;
         Ok(workload)
     }
@@ -92,19 +96,19 @@ impl Workload {
             }
             return Ok(pipeline.exec(connection)?);
         }
-        // One key, then copies of it. More than one window, so that the state is the steady one.
-        let calls = self.situation.fill + self.situation.fill.min(1_000);
-        let mut made = 0;
-        while made < calls {
+        // One key is filled for more than a window, until its state is steady. The other keys are copies.
+        let calls = self.scenario.fill + self.scenario.fill.min(1_000);
+        let mut sent = 0;
+        while sent < calls {
             let mut pipeline = redis::pipe();
-            for _ in 0..(calls - made).min(500) {
+            for _ in 0..(calls - sent).min(500) {
                 self.now_us += self.step_us;
                 pipeline.add_command(self.call(&[&self.keys[0]]));
-                made += 1;
+                sent += 1;
             }
             let replies: Vec<Value> = pipeline.query(connection)?;
             if !replies.iter().all(|reply| self.verdicts(reply).into_iter().all(|allowed| allowed)) {
-                return Err(format!("{}: a check of the filling was denied", self.subject.name).into());
+                return Err(format!("{}: a check was denied while its key was filled", self.subject.name).into());
             }
         }
         for key in &self.keys[1..] {
@@ -113,23 +117,23 @@ impl Workload {
         Ok(())
     }
 
-    /// Bytes of one key, by MEMORY USAGE.
+    /// Bytes of one key, as reported by MEMORY USAGE.
     pub fn bytes(&self, connection: &mut Connection) -> Result<u64> {
         let key = &self.keys[0];
         let bytes: Option<u64> = redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).query(connection)?;
         match bytes {
             Some(bytes) => Ok(bytes),
-            // The counter in two keys makes names of its own: steadily two of them.
+            // The two-key counter adds the number of a window to the key. Two such keys exist in the steady state.
             None => {
                 let names: Vec<String> = redis::cmd("KEYS").arg(format!("{key}:*")).query(connection)?;
-                let name = names.first().ok_or("no key was written")?;
+                let name = names.first().ok_or("the script wrote no key")?;
                 Ok(2 * redis::cmd("MEMORY").arg("USAGE").arg(name).query::<u64>(connection)?)
             }
         }
     }
 
-    /// Runs for at least so long.
-    pub fn slice(&mut self, connection: &mut Connection, time: Duration) -> Result<Cost> {
+    /// Calls the script for at least `time`. Returns an error if a verdict differs from the scenario.
+    pub fn slice(&mut self, connection: &mut Connection, time: Duration) -> Result<Timing> {
         stats::reset_commandstats(connection)?;
         let (mut decisions, mut client) = (0_u64, Duration::ZERO);
         while client < time {
@@ -142,15 +146,15 @@ impl Workload {
             client += start.elapsed();
             for reply in &replies {
                 for allowed in self.verdicts(reply) {
-                    if allowed != self.situation.allowed {
-                        return Err(format!("{}: unexpected verdict at {:?}", self.subject.name, self.situation).into());
+                    if allowed != self.scenario.allowed {
+                        return Err(format!("{}: unexpected verdict at {:?}", self.subject.name, self.scenario).into());
                     }
                     decisions += 1;
                 }
             }
         }
         let stats = CommandStats::read(connection)?;
-        Ok(Cost {
+        Ok(Timing {
             redis_us: stats.usec as f64 / decisions as f64,
             client_us: client.as_secs_f64() * 1e6 / decisions as f64,
         })
@@ -160,7 +164,7 @@ impl Workload {
         if self.next + self.subject.batch > self.keys.len() {
             self.next = 0;
         }
-        if self.next == 0 && self.situation.allowed {
+        if self.next == 0 && self.scenario.allowed {
             self.now_us += self.step_us;
         }
         let keys: Vec<&str> = self.keys[self.next..self.next + self.subject.batch].iter().map(String::as_str).collect();
@@ -172,19 +176,21 @@ impl Workload {
     fn call(&self, keys: &[&str]) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.hash);
-        let (now_us, cost) = (Some(self.now_us), self.situation.cost);
-        match self.subject.form {
-            Form::Ours(algorithm) => scripts::ours_args(&mut command, keys, now_us, algorithm, self.quota, cost),
-            Form::Plain => scripts::plain_args(&mut command, keys[0], now_us, self.quota, cost),
+        let (now_us, cost) = (Some(self.now_us), self.scenario.cost);
+        match self.subject.format {
+            CallFormat::Tollgate(algorithm) => {
+                scripts::tollgate_args(&mut command, keys, now_us, algorithm, self.quota, cost)
+            }
+            CallFormat::Plain => scripts::plain_args(&mut command, keys[0], now_us, self.quota, cost),
         }
         command
     }
 
     /// Whether each check of a call was allowed.
     fn verdicts(&self, reply: &Value) -> Vec<bool> {
-        match self.subject.form {
-            Form::Ours(_) => scripts::ours_verdicts(reply),
-            Form::Plain => match reply {
+        match self.subject.format {
+            CallFormat::Tollgate(_) => scripts::tollgate_verdicts(reply),
+            CallFormat::Plain => match reply {
                 Value::Array(items) => vec![items.first() == Some(&Value::Int(1))],
                 _ => vec![],
             },
@@ -193,13 +199,13 @@ impl Workload {
 }
 
 impl Subject {
-    /// Whether what it keeps grows with the requests in the window.
+    /// Whether the script's state grows with the requests in the window.
     pub fn is_log(&self) -> bool {
-        matches!(self.form, Form::Ours(Algorithm::Log))
+        matches!(self.format, CallFormat::Tollgate(Algorithm::Log))
             || [scripts::SORTED_SET_LOG, scripts::SORTED_SET_STEP_LOG].contains(&self.code)
     }
 
-    /// How many requests of a cost a sorted set with a member per unit takes before filling it is no fun.
+    /// Whether filling is fast enough: a sorted set with one member per unit gets at most a million members.
     pub fn can_hold(&self, fill: u64, cost: u32) -> bool {
         self.code != scripts::SORTED_SET_LOG || fill * u64::from(cost) <= 1_000_000
     }

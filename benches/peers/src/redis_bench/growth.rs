@@ -1,4 +1,4 @@
-//! Does a decision cost more where there are more keys, or where the limit is larger?
+//! The cost of a decision when the number of keys grows, and when the limit grows.
 
 use std::{future::Future, time::Duration};
 
@@ -8,12 +8,12 @@ use tollgate::Algorithm;
 
 use super::{
     load::{Checker, Load},
-    ours::{Ours, Setup},
-    rivals::Multiplexed,
+    peers::Multiplexed,
+    tollgate_variants::{Setup, TollgateLimiter},
 };
 use crate::{
     ROUNDS, Result,
-    lua_bench::{LOG, Situation, Workload},
+    lua_bench::{LOG, Scenario, Workload},
     report::Report,
     scripts::{self, Quota},
     server::RedisServer,
@@ -22,11 +22,11 @@ use crate::{
 
 const IN_FLIGHT: usize = 256;
 
-/// 1 M keys against 1 k, ours and a plain script's.
+/// Compares 1 000 000 keys with 1 000, for tollgate's log and for a plain script.
 pub async fn keys(server: &RedisServer, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
-    println!("\ngrowth, keys:");
+    println!("\ngrowth with the number of keys:");
     let log = |prefix, quota| async move {
-        Ours::new(server, Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true }, quota)
+        TollgateLimiter::new(server, Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true }, quota)
     };
     keys_of("", log, admin, time, report).await?;
     redis::cmd("FLUSHALL").exec(admin)?;
@@ -34,7 +34,7 @@ pub async fn keys(server: &RedisServer, admin: &mut Connection, time: Duration, 
     keys_of("_sorted_set", sorted_set, admin, time, report).await
 }
 
-/// Both with about two requests of each key in its window: the window is as much longer.
+/// Compares both numbers of keys. The window grows with the number, so that it holds about two requests of each key.
 async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
     suffix: &str,
     new: impl Fn(&'static str, Quota) -> F,
@@ -47,7 +47,7 @@ async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
         let keys: &'static [String] = super::keys(count).leak();
         let checker = new(prefix, Quota { limit: 1_000, window_us: 10 * count as u64 }).await?;
         touch_all(&checker, keys).await?;
-        // One window, until as many leave as come.
+        // Runs for one window, until as many requests expire as arrive.
         checker.run(keys, IN_FLIGHT, Duration::from_micros(10 * count as u64)).await?;
         sides.push((checker, keys, Vec::new(), Vec::new()));
     }
@@ -62,7 +62,7 @@ async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
     let mut medians = Vec::new();
     for (_, keys, redis_us, client_us) in sides {
         let (keys, redis_us, client_us) = (keys.len(), median(redis_us), median(client_us));
-        println!("  {keys:>9} keys{suffix:<12} {redis_us:>7.2} us in Redis, {client_us:>7.2} us a decision");
+        println!("  {keys:>9} keys{suffix:<12} {redis_us:>7.2} us in Redis, {client_us:>7.2} us per decision");
         let growth = format!("keys{suffix}");
         report.figure(json!({ "growth": growth, "keys": keys, "redis_us": redis_us, "client_us": client_us }));
         medians.push((redis_us, client_us));
@@ -72,7 +72,7 @@ async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
     Ok(())
 }
 
-/// Every key once.
+/// Checks every key one time.
 async fn touch_all<C: Checker>(checker: &C, keys: &'static [String]) -> Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for part in keys.chunks(keys.len().div_ceil(IN_FLIGHT)) {
@@ -90,27 +90,27 @@ async fn touch_all<C: Checker>(checker: &C, keys: &'static [String]) -> Result<(
     Ok(())
 }
 
-/// A log that is full at a limit of a million against one that is full at 100; as many leave as come.
+/// Compares a log filled to a limit of 1 000 000 with one filled to 100, while as many requests expire as arrive.
 pub fn limit(connection: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
     redis::cmd("FLUSHALL").exec(connection)?;
     let mut sides = Vec::new();
     for limit in [100, 1_000_000] {
-        let situation = Situation { fill: limit, cost: 1, allowed: true };
+        let scenario = Scenario { fill: limit, cost: 1, allowed: true };
         let subject = crate::lua_bench::Subject { name: if limit == 100 { "small" } else { "large" }, ..LOG };
-        sides.push((limit, Workload::prepare(connection, subject, situation, 4)?, Vec::new(), Vec::new()));
+        sides.push((limit, Workload::prepare(connection, subject, scenario, 4)?, Vec::new(), Vec::new()));
     }
     for _ in 0..ROUNDS {
         for (_, workload, redis_us, client_us) in &mut sides {
-            let cost = workload.slice(connection, time / ROUNDS)?;
-            redis_us.push(cost.redis_us);
-            client_us.push(cost.client_us);
+            let timing = workload.slice(connection, time / ROUNDS)?;
+            redis_us.push(timing.redis_us);
+            client_us.push(timing.client_us);
         }
     }
-    println!("\ngrowth, limit (the log filled to it):");
+    println!("\ngrowth with the limit, log filled to the limit:");
     let mut medians = Vec::new();
     for (limit, workload, redis_us, client_us) in sides {
         let (redis_us, client_us, bytes) = (median(redis_us), median(client_us), workload.bytes(connection)?);
-        println!("  limit {limit:>9} {redis_us:>7.2} us in Redis, {client_us:>7.2} us a decision, {bytes} B");
+        println!("  limit {limit:>9} {redis_us:>7.2} us in Redis, {client_us:>7.2} us per decision, {bytes} B");
         report.figure(json!({
             "growth": "limit", "limit": limit, "redis_us": redis_us, "client_us": client_us, "bytes": bytes,
         }));

@@ -1,4 +1,4 @@
-//! Load: so many tasks, each with one check at a time, over keys drawn at random.
+//! Load on a limiter: `in_flight` tasks, each with one check at a time, on keys drawn at random.
 
 use std::{
     future::Future,
@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 
 use crate::{Result, random::Random, stats::percentile};
 
-/// Something that decides, and where it counts.
+/// A rate limiter under load.
 pub trait Checker: Clone + Send + Sync + 'static {
-    /// Whether one unit for this key was allowed.
+    /// Charges one unit to `key`; returns whether the check was allowed.
     fn check(&mut self, key: &str) -> impl Future<Output = Result<bool>> + Send;
 }
 
-/// What one slice has found.
+/// The results of one slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     pub decisions: u64,
@@ -27,7 +27,7 @@ pub struct Slice {
     pub allowed: f64,
 }
 
-/// A checker of any type, called through a pointer once a slice, never once a check.
+/// A [`Checker`] of any type. Dynamic dispatch happens once per slice, not once per check.
 pub trait Load: Send + Sync {
     fn run<'a>(
         &'a self,
@@ -54,39 +54,39 @@ async fn slice<C: Checker>(checker: &C, keys: &'static [String], in_flight: usiz
     for task in 0..in_flight {
         tasks.spawn(client(checker.clone(), keys, Random::new(task as u64), start + time));
     }
-    let (mut waits, mut allowed) = (Vec::new(), 0);
+    let (mut latencies, mut allowed) = (Vec::new(), 0);
     while let Some(result) = tasks.join_next().await {
-        let (own_waits, own_allowed) = result??;
-        waits.extend(own_waits);
-        allowed += own_allowed;
+        let (task_latencies, task_allowed) = result??;
+        latencies.extend(task_latencies);
+        allowed += task_allowed;
     }
     let elapsed = start.elapsed().as_secs_f64();
-    waits.sort_unstable();
-    let decisions = waits.len() as u64;
+    latencies.sort_unstable();
+    let decisions = latencies.len() as u64;
     Ok(Slice {
         decisions,
         per_second: decisions as f64 / elapsed,
-        p50_us: percentile(&waits, 0.5) / 1e3,
-        p99_us: percentile(&waits, 0.99) / 1e3,
+        p50_us: percentile(&latencies, 0.5) / 1e3,
+        p99_us: percentile(&latencies, 0.99) / 1e3,
         allowed: allowed as f64 / decisions.max(1) as f64,
     })
 }
 
-/// Checks one after the other; returns the waits in nanoseconds, and how many checks were allowed.
+/// Checks one key after another. Returns the latencies in nanoseconds and the number of allowed checks.
 async fn client<C: Checker>(
     mut checker: C,
     keys: &'static [String],
     mut random: Random,
     until: Instant,
 ) -> Result<(Vec<u32>, u64)> {
-    let (mut waits, mut allowed) = (Vec::new(), 0);
+    let (mut latencies, mut allowed) = (Vec::new(), 0);
     let mut sent = Instant::now();
     loop {
         allowed += u64::from(checker.check(&keys[random.below(keys.len())]).await?);
         let now = Instant::now();
-        waits.push(u32::try_from((now - sent).as_nanos()).unwrap_or(u32::MAX));
+        latencies.push(u32::try_from((now - sent).as_nanos()).unwrap_or(u32::MAX));
         if now >= until {
-            return Ok((waits, allowed));
+            return Ok((latencies, allowed));
         }
         sent = now;
     }

@@ -1,10 +1,10 @@
-//! Decisions per second and waits through Redis: our store beside what others do.
+//! Decisions per second and latency through Redis: tollgate's store beside other limiters and plain scripts.
 
 mod deny;
 mod growth;
 mod load;
-mod ours;
-mod rivals;
+mod peers;
+mod tollgate_variants;
 
 use std::{fs, time::Duration};
 
@@ -14,11 +14,11 @@ use tollgate::Algorithm;
 
 pub use self::{
     load::{Load, Slice},
-    ours::{Ours, Setup},
+    tollgate_variants::{Setup, TollgateLimiter},
 };
 use self::{
-    ours::Direct,
-    rivals::{Bb8, Ceiling, Multiplexed, RateTier, RedisCell},
+    peers::{Bb8, Ceiling, Multiplexed, RateTier, RedisCell},
+    tollgate_variants::TollgateScript,
 };
 use crate::{
     ROUNDS, Result,
@@ -31,15 +31,16 @@ use crate::{
 };
 
 const KEYS: usize = 10_000;
+/// Numbers of checks in flight.
 const LEVELS: [usize; 3] = [1, 16, 256];
-/// 1 000 a minute: no key is spent while it is measured.
+/// 1 000 per minute: no key reaches the limit during the measurement.
 pub const QUOTA: Quota = Quota { limit: 1_000, window_us: 60_000_000 };
 
 const LOG: &str = "tollgate: exact log";
 const LOG_UNBATCHED: &str = "tollgate: exact log, unbatched";
 const COUNTER: &str = "tollgate: counter";
 const BUCKET: &str = "tollgate: token bucket";
-const DIRECT: &str = "our script by hand";
+const DIRECT: &str = "tollgate: script called directly";
 const BB8: &str = "bb8 default + sorted-set script";
 const SORTED_SET: &str = "sorted-set script, multiplexed";
 const GCRA: &str = "GCRA script, multiplexed";
@@ -50,13 +51,14 @@ const CEILING: &str = "return 1, multiplexed (ceiling)";
 struct Variant {
     name: &'static str,
     load: Box<dyn Load>,
-    /// One list of slices for each level.
+    /// The measured slices of each level.
     slices: [Vec<Measured>; LEVELS.len()],
 }
 
 #[derive(Clone, Copy)]
 struct Measured {
     slice: Slice,
+    /// Microseconds of execution in Redis per decision.
     redis_us: f64,
 }
 
@@ -99,9 +101,9 @@ async fn variants(args: &Args, server: &RedisServer, report: &mut Report) -> Vec
         (COUNTER, "ctr:", Algorithm::SlidingWindowCounter, true),
         (BUCKET, "bkt:", Algorithm::TokenBucket, true),
     ] {
-        add(name, boxed(Ours::new(server, Setup { prefix, algorithm, batching }, QUOTA)));
+        add(name, boxed(TollgateLimiter::new(server, Setup { prefix, algorithm, batching }, QUOTA)));
     }
-    add(DIRECT, boxed(Direct::new(server, QUOTA).await));
+    add(DIRECT, boxed(TollgateScript::new(server, QUOTA).await));
     add(BB8, boxed(Bb8::new(server, "bb8", scripts::SORTED_SET_LOG, QUOTA).await));
     add(SORTED_SET, boxed(Multiplexed::new(server, "zset", scripts::SORTED_SET_LOG, QUOTA).await));
     add(GCRA, boxed(Multiplexed::new(server, "gcra", scripts::GCRA, QUOTA).await));
@@ -117,7 +119,7 @@ fn boxed<L: Load + 'static>(load: Result<L>) -> Result<Box<dyn Load>> {
     load.map(|load| Box::new(load) as Box<dyn Load>)
 }
 
-/// Connects, loads scripts, and drops what does not work.
+/// Connects and loads scripts with a short run. Removes variants that fail.
 async fn warm_up(variants: &mut Vec<Variant>, keys: &'static [String], report: &mut Report) {
     for index in (0..variants.len()).rev() {
         let result = variants[index].load.run(keys, 16, Duration::from_millis(100)).await;
@@ -153,8 +155,8 @@ async fn measure(
 }
 
 impl Variant {
-    fn median(&self, level: usize, of: impl Fn(&Measured) -> f64) -> f64 {
-        median(self.slices[level].iter().map(of).collect())
+    fn median(&self, level: usize, field: impl Fn(&Measured) -> f64) -> f64 {
+        median(self.slices[level].iter().map(field).collect())
     }
 
     fn per_second(&self, level: usize) -> f64 {
@@ -187,7 +189,7 @@ fn print(variants: &[Variant], report: &mut Report) {
 
 fn ratios(variants: &[Variant], report: &mut Report) {
     let find = |name: &str| variants.iter().find(|variant| variant.name == name);
-    let Some(ours) = find(LOG) else { return };
+    let Some(log) = find(LOG) else { return };
     for (level, in_flight) in LEVELS.into_iter().enumerate() {
         for (name, peer) in [
             ("bb8_default", BB8),
@@ -199,17 +201,15 @@ fn ratios(variants: &[Variant], report: &mut Report) {
             ("unbatched", LOG_UNBATCHED),
         ] {
             if let Some(peer) = find(peer) {
-                report.ratio(
-                    &format!("redis_{in_flight}_log_vs_{name}"),
-                    ours.per_second(level) / peer.per_second(level),
-                );
+                report
+                    .ratio(&format!("redis_{in_flight}_log_vs_{name}"), log.per_second(level) / peer.per_second(level));
             }
         }
     }
-    // Of each round by itself, so that a slow round is slow for both.
-    let paired = |level: usize, other: &Variant, of: fn(&Measured) -> f64| {
-        let pairs = ours.slices[level].iter().zip(&other.slices[level]);
-        median(pairs.map(|(ours, other)| of(ours) / of(other)).collect())
+    // The median of the ratios of the single rounds, because a slow round slows both variants.
+    let paired = |level: usize, other: &Variant, field: fn(&Measured) -> f64| {
+        let pairs = log.slices[level].iter().zip(&other.slices[level]);
+        median(pairs.map(|(log, other)| field(log) / field(other)).collect())
     };
     if let Some(direct) = find(DIRECT) {
         report.ratio("p50_at_1_vs_direct", paired(0, direct, |measured| measured.slice.p50_us));
@@ -231,7 +231,7 @@ fn chart(variants: &[Variant], redis_version: &str) -> String {
     let bar = |variant: &Variant| Bar {
         label: variant.name.to_owned(),
         value: variant.per_second(level),
-        ours: variant.name.starts_with("tollgate"),
+        highlighted: variant.name.starts_with("tollgate"),
     };
     let mut bars: Vec<Bar> = variants.iter().filter(|variant| variant.name != DIRECT).map(bar).collect();
     bars.sort_by(|one, other| other.value.total_cmp(&one.value));

@@ -1,4 +1,4 @@
-//! Our own variants: the store as users have it, and its script called by hand.
+//! The variants of tollgate: the limiter as services use it, and its script called directly.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,14 @@ use crate::{
     server::RedisServer,
 };
 
+/// A limiter on a [`RedisStore`].
 #[derive(Clone)]
-pub struct Ours {
+pub struct TollgateLimiter {
     limiter: Limiter,
     policy: Policy,
 }
 
-/// How a store is set up for a measurement.
+/// The settings of the measured store.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub prefix: &'static str,
@@ -26,13 +27,13 @@ pub struct Setup {
     pub batching: bool,
 }
 
-impl Ours {
-    /// The deny cache is off, so that every decision is one of Redis.
+impl TollgateLimiter {
+    /// Creates a limiter without the deny cache, so that Redis makes every decision.
     pub fn new(server: &RedisServer, setup: Setup, quota: Quota) -> Result<Self> {
         Self::at(&server.url(0), setup, quota)
     }
 
-    /// The same, on the Redis at this address.
+    /// The same limiter, on the Redis at `url`.
     pub fn at(url: &str, setup: Setup, quota: Quota) -> Result<Self> {
         let store = RedisStore::builder()
             .prefix(setup.prefix)
@@ -45,36 +46,36 @@ impl Ours {
     }
 }
 
-impl Checker for Ours {
+impl Checker for TollgateLimiter {
     async fn check(&mut self, key: &str) -> Result<bool> {
         Ok(self.limiter.check(key, &self.policy, 1).await?.is_allowed())
     }
 }
 
-/// The same script over a connection of redis-rs, with nothing around it.
+/// tollgate's script over a connection of redis-rs, without the store.
 #[derive(Clone)]
-pub struct Direct {
+pub struct TollgateScript {
     connection: MultiplexedConnection,
     hash: Arc<str>,
     quota: Quota,
 }
 
-impl Direct {
+impl TollgateScript {
     pub async fn new(server: &RedisServer, quota: Quota) -> Result<Self> {
-        let script = Script::new(scripts::OURS);
+        let script = Script::new(scripts::TOLLGATE);
         let mut connection = server.multiplexed().await?;
         script.load_async(&mut connection).await?;
         Ok(Self { connection, hash: script.get_hash().into(), quota })
     }
 }
 
-impl Checker for Direct {
+impl Checker for TollgateScript {
     async fn check(&mut self, key: &str) -> Result<bool> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&*self.hash);
         let key = format!("direct:{{{key}}}:l4:peers");
-        scripts::ours_args(&mut command, &[&key], None, scripts::Algorithm::Log, self.quota, 1);
+        scripts::tollgate_args(&mut command, &[&key], None, scripts::Algorithm::Log, self.quota, 1);
         let reply: Value = command.query_async(&mut self.connection).await?;
-        Ok(scripts::ours_verdicts(&reply) == [true])
+        Ok(scripts::tollgate_verdicts(&reply) == [true])
     }
 }

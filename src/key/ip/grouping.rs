@@ -7,12 +7,12 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::translated::{Nat64, WELL_KNOWN, six_to_four};
-use crate::{error::ConfigError, key::Key};
+use super::embedded_ipv4::{Nat64, WELL_KNOWN, six_to_four};
+use crate::{error::ConfigError, key::subject::Key};
 
 /// Which addresses count as one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Network {
+pub(super) struct Grouping {
     prefix: u8,
     well_known: bool,
     /// A NAT64 prefix of the operator's own.
@@ -24,11 +24,11 @@ pub(super) struct Network {
 pub(super) struct Address {
     /// As it was received, unmapped.
     pub(super) received: IpAddr,
-    /// [`Network::canonical`] of it.
+    /// [`Grouping::canonical`] of it.
     pub(super) canonical: IpAddr,
 }
 
-impl Network {
+impl Grouping {
     pub(super) fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         if !(32..=128).contains(&length) {
             return Err(ConfigError::InvalidPrefixLength { length });
@@ -86,7 +86,7 @@ impl Network {
     }
 }
 
-impl Default for Network {
+impl Default for Grouping {
     fn default() -> Self {
         Self { prefix: 64, well_known: true, nat64: None }
     }
@@ -139,7 +139,7 @@ static OCTETS: [([u8; 4], usize); 256] = {
 mod tests {
     use super::*;
 
-    fn key(network: Network, address: &str) -> Key {
+    fn key(network: Grouping, address: &str) -> Key {
         network.key_of(address.parse().unwrap())
     }
 
@@ -157,9 +157,9 @@ mod tests {
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
             ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
         ] {
-            assert_eq!(key(Network::default(), address), Key::from(expected), "{address}");
+            assert_eq!(key(Grouping::default(), address), Key::from(expected), "{address}");
         }
-        let whole = Network::default().with_ipv6_prefix(128).unwrap().keep_nat64();
+        let whole = Grouping::default().with_ipv6_prefix(128).unwrap().keep_nat64();
         assert_eq!(key(whole, "2001:db8::1"), Key::from("2001:db8::1"));
         assert_eq!(key(whole, "64:ff9b::203.0.113.7"), Key::from("64:ff9b::cb00:7107"));
         assert_eq!(key(whole, "2002:a00:1::1"), Key::from("2002:a00:1::/48"));
@@ -171,18 +171,18 @@ mod tests {
     /// All hosts of a link have one /64, and all clients of a translator another.
     #[test]
     fn addresses_whose_prefix_says_nothing_are_keyed_by_what_does() {
-        let own = Network::default().with_nat64_prefix("2001:db8:122:344::/64").unwrap();
+        let own = Grouping::default().with_nat64_prefix("2001:db8:122:344::/64").unwrap();
         for (network, address, expected) in [
-            (Network::default(), "fe80::1:2:3:4", "fe80::1:2:3:4"),
-            (Network::default(), "febf:ffff::1", "febf:ffff::1"),
-            (Network::default(), "fec0::1", "fec0::/64"),
-            (Network::default(), "2002:cb00:7107:1::1", "203.0.113.7"),
-            (Network::default(), "2002:cb00:7107:2::9", "203.0.113.7"),
-            (Network::default(), "2002:a00:1:2::1", "2002:a00:1::/48"),
-            (Network::default(), "2002:7f00:1:2::1", "2002:7f00:1::/48"),
-            (Network::default(), "64:ff9b::10.0.0.1", "64:ff9b::a00:1"),
-            (Network::default(), "64:ff9b::127.0.0.1", "64:ff9b::7f00:1"),
-            (Network::default(), "2001:db8:122:344:c0:2:2100::", "2001:db8:122:344::/64"),
+            (Grouping::default(), "fe80::1:2:3:4", "fe80::1:2:3:4"),
+            (Grouping::default(), "febf:ffff::1", "febf:ffff::1"),
+            (Grouping::default(), "fec0::1", "fec0::/64"),
+            (Grouping::default(), "2002:cb00:7107:1::1", "203.0.113.7"),
+            (Grouping::default(), "2002:cb00:7107:2::9", "203.0.113.7"),
+            (Grouping::default(), "2002:a00:1:2::1", "2002:a00:1::/48"),
+            (Grouping::default(), "2002:7f00:1:2::1", "2002:7f00:1::/48"),
+            (Grouping::default(), "64:ff9b::10.0.0.1", "64:ff9b::a00:1"),
+            (Grouping::default(), "64:ff9b::127.0.0.1", "64:ff9b::7f00:1"),
+            (Grouping::default(), "2001:db8:122:344:c0:2:2100::", "2001:db8:122:344::/64"),
             (own, "2001:db8:122:344:c0:2:2100::", "192.0.2.33"),
             (own, "2001:db8:122:344:a:0:100::", "2001:db8:122:344:a:0:100:0"),
             (own, "64:ff9b::192.0.2.33", "192.0.2.33"),

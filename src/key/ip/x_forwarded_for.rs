@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::ValueIter};
 
-use super::node::Unusable;
+use super::node::NodeError;
 
 /// No node is longer. What a client has written is on the left, so it is not even looked through for a comma.
 const MAX_ELEMENT: usize = 256;
@@ -20,7 +20,7 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> Iterator for Elements<'a> {
-    type Item = Result<&'a [u8], Unusable>;
+    type Item = Result<&'a [u8], NodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -37,7 +37,7 @@ impl<'a> Iterator for Elements<'a> {
             None => {
                 // Nothing behind it can be told apart any more.
                 *self = Self { lines: None, rest: &[] };
-                return Some(Err(Unusable::Malformed));
+                return Some(Err(NodeError::Malformed));
             }
         };
         let (rest, element) = self.rest.split_at(start);
@@ -67,7 +67,7 @@ fn is_blank(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn elements(lines: &[&str]) -> Vec<Result<String, Unusable>> {
+    fn elements(lines: &[&str]) -> Vec<Result<String, NodeError>> {
         let name = HeaderName::from_static("x-forwarded-for");
         let mut headers = HeaderMap::new();
         for line in lines {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn an_element_without_an_end_is_malformed_and_the_last_one() {
         let long = "x".repeat(MAX_ELEMENT + 1);
-        assert_eq!(elements(&["a", &format!("{long}, b")]), [Ok("b".to_owned()), Err(Unusable::Malformed)]);
+        assert_eq!(elements(&["a", &format!("{long}, b")]), [Ok("b".to_owned()), Err(NodeError::Malformed)]);
         let longest = "x".repeat(MAX_ELEMENT);
         assert_eq!(elements(&[&longest]), [Ok(longest)]);
     }

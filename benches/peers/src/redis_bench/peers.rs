@@ -1,4 +1,4 @@
-//! What others do, and what most services write by hand.
+//! Other limiters, and the scripts that many services write themselves.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tower_rate_tier::{
 use super::load::Checker;
 use crate::{Result, scripts::Quota, server::RedisServer};
 
-/// A script as redis-rs' users call it.
+/// A plain script with its arguments, called through the `Script` of redis-rs.
 #[derive(Clone)]
 struct Plain {
     script: Arc<Script>,
@@ -35,7 +35,7 @@ impl Plain {
     }
 }
 
-/// A plain script over one multiplexed connection that all tasks clone.
+/// A plain script over one multiplexed connection that all tasks share.
 #[derive(Clone)]
 pub struct Multiplexed {
     connection: MultiplexedConnection,
@@ -55,7 +55,7 @@ impl Checker for Multiplexed {
     }
 }
 
-/// A script that only answers: what a script can do at most.
+/// A script that only returns 1: the upper bound for all scripts.
 #[derive(Clone)]
 pub struct Ceiling {
     connection: MultiplexedConnection,
@@ -76,7 +76,8 @@ impl Checker for Ceiling {
     }
 }
 
-/// A plain script over a bb8 pool as it comes: ten connections, each checked out for one caller and tested by a PING.
+/// A plain script over a bb8 pool with default settings: ten connections, each used by one caller at a time and tested
+/// with a PING at every checkout.
 #[derive(Clone)]
 pub struct Bb8 {
     pool: bb8::Pool<RedisConnectionManager>,
@@ -98,7 +99,7 @@ impl Checker for Bb8 {
     }
 }
 
-/// tower-rate-tier's Redis storage, over the connection manager that its documentation recommends.
+/// The Redis storage of tower-rate-tier, over the connection manager that its documentation recommends.
 #[derive(Clone)]
 pub struct RateTier {
     storage: Arc<RedisStorage<ConnectionManager>>,
@@ -117,12 +118,12 @@ impl RateTier {
 
 impl Checker for RateTier {
     async fn check(&mut self, key: &str) -> Result<bool> {
-        // It uses the server's clock; the time given here is for its other storage.
+        // The Redis storage uses the server's clock; only the memory storage uses the time argument.
         Ok(self.storage.check_and_update(StorageKey::new(key, "free"), &self.tier, 1, 0).await?.is_ok())
     }
 }
 
-/// redis-cell's own command over one multiplexed connection, as tower-redis-cell sends it.
+/// The CL.THROTTLE command of redis-cell over one multiplexed connection, as tower-redis-cell sends it.
 #[derive(Clone)]
 pub struct RedisCell {
     connection: MultiplexedConnection,
@@ -143,7 +144,7 @@ impl Checker for RedisCell {
         let mut command = redis::cmd("CL.THROTTLE");
         command.arg(format!("cell:{key}")).arg(limit - 1).arg(limit).arg(window_us / 1_000_000).arg(1);
         let reply: Vec<i64> = command.query_async(&mut self.connection).await?;
-        // Its 0 is "allowed".
+        // CL.THROTTLE returns 0 for an allowed request.
         Ok(reply.first() == Some(&0))
     }
 }

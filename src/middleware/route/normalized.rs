@@ -1,10 +1,11 @@
-//! Paths that a server may serve as another path.
+//! Paths that a server may rewrite to another path.
 
-/// Whether a server that cleans paths leaves this one as it is: it has no empty segment, no `.` and no `..`.
+/// Whether the path is in normal form: no empty segment, no `.` and no `..`, so that a server that normalizes paths
+/// does not change it.
 ///
-/// Reads `%2e` and the like as the characters that they stand for, a backslash as a slash, and a segment up to its
-/// semicolon, because some servers do.
-pub(super) fn is_clean(path: &str) -> bool {
+/// Decodes `%2e`, `%2f`, `%5c` and `%3b`, reads a backslash as a slash, and ignores what follows a semicolon in a
+/// segment, because some servers do.
+pub(super) fn is_normalized(path: &str) -> bool {
     let mut path = path.replace('\\', "/");
     if path.contains('%') {
         path.make_ascii_lowercase();

@@ -3,8 +3,9 @@
 use http::HeaderName;
 
 use super::{
-    client::{ClientIp, Source},
+    client::ClientIp,
     prefixes::{IntoPrefixes, PrefixList},
+    resolver::AddressSource,
 };
 use crate::error::ConfigError;
 
@@ -25,7 +26,7 @@ impl ClientIp {
     ///
     /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
     pub fn behind_load_balancer(balancer: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::hops(Source::ForwardedFor, 1)?.only_from(balancer)
+        Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer)
     }
 
     /// Behind a proxy on the same host that calls through a unix socket and appends to `X-Forwarded-For`: the rightmost
@@ -35,7 +36,7 @@ impl ClientIp {
     /// address, whatever header it sends. A server that does not know its peers' addresses looks the same as one on a
     /// unix socket, so use it with no other.
     pub fn behind_unix_socket() -> Self {
-        Self::of(Source::ForwardedFor, PrefixList::default()).trust_unix_peer()
+        Self::new(AddressSource::XForwardedFor, PrefixList::default()).trust_unix_peer()
     }
 
     /// Behind Cloudflare: `CF-Connecting-IP`, from connections of [`PrefixList::cloudflare`].
@@ -49,7 +50,7 @@ impl ClientIp {
     /// Cloudflare's addresses are shared by all of its customers. The header is theirs whichever zone the request came
     /// through, but another customer's zone has none of the rules of yours: authenticated origin pulls keep those out.
     pub fn behind_cloudflare() -> Self {
-        Self::of(Source::Single(CF_CONNECTING_IP), PrefixList::cloudflare())
+        Self::new(AddressSource::Single(CF_CONNECTING_IP), PrefixList::cloudflare())
     }
 
     /// Behind Fly.io's proxy: `Fly-Client-IP`, from connections of `172.16.0.0/12`, which is where the proxy calls a
@@ -59,7 +60,7 @@ impl ClientIp {
     /// your organisation come by the private network, `fdaa::/16`, and are clients themselves. Behind another CDN in
     /// front of Fly.io, the header names that CDN.
     pub fn behind_fly() -> Self {
-        Self::of(Source::Single(FLY_CLIENT_IP), known(&["172.16.0.0/12"]))
+        Self::new(AddressSource::Single(FLY_CLIENT_IP), known(&["172.16.0.0/12"]))
     }
 }
 

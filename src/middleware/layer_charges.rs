@@ -1,0 +1,213 @@
+//! Settings of the layer: which charges a request owes.
+
+use std::sync::Arc;
+
+use super::{
+    config::Subject,
+    layer::RateLimitLayer,
+    route::{Route, Settings},
+};
+use crate::{cost::IntoCost, error::ConfigError, key::KeyExtractor, policy::PolicySource};
+
+impl<K, R> RateLimitLayer<K, R> {
+    /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
+    ///
+    /// Set the policies first. A computed cost above the limit is refused with 400 when it occurs.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::CostAboveLimit`] if a fixed cost could never pass, [`ConfigError::NegativeCost`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Method, request::Parts};
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey);
+    /// let fixed = limit.clone().with_cost(10)?;
+    /// let computed = limit.with_cost(|parts: &Parts| if parts.method == Method::GET { 1 } else { 5 })?;
+    /// # let _ = (fixed, computed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost(self, cost: impl IntoCost) -> Result<Self, ConfigError> {
+        let cost = cost.into_cost()?;
+        self.change(|config| config.cost = cost).validated()
+    }
+
+    /// Sets the cost of a request under the policy with the name `policy`, in place of the plain cost of the layer and
+    /// its routes. For example, a request costs one unit under `requests` and many under `tokens`.
+    ///
+    /// One check pays all costs, together or not at all. The policies of a layer have different names, so each
+    /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost of a
+    /// [route](Route::with_cost_of) under the same name comes before this one.
+    ///
+    /// Set the policies first. If a [`PolicySource`] chooses policies for each request, the name cannot be checked here,
+    /// and policies with other names are charged the plain cost.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::UnknownPolicy`] if all policies are fixed and none has the name, [`ConfigError::CostAboveLimit`]
+    /// if a fixed cost could never pass that policy, [`ConfigError::NegativeCost`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// /// Inserted by the layer that has read the prompt.
+    /// #[derive(Clone)]
+    /// struct Tokens(u32);
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let most = 4_096;
+    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 100_000)?];
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer()).with_cost_of(
+    ///     "tokens",
+    ///     move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(most, |tokens| tokens.0),
+    /// )?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Result<Self, ConfigError> {
+        let cost = cost.into_cost()?;
+        self.config.require_policy(policy, &Settings::default())?;
+        self.change(|config| config.named_costs.set(policy, cost)).validated()
+    }
+
+    /// Replaces the policies of the first key; policies that [`and`](Self::and) has added stay.
+    ///
+    /// If the fixed cost of an earlier call is above the new limit, requests are refused with 400. Set the cost after
+    /// the policies to get an error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::per_minute("per-client", 60)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default());
+    /// let login = limit.clone().with_policy(Policy::per_minute("login", 5)?);
+    /// # let _ = login;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_policy(self, policies: impl PolicySource) -> Self {
+        self.change(|config| config.subject.policies = Arc::new(policies))
+    }
+
+    /// Adds a second key: each request is also charged to the key that `key` extracts, under `policies`.
+    ///
+    /// All keys are charged together or not at all. A request that is exempt from one key is charged to the others.
+    ///
+    /// # Examples
+    ///
+    /// Anonymous requests are limited by address alone:
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     ExtensionKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
+    /// };
+    /// # #[derive(Clone)]
+    /// # struct User(u64);
+    /// # impl From<&User> for Key {
+    /// #     fn from(user: &User) -> Key { Key::from(user.0) }
+    /// # }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_address = Policy::per_minute("per-address", 600)?;
+    /// let per_user = Policy::per_minute("per-user", 60)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::default())
+    ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of that name, [`ConfigError::CostAboveLimit`].
+    pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
+        self.change(|config| config.others.push(Subject::any(key, policies))).validated()
+    }
+
+    /// Sets the settings of one route, in place of the layer's own settings.
+    ///
+    /// | entry | covers |
+    /// | --- | --- |
+    /// | `"/search"` | this path, with all methods |
+    /// | `"POST /login"` | this path with POST; settings of one method come before settings of all methods |
+    /// | `"/users/{id}"` | this template, whatever the name of the parameter; one segment of a plain path |
+    /// | `"/mcp/{*rest}"` | `/mcp`, `/mcp/` and everything below, both templates and plain paths |
+    ///
+    /// The most specific entry applies, segment by segment as in the router: text before a parameter, a parameter before
+    /// `{*rest}`. If that entry has no settings for the request's method, the next entry applies.
+    ///
+    /// Settings for `GET` also apply to `HEAD`, and to `CONNECT` with a path, which opens a WebSocket over HTTP/2
+    /// (RFC 8441), unless the method has its own settings.
+    ///
+    /// # Compared path
+    ///
+    /// The entry is compared with axum's `MatchedPath`, so the position of the layer does not matter: write the whole
+    /// template, nesting included (`/api/users/{id}`). Where no router has matched the request, the plain path is
+    /// compared: below `nest_service`, in a fallback, in front of a `Router`, or with plain hyper. A layer *inside*
+    /// `nest_service` sees only the rest of the path.
+    ///
+    /// Slashes at the end are ignored, in the entry and in the request, and repeated slashes in a plain path count as
+    /// one. Everything else is compared as it was sent. A layer that rewrites paths must be outside this layer and
+    /// outside the router; otherwise this layer judges another path than the one that is served. `tower_http`'s
+    /// `NormalizePath` removes slashes at the end and repeated slashes at the beginning, and nothing else:
+    ///
+    /// | plain path | covered by the entry `"/a/search"`? |
+    /// | --- | --- |
+    /// | `/a/search/` | yes, with or without `NormalizePath` |
+    /// | `//a/search` | yes, with or without `NormalizePath`; without it axum answers with 404 |
+    /// | `/a//search` | yes; axum answers with 404, `NormalizePath` or not |
+    /// | `/a/./search`, `/a/search/.`, `/x/../a/search` | no; axum answers with 404, `NormalizePath` or not |
+    /// | `/a/search;x` | no; axum answers with 404, `NormalizePath` or not |
+    /// | `/a/%73earch` | no; axum answers with 404, `NormalizePath` or not |
+    ///
+    /// Behind `nest_service` or plain hyper a service may read the last three as `/a/search`. Such requests are charged
+    /// by the entry that covers the path as it was sent, or by the layer's own settings. Give the service an entry that
+    /// covers all its paths, `"/a/{*rest}"`, or rewrite the path in a layer outside this one.
+    ///
+    /// An [exempt](Route::exempt) entry does not cover a plain path that contains `.`, `..` or an empty segment,
+    /// percent-encoded or not: `"/static/{*rest}"` does not exempt `/static/../login`. The next entry that covers the
+    /// path applies, or the layer's own settings.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidRoute`] if the route is not valid in axum 0.8; the message says what to write.
+    /// [`ConfigError::DuplicateRoute`] if the table has the route already. The errors of
+    /// [`with_cost`](Self::with_cost) and [`and`](Self::and).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default())
+    ///     .route("/mcp/{*rest}", Route::cost(10))?
+    ///     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())?
+    ///     .route("/healthz", Route::exempt())?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
+        let settings = Settings::try_from(settings)?;
+        for policy in settings.named_costs.names() {
+            self.config.require_policy(policy, &settings)?;
+        }
+        let mut inserted = Ok(());
+        let layer = self.change(|config| inserted = config.routes.insert(route, settings));
+        inserted?;
+        layer.validated()
+    }
+}

@@ -1,0 +1,149 @@
+//! Settings of the layer: what a request gets if it cannot be charged, and how responses tell the limit.
+
+use std::{sync::Arc, time::Duration};
+
+use super::layer::RateLimitLayer;
+use crate::{
+    error::ConfigError,
+    failure::FailurePolicy,
+    headers::{HeaderStyle, Writer, whole_seconds},
+    key::MissingKey,
+};
+
+impl<K, R> RateLimitLayer<K, R> {
+    /// Lets requests pass without a limit when the store cannot answer: the default, see [`FailurePolicy::Open`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .fail_open()
+    ///     .route("/login", Route::new().fail_closed())?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_open(self) -> Self {
+        self.change(|config| config.failure = FailurePolicy::Open)
+    }
+
+    /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
+    pub fn fail_closed(self) -> Self {
+        self.change(|config| config.failure = FailurePolicy::Closed)
+    }
+
+    /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
+    /// [`FailurePolicy::Local`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::LocalWithoutFallback`] unless the limiter has
+    /// [a local fallback](crate::Limiter::with_local).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(self) -> Result<Self, ConfigError> {
+        self.change(|config| config.failure = FailurePolicy::Local).validated()
+    }
+
+    /// Sets the `Retry-After` of a 503 that is sent because the store cannot answer.
+    ///
+    /// In whole seconds, rounded up, at least 1. Defaults to 1 second, because limits hold again within a second after
+    /// the store is back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .fail_closed()
+    ///     .with_outage_retry_after(Duration::from_secs(5));
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_outage_retry_after(self, wait: Duration) -> Self {
+        self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
+    }
+
+    /// Sets what a request without a key gets, for all keys whose extractor does not set it by
+    /// [`KeyExtractor::on_missing_key`](crate::KeyExtractor::on_missing_key). Defaults to [`MissingKey::Reject`],
+    /// because an exemption by default would be a way around the limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{HeaderKey, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_tenant = Policy::per_minute("per-tenant", 600)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?)
+    ///     .on_missing_key(MissingKey::ShareOneBucket);
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_missing_key(self, missing: MissingKey) -> Self {
+        self.change(|config| config.missing = missing)
+    }
+
+    /// Sets the style of the RateLimit fields. Defaults to [`HeaderStyle::Draft11`], the newest revision.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_headers(HeaderStyle::XRateLimitDelta);
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_headers(self, style: HeaderStyle) -> Self {
+        self.with_header_writer(Writer::new(style))
+    }
+
+    /// Sets the writer of the RateLimit fields: a style with options, such as [jitter](Writer::with_jitter).
+    pub fn with_header_writer(self, writer: Writer) -> Self {
+        self.change(|config| config.writer = writer)
+    }
+
+    /// Sets the response to refused requests: [`ProblemJson`](crate::ProblemJson), the default,
+    /// [`PlainText`](crate::rejection::PlainText), [`EmptyBody`](crate::rejection::EmptyBody) or a closure, see
+    /// [`Rejection`](crate::rejection::Rejection).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::PlainText};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_rejection(PlainText::default());
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_rejection<T>(self, rejection: T) -> RateLimitLayer<K, T> {
+        RateLimitLayer { config: Arc::new(Arc::unwrap_or_clone(self.config).with_rejection(rejection)) }
+    }
+}

@@ -1,0 +1,213 @@
+//! The settings of one route.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use crate::{
+    cost::{Cost, IntoCost, NamedCosts},
+    error::ConfigError,
+    failure::FailurePolicy,
+    policy::{PolicySource, SharedSource},
+};
+
+/// Settings of one route, for [`RateLimitLayer::route`](crate::RateLimitLayer::route).
+///
+/// A setting that the route does not have comes from its layer.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Policy, Route};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let search = Route::cost(10).fail_closed();
+/// let login = Route::policy(Policy::per_minute("login", 5)?).fail_closed();
+/// let health = Route::exempt();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "pass it to `RateLimitLayer::route`"]
+pub struct Route {
+    cost: Option<Result<Cost, ConfigError>>,
+    named_costs: Vec<(String, Result<Cost, ConfigError>)>,
+    failure: Option<FailurePolicy>,
+    policies: Option<SharedSource>,
+    exempt: bool,
+}
+
+impl Route {
+    /// Creates a route with all settings of its layer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Route;
+    ///
+    /// // The cost and the policies of the layer, with another failure policy.
+    /// let export = Route::new().fail_closed();
+    /// ```
+    pub const fn new() -> Self {
+        Self { cost: None, named_costs: Vec::new(), failure: None, policies: None, exempt: false }
+    }
+
+    /// Creates a route whose requests cost `cost` units: a number, or a closure over the request.
+    ///
+    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns the error of a cost that is negative or above the
+    /// limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::Route;
+    ///
+    /// let search = Route::cost(10);
+    /// // A request with a filter costs less.
+    /// let list = Route::cost(|parts: &Parts| if parts.uri.query().is_some() { 2 } else { 20 });
+    /// ```
+    pub fn cost(cost: impl IntoCost) -> Self {
+        Self::new().with_cost(cost)
+    }
+
+    /// Creates a route whose requests are counted under `policies`, in place of the policies of the layer's first key.
+    ///
+    /// Takes the same types as [`RateLimitLayer::new`](crate::RateLimitLayer::new): a policy, an array or `Vec`, or a
+    /// closure that chooses policies for each request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::{Key, Policy, Route};
+    ///
+    /// /// Inserted by authentication.
+    /// #[derive(Clone)]
+    /// struct PaidPlan;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let (free, paid) = (Policy::per_minute("search-free", 5)?, Policy::per_minute("search-paid", 100)?);
+    /// let search = Route::policy(move |parts: &Parts, _: &Key| match parts.extensions.get::<PaidPlan>() {
+    ///     Some(_) => paid.clone(),
+    ///     None => free.clone(),
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn policy(policies: impl PolicySource) -> Self {
+        Self::new().with_policies(policies)
+    }
+
+    /// Creates a route whose requests are not limited. Requests from addresses that
+    /// [`ClientIp::deny`](crate::ClientIp::deny) lists are refused, and so are requests whose header hides the address.
+    ///
+    /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a server
+    /// may rewrite it to the path of another route.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .route("/healthz", Route::exempt())?
+    ///     .route("/static/{*rest}", Route::exempt())?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn exempt() -> Self {
+        Self { exempt: true, ..Self::new() }
+    }
+
+    /// Sets the cost. Takes the same types as [`Route::cost`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let search = Route::policy(Policy::per_minute("search", 100)?).with_cost(10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost(self, cost: impl IntoCost) -> Self {
+        Self { cost: Some(cost.into_cost()), ..self }
+    }
+
+    /// Sets the cost under the policy with the name `policy`, in place of every other cost; see
+    /// [`RateLimitLayer::with_cost_of`](crate::RateLimitLayer::with_cost_of).
+    ///
+    /// The policy is one of this route, or one that the layer also charges on this route.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 10_000)?];
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, GlobalKey)
+    ///     .route("/summary", Route::new().with_cost_of("tokens", 500))?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost_of(mut self, policy: &str, cost: impl IntoCost) -> Self {
+        self.named_costs.push((policy.to_owned(), cost.into_cost()));
+        self
+    }
+
+    /// Sets the policies. Takes the same types as [`Route::policy`].
+    pub fn with_policies(self, policies: impl PolicySource) -> Self {
+        Self { policies: Some(SharedSource::new(policies)), ..self }
+    }
+
+    /// Lets requests pass without a limit when the store cannot answer; see [`FailurePolicy::Open`].
+    pub fn fail_open(self) -> Self {
+        Self { failure: Some(FailurePolicy::Open), ..self }
+    }
+
+    /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
+    pub fn fail_closed(self) -> Self {
+        Self { failure: Some(FailurePolicy::Closed), ..self }
+    }
+
+    /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
+    /// [`FailurePolicy::Local`].
+    ///
+    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns an error unless the limiter has
+    /// [a local fallback](crate::Limiter::with_local).
+    pub fn fail_local(self) -> Self {
+        Self { failure: Some(FailurePolicy::Local), ..self }
+    }
+}
+
+/// A [`Route`] without errors, as the table keeps it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) cost: Option<Cost>,
+    pub(crate) failure: Option<FailurePolicy>,
+    pub(crate) named_costs: NamedCosts,
+    pub(crate) policies: Option<SharedSource>,
+    pub(crate) exempt: bool,
+    /// Whether a request has matched the route, while this is checked.
+    pub(super) matched: Arc<AtomicBool>,
+}
+
+impl TryFrom<Route> for Settings {
+    type Error = ConfigError;
+
+    fn try_from(route: Route) -> Result<Self, ConfigError> {
+        let Route { cost, named_costs: given, failure, policies, exempt } = route;
+        if policies.as_ref().and_then(|policies| policies.fixed()).is_some_and(<[_]>::is_empty) {
+            return Err(ConfigError::NoPolicy);
+        }
+        let mut named_costs = NamedCosts::default();
+        for (policy, cost) in given {
+            named_costs.set(&policy, cost?);
+        }
+        Ok(Self { cost: cost.transpose()?, failure, named_costs, policies, exempt, matched: Arc::default() })
+    }
+}
