@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::cluster::Cluster;
 use crate::{
     load::Load,
     record::now_us,
     report::Keys,
     scenario::{Target, Trial},
+    support::cluster::Cluster,
     worker::KEYS,
 };
 

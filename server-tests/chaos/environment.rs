@@ -10,11 +10,14 @@ use std::{
 
 use tollgate::redis::{self, Client, Connection};
 
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
+use crate::{
+    record::now_us,
+    scenario::Target,
+    support::{
+        proxy::{Fault, Proxy},
+        redis_server::RedisServer,
+    },
 };
-use crate::{record::now_us, scenario::Target};
 
 /// The duration of most faults: longer than the timeout of a dial.
 pub(crate) const HOLD: Duration = Duration::from_millis(1_000);

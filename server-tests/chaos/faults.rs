@@ -2,8 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
-use crate::{environment::Environment, scenario::Scenario};
+use crate::{environment::Environment, scenario::Scenario, support::proxy::Fault};
 
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];

@@ -3,19 +3,19 @@
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
 use crate::{
     environment::{Environment, HOLD},
     load::{Interference, Load, Workers},
     record::now_us,
     scenario::{Target, exclusively, print_line, print_report},
-    worker::POLICIES,
+    support::proxy::Fault,
+    worker::policies_for,
 };
 
 /// Runs a load on a healthy Redis with each failure policy, and checks every verdict.
 fn assert_every_request_gets_a_verdict(name: &str, load: Load, round_trip: Duration) {
     exclusively(|| {
-        for (policy, _) in POLICIES {
+        for policy in policies_for(name) {
             let environment = Environment::start(&[], !round_trip.is_zero(), HOLD);
             let workers = Workers::start(&environment.address(), &[policy], load);
             if !round_trip.is_zero() {

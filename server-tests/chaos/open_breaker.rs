@@ -2,11 +2,11 @@
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
 use crate::{
     environment::Environment,
     load::{Load, Workers},
     scenario::{Target, exclusively, outage, print_line},
+    support::proxy::Fault,
     worker::POLICIES,
 };
 

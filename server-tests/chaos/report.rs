@@ -5,11 +5,11 @@ use std::{
     ops::Not,
 };
 
-use crate::support::judge::{Answer, Findings, Judge, Unknown};
 use crate::{
     DEADLINE,
     record::{Kind, Record},
     scheduling::stopped_us,
+    support::judge::{Answer, Findings, Judge, Unknown},
     worker::{KEYS, limit_of},
 };
 

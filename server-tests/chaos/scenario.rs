@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use crate::support::judge::Findings;
 use crate::{
     DEADLINE,
     environment::{Environment, HOLD},
     load::{Load, Workers},
     record::now_us,
     report::{Keys, Recovery, Results},
-    worker::POLICIES,
+    support::judge::Findings,
+    worker::policies_for,
 };
 
 /// Injects a fault; returns when the fault has ended.
@@ -86,7 +86,7 @@ pub(crate) trait Target {
     }
 }
 
-/// A fault on a target, and its bounds, tested with every failure policy.
+/// A fault on a target, and its bounds, tested with each failure policy of [`policies_for`].
 pub(crate) struct Trial {
     pub(crate) name: &'static str,
     /// How often the target loses all data.
@@ -97,7 +97,7 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn run<P: Target>(&self, set: impl Fn() -> P, fault: fn(&mut P)) {
-        exclusively(|| POLICIES.iter().for_each(|(policy, _)| self.run_with(policy, set(), fault)));
+        exclusively(|| policies_for(self.name).for_each(|policy| self.run_with(policy, set(), fault)));
     }
 
     fn run_with<P: Target>(&self, policy: &str, mut target: P, fault: fn(&mut P)) {

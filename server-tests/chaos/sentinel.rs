@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{redis_server::RedisServer, sentinel::Trio};
 use crate::{
     load::Load,
     record::now_us,
     scenario::{ONE_SECOND_US, Target, Trial},
+    support::{redis_server::RedisServer, sentinel::Trio},
 };
 
 /// A master, which is killed, its replica, and three sentinels.

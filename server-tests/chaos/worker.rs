@@ -19,12 +19,12 @@ use tollgate::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::sentinel::Trio;
 use crate::{
     DEADLINE, interference,
     load::WORKERS,
     log::{Log, measure_oversleep},
     record::{Kind, Record},
+    support::sentinel::Trio,
 };
 
 pub(crate) const KEYS: u8 = 8;
@@ -48,6 +48,15 @@ type Setter = fn(Limit) -> Limit;
 /// All failure policies, by their name in the report.
 pub(crate) const POLICIES: &[(&str, Setter)] =
     &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
+
+/// The failure policies of a cause: all of them if `TOLLGATE_CHAOS` is `all`, as in `tests/run --all`, otherwise one, which
+/// the name of the cause selects.
+pub(crate) fn policies_for(cause: &str) -> impl Iterator<Item = &'static str> {
+    let all = std::env::var_os("TOLLGATE_CHAOS").is_some_and(|policies| policies == "all");
+    let selected = cause.bytes().map(usize::from).sum::<usize>() % POLICIES.len();
+    let is_used = move |index: &usize| all || *index == selected;
+    (0..POLICIES.len()).filter(is_used).map(|index| POLICIES[index].0)
+}
 
 /// Runs until the test closes the connection or dies.
 pub(crate) fn main() {

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use tokio::{runtime, task::JoinSet};
 use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
-use crate::support::{link::Link, redis_server::RedisServer};
-use crate::{ROUND_TRIPS, alone, say};
+use crate::{
+    ROUND_TRIPS, alone, say,
+    support::{link::Link, redis_server::RedisServer},
+};
 
 const LIMIT: u32 = 10;
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::{runtime, task::JoinSet, time::Instant};
 use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
 
-use crate::support::redis_server::RedisServer;
-use crate::{alone, burst::connected, say};
+use crate::{alone, burst::connected, say, support::redis_server::RedisServer};
 
 const IN_FLIGHT: u64 = 600;
 

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{link::Link, redis_server::RedisServer};
 use crate::{
     ROUND_TRIPS, alone,
     client::{Told, load},
     say,
     server::{Service, Setup},
+    support::{link::Link, redis_server::RedisServer},
 };
 
 const TWO_WORKERS: Setup = Setup { limit: 60, worker_threads: 2, holds: Duration::from_millis(60), fail_closed: false };

@@ -9,8 +9,12 @@ use tokio::{
 };
 use tollgate::{Limiter, Policy, RedisStore};
 
-use crate::support::{link::Link, redis_server::RedisServer};
-use crate::{ROUND_TRIPS, alone, burst::connected, say};
+use crate::{
+    ROUND_TRIPS, alone,
+    burst::connected,
+    say,
+    support::{link::Link, redis_server::RedisServer},
+};
 
 /// Checks without a verdict, of all that came at this rate.
 async fn unjudged(limiter: &Limiter, per_second: u32, time: Duration) -> (u32, u32) {

@@ -40,7 +40,7 @@ pub(crate) const MINIMAL_ACL: &str = "resetkeys ~tollgate:* resetchannels -@all 
 
 #[tokio::test]
 async fn the_documented_minimal_acl_permits_everything() {
-    let documented = include_str!("../../src/store/redis/mod.rs").replace("\n/// ", " ");
+    let documented = include_str!("../../src/store/redis/store.rs").replace("\n/// ", " ");
     assert!(
         documented.contains(&MINIMAL_ACL.split(' ').collect::<Vec<_>>().join(" ")),
         "the documentation has another ACL"
@@ -76,7 +76,7 @@ const INSTANCES_ACL: &str = "+zadd +zremrangebyscore +zcard";
 
 #[tokio::test]
 async fn the_documented_acl_for_counting_instances_is_enough() {
-    let documented = include_str!("../../src/store/redis/mod.rs");
+    let documented = include_str!("../../src/store/redis/store.rs");
     assert!(documented.contains(&format!("`{INSTANCES_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {INSTANCES_ACL}"));

@@ -1,4 +1,4 @@
-//! Error replies of real servers and their kinds: the table of the error module.
+//! Error replies of real servers and their kinds: the table of `store/redis/net/error.rs`.
 
 use std::{
     io::{Read, Write},

@@ -12,7 +12,7 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 /// Each key is a budget of its own. A key made of something that the client writes as it likes, such as the path, the
 /// query or a header that is not checked, gives the client a fresh budget for each spelling. Take the key from what the
 /// server knows: the address, an extension that authentication has inserted, the route that was matched
-/// ([`MatchedPathKey`]).
+/// ([`MatchedPathKey`](crate::MatchedPathKey)).
 ///
 /// **`None` exempts the request**: nothing that belongs to this key limits it. Return it for requests that are to pass
 /// without a limit, never for those whose key you did not find: `parts.headers.get("x-user").map(..)` would let
@@ -79,8 +79,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Refuses a request that nothing limits, because its route or its key is exempt.
     ///
-    /// Defaults to letting it pass. [`ClientIp`] refuses the addresses of [`ClientIp::deny`], and, if there are any,
-    /// requests whose address it cannot read. A closure has the default, also one that calls a `ClientIp`.
+    /// Defaults to letting it pass. [`ClientIp`](crate::ClientIp) refuses the addresses of
+    /// [`ClientIp::deny`](crate::ClientIp::deny), and, if there are any, requests whose address it cannot read. A
+    /// closure has the default, also a closure that calls a `ClientIp`.
     ///
     /// # Errors
     ///

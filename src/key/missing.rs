@@ -2,7 +2,8 @@
 
 /// What a request without a key gets.
 ///
-/// Only a [missing](KeyError::is_missing) key is meant; one that is there but cannot be used is always refused.
+/// Only a [missing](crate::key::KeyError::is_missing) key is meant. A request whose key cannot be
+/// used is always refused.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum MissingKey {

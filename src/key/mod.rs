@@ -11,7 +11,7 @@ mod ip;
 mod missing;
 pub(crate) mod partition;
 pub(crate) mod path;
-mod secret;
+pub(crate) mod secret;
 mod subject;
 
 pub use self::{

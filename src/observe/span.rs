@@ -89,9 +89,9 @@ pub(crate) struct BatchSpan {
 
 #[cfg(feature = "redis")]
 impl BatchSpan {
-    pub(crate) fn start<'a>(observer: Arc<dyn Observer>, checks: impl Iterator<Item = &'a Check>) -> Self {
-        let count = |(count, charges): (usize, usize), check: &Check| (count + 1, charges + check.charges().len());
-        let (checks, charges) = checks.fold((0, 0), count);
+    /// Begins a call. `charges` yields the number of charges of each check.
+    pub(crate) fn start(observer: Arc<dyn Observer>, charges: impl Iterator<Item = usize>) -> Self {
+        let (checks, charges) = charges.fold((0, 0), |(checks, sum), charges| (checks + 1, sum + charges));
         Self { observer, checks, charges, answered: false, started: Instant::now() }
     }
 

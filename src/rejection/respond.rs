@@ -10,7 +10,8 @@ use crate::{
 
 /// Builds the response to a refused request.
 ///
-/// Implemented by [`ProblemJson`], the default, [`PlainText`], [`EmptyBody`], and by closures
+/// Implemented by [`ProblemJson`](super::ProblemJson), the default, [`PlainText`](super::PlainText),
+/// [`EmptyBody`](super::EmptyBody), and by closures
 /// `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds `GrpcStatus`. The layer then adds the fields that the response
 /// lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
 ///
