@@ -16,7 +16,7 @@ use crate::{
         route::{RouteTable, Settings},
         setup_checks::{KeySetupCheck, StackSetupCheck},
     },
-    observe::{Exempt, ExemptCause},
+    observe::{Exempt, ExemptCause, RefusalReason},
     policy::{Policy, PolicySource},
     rejection::{Denial, ProblemJson, Reason, Rejection},
 };
@@ -64,7 +64,7 @@ pub(crate) enum Step {
     /// It owes something; the policy is for the case that the store cannot answer.
     Check(FailurePolicy),
     /// It cannot be judged.
-    Refuse(Reason),
+    Refuse(RefusalReason),
 }
 
 impl<K> Config<K, ProblemJson> {
@@ -168,7 +168,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     /// Reads all that `check` needs from the request's head; the borrow ends here.
     pub(crate) fn begin(&self, parts: &Parts, check: &mut Check) -> Step {
         self.fill(parts, check).unwrap_or_else(|reason| {
-            self.limiter.refused(&reason);
+            self.limiter.report_refusal(&reason);
             Step::Refuse(reason)
         })
     }
@@ -183,7 +183,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         }
     }
 
-    fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {
+    fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, RefusalReason> {
         let route = self.routes.resolve(parts);
         if let Some(observer) = self.limiter.listener() {
             self.routes.check_unmatched(route, observer);
@@ -223,7 +223,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         parts: &Parts,
         check: &mut Check,
         cost: &RequestCost<'_>,
-    ) -> Result<Option<ExemptCause>, Reason> {
+    ) -> Result<Option<ExemptCause>, RefusalReason> {
         let extracted = subject.extractor.extract(parts);
         let missing = match &extracted {
             Err(error) if error.is_missing() => subject.extractor.missing_key(parts).unwrap_or(self.missing),
@@ -240,7 +240,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
             (Ok(None), _) => return Ok(Some(ExemptCause::Key)),
             (Err(error), MissingKey::Exempt) if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
             (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Key::reserved(Key::MISSING),
-            (Err(error), _) => return Err(Reason::Key(error)),
+            (Err(error), _) => return Err(RefusalReason::Key(error)),
         };
         let source = policies.unwrap_or(&*subject.policies);
         match source.fixed() {
@@ -256,13 +256,15 @@ impl<K: KeyExtractor, R> Config<K, R> {
 
 /// Refuses a request whose key was not looked for, or not found, if it must not pass in any case. One that hides whose
 /// it is must not either.
-fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), Reason> {
-    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(Reason::Key)
+fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), RefusalReason> {
+    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(RefusalReason::Key)
 }
 
 #[inline]
-fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: &RequestCost<'_>) -> Result<(), Reason> {
-    let Some((last, others)) = policies.split_last() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
+fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: &RequestCost<'_>) -> Result<(), RefusalReason> {
+    let Some((last, others)) = policies.split_last() else {
+        return Err(RefusalReason::Misconfigured(ConfigError::NoPolicy));
+    };
     for policy in others {
         owe_one(check, key.clone(), policy, cost)?;
     }
@@ -270,13 +272,13 @@ fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: &RequestCost<'_>)
 }
 
 #[inline]
-fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: &RequestCost<'_>) -> Result<(), Reason> {
+fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: &RequestCost<'_>) -> Result<(), RefusalReason> {
     let cost = cost.under(policy);
     if cost > policy.capacity() {
         let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-        return Err(Reason::CostAboveLimit { policy, cost, limit });
+        return Err(RefusalReason::CostAboveLimit { policy, cost, limit });
     }
-    check.push_distinct(key, policy.clone(), cost).map_err(Reason::Misconfigured)
+    check.push_distinct(key, policy.clone(), cost).map_err(RefusalReason::Misconfigured)
 }
 
 impl<K, R> Clone for Config<K, R> {

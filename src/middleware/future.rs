@@ -14,9 +14,8 @@ use tower_service::Service;
 
 use crate::{
     decision::Decision,
-    failure::FailurePolicy,
     headers::Writer,
-    limiter::CheckFuture,
+    limiter::DecisionFuture,
     middleware::config::Config,
     rejection::{Denial, Rejection, extensions::insert_if_strictest},
 };
@@ -47,8 +46,7 @@ pin_project! {
 
 /// In a box, so that the futures of requests that need not wait stay small.
 struct Waiting<S, K, R, ReqBody> {
-    check: CheckFuture,
-    failure: FailurePolicy,
+    check: DecisionFuture,
     service: S,
     request: Request<ReqBody>,
     config: Arc<Config<K, R>>,
@@ -70,13 +68,12 @@ impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> 
     }
 
     pub(crate) fn check(
-        check: CheckFuture,
-        failure: FailurePolicy,
+        check: DecisionFuture,
         service: S,
         request: Request<ReqBody>,
         config: Arc<Config<K, R>>,
     ) -> Self {
-        let waiting = Waiting { check, failure, service, request, config };
+        let waiting = Waiting { check, service, request, config };
         Self { state: State::Checking { waiting: Some(Box::new(waiting)) } }
     }
 }
@@ -95,10 +92,8 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Checking { waiting } => {
                     let check = &mut waiting.as_mut().expect(POLLED_AGAIN).check;
-                    let result = ready!(Pin::new(check).poll(cx));
-                    let Waiting { failure, mut service, mut request, config, .. } =
-                        *waiting.take().expect(POLLED_AGAIN);
-                    let decision = failure.resolve(result);
+                    let decision = ready!(Pin::new(check).poll(cx));
+                    let Waiting { mut service, mut request, config, .. } = *waiting.take().expect(POLLED_AGAIN);
                     if decision.is_allowed() {
                         insert_if_strictest(decision.clone(), request.extensions_mut());
                         let response = service.call(request);

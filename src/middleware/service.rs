@@ -70,15 +70,14 @@ where
             Step::Pass => return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body))),
             Step::Refuse(reason) => {
                 self.release();
-                return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason)));
+                return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason.into())));
             }
             Step::Check(failure) => failure,
         };
         self.config.warn_on_double_charge(&mut parts, &check);
-        match self.config.limiter.send(&mut check, failure.into(), Some(failure)) {
+        match self.config.limiter.decide(&mut check, failure) {
             // Known at once: no clone is needed.
-            Sent::Decided(result) => {
-                let decision = failure.resolve(result);
+            Sent::Decided(decision) => {
                 if decision.is_allowed() {
                     insert_if_strictest(decision.clone(), &mut parts.extensions);
                     let response = self.inner.call(Request::from_parts(parts, body));
@@ -94,7 +93,7 @@ where
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
                 let request = Request::from_parts(parts, body);
-                ResponseFuture::check(check, failure, ready, request, Arc::clone(&self.config))
+                ResponseFuture::check(check, ready, request, Arc::clone(&self.config))
             }
         }
     }

@@ -1,6 +1,5 @@
-//! What a request gets when the store cannot answer.
+//! The failure policy: turning "no verdict" into a decision.
 
-pub use crate::breaker::Breaker;
 use crate::{
     decision::Decision,
     error::{Error, ErrorKind},

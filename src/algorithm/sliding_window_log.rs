@@ -7,20 +7,22 @@
 
 use std::collections::VecDeque;
 
-use super::{Count, Report};
-use crate::policy::Policy;
+use crate::{
+    algorithm::counter::{CountReport, Counter},
+    policy::Policy,
+};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Log {
-    /// What came before the first record.
-    settled: u64,
-    /// When the first record was made, and …
+pub(crate) struct SlidingWindowLog {
+    /// The cumulative cost before the first record.
+    base: u64,
+    /// The time of the first record. A copy, so that most checks need not load the records.
     oldest: u64,
-    /// … the last one, once more: so that most checks need not fetch the records from where they are.
+    /// A copy of the last record.
     newest: Record,
     records: VecDeque<Record>,
-    /// The highest limit that has charged since the log was last empty.
-    highest: u32,
+    /// The highest limit under which the log was charged since it was last empty.
+    highest_limit: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,23 +31,24 @@ struct Record {
     total: u64,
 }
 
-impl Log {
-    /// Clock guard: time does not run backwards for a key. Stamps are rounded up by less than one resolution.
-    fn guarded(&self, policy: &Policy, now: u64) -> u64 {
+impl SlidingWindowLog {
+    /// The time, but never before the newest record: time does not run backwards for a key. Records may be ahead of the
+    /// clock by less than one resolution, because their times are rounded up.
+    fn monotonic(&self, policy: &Policy, now: u64) -> u64 {
         now.max((self.newest.at + 1).saturating_sub(policy.resolution_us()))
     }
 
-    /// The cumulative cost up to and with the first `count` records.
-    fn reached(&self, count: usize) -> u64 {
-        count.checked_sub(1).map_or(self.settled, |last| self.records[last].total)
+    /// The cumulative cost including the first `count` records.
+    fn total_after(&self, count: usize) -> u64 {
+        count.checked_sub(1).map_or(self.base, |last| self.records[last].total)
     }
 
     /// Drops the first `count` records.
-    fn settle(&mut self, count: usize) {
+    fn drop_first(&mut self, count: usize) {
         if count == 0 {
             return;
         }
-        self.settled = self.reached(count);
+        self.base = self.total_after(count);
         match count {
             _ if count == self.records.len() => self.records.clear(),
             1..=FEW => {
@@ -59,15 +62,15 @@ impl Log {
     }
 }
 
-/// Of a key in steady use, no more than so many records have left the window since the last check.
+/// For a key in steady use, at most this many records leave the window between two checks.
 const FEW: usize = 8;
 
-impl Count for Log {
-    /// How many records have left the window.
-    type Rolled = usize;
+impl Counter for SlidingWindowLog {
+    /// Number of records that have left the window.
+    type Advanced = usize;
 
-    fn rolled(&self, policy: &Policy, now: u64) -> usize {
-        let at = self.guarded(policy, now);
+    fn advance_to(&self, policy: &Policy, now: u64) -> usize {
+        let at = self.monotonic(policy, now);
         let expired = |record: &Record| record.at + policy.window_us() <= at;
         if self.oldest + policy.window_us() > at {
             return 0;
@@ -75,7 +78,7 @@ impl Count for Log {
         if expired(&self.newest) {
             return self.records.len();
         }
-        // One after the other from the front, and a search across all only where that does not end soon.
+        // Scans a few records from the front, and searches all of them only if those have expired.
         match self.records.iter().take(FEW).take_while(|record| expired(record)).count() {
             FEW => self.records.partition_point(expired),
             few => few,
@@ -83,18 +86,19 @@ impl Count for Log {
     }
 
     fn fits(&self, &expired: &usize, policy: &Policy, _: u64, cost: u32) -> bool {
-        self.newest.total - self.reached(expired) + u64::from(cost) <= policy.limit().into()
+        self.newest.total - self.total_after(expired) + u64::from(cost) <= policy.limit().into()
     }
 
     fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) -> usize {
         let resolution = policy.resolution_us();
-        let mut stamp = self.guarded(policy, now);
+        let mut stamp = self.monotonic(policy, now);
         if resolution > 1 {
             stamp = stamp.next_multiple_of(resolution);
         }
         let (stamp, total) = (stamp.max(self.newest.at), self.newest.total + u64::from(cost));
-        self.settle(expired);
-        self.highest = if self.records.is_empty() { policy.limit() } else { self.highest.max(policy.limit()) };
+        self.drop_first(expired);
+        self.highest_limit =
+            if self.records.is_empty() { policy.limit() } else { self.highest_limit.max(policy.limit()) };
         match self.records.back_mut() {
             Some(last) if self.newest.at == stamp => last.total = total,
             Some(_) => self.records.push_back(Record { at: stamp, total }),
@@ -105,17 +109,17 @@ impl Count for Log {
         }
         self.newest = Record { at: stamp, total };
         if policy.count_rejected() {
-            // What lies further back decides nothing: not even for a policy of a higher limit that shares the log.
-            let highest = u64::from(self.highest);
-            self.settle(self.records.partition_point(|record| record.total + highest <= total));
+            // Records further back affect no decision, also under a policy with a higher limit that shares the log.
+            let highest = u64::from(self.highest_limit);
+            self.drop_first(self.records.partition_point(|record| record.total + highest <= total));
         }
-        // All that are left are in the window.
+        // All remaining records are in the window.
         0
     }
 
-    fn report(&self, &expired: &usize, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
+    fn report(&self, &expired: &usize, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
         let limit = u64::from(policy.limit());
-        let (total, base) = (self.newest.total, self.reached(expired));
+        let (total, base) = (self.newest.total, self.total_after(expired));
         let leaves = |at: u64| at + policy.window_us() - now;
         let wait = |cost: u32| {
             let target = (total + u64::from(cost)).saturating_sub(limit);
@@ -126,17 +130,17 @@ impl Count for Log {
             self.records.get(first).map_or(0, |record| leaves(record.at))
         };
         let spent = total - base;
-        Report {
+        CountReport {
             available: u32::try_from(limit.saturating_sub(spent)).unwrap_or(0),
-            retry_after: refused.map(wait),
-            // What comes back next is the oldest record, unless refused requests have been counted beyond the limit …
+            retry_after: denied.map(wait),
+            // The oldest record leaves next. More than one has to leave if rejections were counted beyond the limit.
             next: match spent {
                 0 => 0,
                 _ if spent > limit => wait(1),
                 _ if expired == 0 => leaves(self.oldest),
                 _ => leaves(self.records[expired].at),
             },
-            // … and what comes back last is the newest.
+            // The newest record leaves last.
             reset: if spent > 0 { leaves(self.newest.at) } else { 0 },
         }
     }

@@ -3,22 +3,24 @@
 //! A unit costs `window / limit` microseconds, which need not be whole, so the arrival time keeps a fraction in
 //! `1 / limit` microseconds and no rate is ever rounded.
 
-use super::{Count, Report, muldiv};
-use crate::policy::Policy;
+use crate::{
+    algorithm::counter::{CountReport, Counter, muldiv},
+    policy::Policy,
+};
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     full: Arrival,
-    /// How many parts a microsecond has: the limit that charged last.
+    /// Parts of a microsecond in `full.fraction`: the limit under which the bucket was charged last.
     parts: u64,
 }
 
-/// When the bucket is full again.
+/// The theoretical arrival time: when the bucket is full again.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Arrival {
-    /// In whole microseconds …
+    /// Whole microseconds.
     at: u64,
-    /// … and this many parts of `limit`.
+    /// Parts of a further microsecond, of `limit` parts.
     fraction: u64,
 }
 
@@ -34,16 +36,16 @@ impl Arrival {
     }
 }
 
-/// The time that `units` take to refill.
+/// The time in which `units` refill: whole microseconds, and parts of a further one.
 fn refill(policy: &Policy, units: u32) -> (u64, u64) {
     muldiv(units.into(), policy.window_us(), policy.limit().into())
 }
 
-impl Count for Bucket {
-    /// By the policy's own limit.
-    type Rolled = Arrival;
+impl Counter for TokenBucket {
+    /// In parts of the policy's own limit.
+    type Advanced = Arrival;
 
-    fn rolled(&self, policy: &Policy, now: u64) -> Arrival {
+    fn advance_to(&self, policy: &Policy, now: u64) -> Arrival {
         let limit = u64::from(policy.limit());
         if self.full.at < now {
             return Arrival { at: now, fraction: 0 };
@@ -55,29 +57,29 @@ impl Count for Bucket {
         Arrival::new(self.full.at, (self.full.fraction * limit).div_ceil(self.parts), limit)
     }
 
-    fn fits(&self, rolled: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
-        cost <= policy.capacity() && rolled.wait(policy, now, cost) == 0
+    fn fits(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
+        cost <= policy.capacity() && advanced.wait(policy, now, cost) == 0
     }
 
-    fn charge(&mut self, rolled: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
+    fn charge(&mut self, advanced: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
-        let mut full = Arrival::new(rolled.at + whole, rolled.fraction + rest, limit);
+        let mut full = Arrival::new(advanced.at + whole, advanced.fraction + rest, limit);
         if policy.count_rejected() {
-            // A rejection empties the bucket, and no more than that. A larger bucket, of another burst or limit, may have
-            // gone beyond: what it has admitted stays charged.
+            // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have put the
+            // time further ahead: what it has admitted stays charged.
             let (depth, fraction) = refill(policy, policy.capacity());
-            full = full.min(rolled.max(Arrival { at: now + depth, fraction }));
+            full = full.min(advanced.max(Arrival { at: now + depth, fraction }));
         }
         *self = Self { full, parts: limit };
         full
     }
 
-    fn report(&self, rolled: &Arrival, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
-        let (whole, rest) = muldiv(policy.limit().into(), rolled.at - now, policy.window_us());
-        let taken = whole.saturating_add((rest + rolled.fraction).div_ceil(policy.window_us()));
+    fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+        let (whole, rest) = muldiv(policy.limit().into(), advanced.at - now, policy.window_us());
+        let taken = whole.saturating_add((rest + advanced.fraction).div_ceil(policy.window_us()));
         let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
-        Report::of(policy, available, refused, |cost| rolled.wait(policy, now, cost))
+        CountReport::new(policy, available, denied, |cost| advanced.wait(policy, now, cost))
     }
 
     fn idle_at(&self, _: &Policy) -> u64 {
