@@ -1,7 +1,7 @@
-//! A search for schedules that break the breaker: tasks are polled, dropped and panic in an order that a seed decides.
+//! Searches for schedules that break the breaker. A seed decides the order in which tasks are polled, dropped and panic.
 //!
-//! The clock is paused and there is one thread, so a seed that fails fails again: `SEARCH_SEED=17` runs it alone. Each
-//! seed runs in a thread of its own, because a schedule that locks twice would block it for ever.
+//! Time is paused and each seed has one thread, so failures are reproducible: `SEARCH_SEED=17` runs that seed alone. A
+//! schedule that locks a mutex twice blocks its thread for ever, so each seed has its own thread and a timeout.
 
 use std::{
     env,
@@ -39,36 +39,37 @@ impl Random {
     }
 }
 
-/// A store that answers, fails, is late or says nothing, as the seed has it; until it is well.
+/// A store that answers in time, answers late, fails or never answers, as the seed decides, until it is healthy.
 #[derive(Clone, Debug)]
-struct Moody {
+struct RandomStore {
     random: Random,
-    is_well: Arc<AtomicUsize>,
-    /// Checks that were sent and have no end yet.
-    under_way: Arc<AtomicUsize>,
+    is_healthy: Arc<AtomicUsize>,
+    /// The number of checks in flight.
+    in_flight: Arc<AtomicUsize>,
     memory: MemoryStore,
 }
 
-struct UnderWay(Arc<AtomicUsize>);
+/// Counts a check as in flight until it is dropped.
+struct InFlight(Arc<AtomicUsize>);
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Store for Moody {
+impl Store for RandomStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         let (this, check) = (self.clone(), check.clone());
         Answer::pending(async move {
-            this.under_way.fetch_add(1, Ordering::SeqCst);
-            let _under_way = UnderWay(Arc::clone(&this.under_way));
-            let mood = if this.is_well.load(Ordering::SeqCst) == 1 { 0 } else { this.random.below(6) };
-            match mood {
+            this.in_flight.fetch_add(1, Ordering::SeqCst);
+            let _in_flight = InFlight(Arc::clone(&this.in_flight));
+            let behaviour = if this.is_healthy.load(Ordering::SeqCst) == 1 { 0 } else { this.random.below(6) };
+            match behaviour {
                 0 => {}
                 1 => tokio::time::sleep(Duration::from_millis(this.random.below(49))).await,
                 2 => tokio::time::sleep(Duration::from_millis(51 + this.random.below(100))).await,
-                3 | 4 => return Err(Error::new(ErrorKind::Unavailable, "as the seed has it")),
+                3 | 4 => return Err(Error::new(ErrorKind::Unavailable, "the seed made the store fail")),
                 _ => pending().await,
             }
             match this.memory.check(&check) {
@@ -87,20 +88,20 @@ impl Store for Moody {
     }
 }
 
-/// Hears of changes, asks back, and panics now and then.
-struct Nosy {
+/// Records the changes of the breaker, and panics at one of eight.
+struct PanickingObserver {
     random: Random,
     changes: Arc<Mutex<Vec<BreakerChange>>>,
 }
 
-impl Observer for Nosy {
+impl Observer for PanickingObserver {
     fn on_breaker_change(&self, change: &BreakerChange) {
         self.changes.lock().unwrap().push(*change);
-        assert!(self.random.below(8) > 0, "an observer that panics");
+        assert!(self.random.below(8) > 0, "the observer panics");
     }
 }
 
-/// What a task waits for: a check, alone or beside a sibling that panics.
+/// A task that awaits a check, alone or beside a future that panics.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 fn task(limiter: &Limiter, random: &Random) -> Task {
@@ -114,7 +115,7 @@ fn task(limiter: &Limiter, random: &Random) -> Task {
         let mut polls = 0;
         poll_fn(|cx| {
             let done = check.as_mut().poll(cx).is_ready();
-            assert!(polls < panics_after, "a sibling that panics");
+            assert!(polls < panics_after, "a future beside the check panics");
             polls += 1;
             if done { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -128,14 +129,14 @@ fn policy() -> Policy {
 
 async fn schedule(seed: u64) {
     let random = Random(Arc::new(Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)));
-    let store = Moody {
+    let store = RandomStore {
         random: random.clone(),
-        is_well: Arc::default(),
-        under_way: Arc::default(),
+        is_healthy: Arc::default(),
+        in_flight: Arc::default(),
         memory: MemoryStore::new(),
     };
     let changes = Arc::<Mutex<Vec<_>>>::default();
-    let observer = Nosy { random: random.clone(), changes: Arc::clone(&changes) };
+    let observer = PanickingObserver { random: random.clone(), changes: Arc::clone(&changes) };
     let limiter = Limiter::new(store.clone()).with_observer(observer);
     let mut tasks: Vec<Task> = Vec::new();
     for _ in 0..300 {
@@ -144,7 +145,7 @@ async fn schedule(seed: u64) {
             4..=6 if !tasks.is_empty() => {
                 let index = usize::try_from(random.below(tasks.len() as u64)).unwrap();
                 let mut chosen = tasks.swap_remove(index);
-                // The task owns what it holds: a panic unwinds through its futures, as in an executor.
+                // The closure owns the task: a panic unwinds through its futures, as in an executor.
                 let polled = catch_unwind(AssertUnwindSafe(move || {
                     let poll = chosen.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                     (poll, chosen)
@@ -156,23 +157,23 @@ async fn schedule(seed: u64) {
             7 if !tasks.is_empty() => {
                 let index = usize::try_from(random.below(tasks.len() as u64)).unwrap();
                 let dropped = tasks.swap_remove(index);
-                // An observer may panic here, too.
+                // The drop reports to the observer, which may panic.
                 let _ = catch_unwind(AssertUnwindSafe(move || drop(dropped)));
             }
             _ => tokio::time::sleep(Duration::from_millis(random.below(120))).await,
         }
     }
     let _ = catch_unwind(AssertUnwindSafe(|| tasks.clear()));
-    // A probe that was dropped goes on until its deadline.
+    // A dropped probe continues until its deadline.
     tokio::time::sleep(Duration::from_millis(60)).await;
-    assert_eq!(store.under_way.load(Ordering::SeqCst), 0, "seed {seed}: a check is still under way");
-    // Whatever has been: a store that is well is asked again within a second, and then the breaker is closed.
-    store.is_well.store(1, Ordering::SeqCst);
+    assert_eq!(store.in_flight.load(Ordering::SeqCst), 0, "seed {seed}: a check is still in flight");
+    // After any schedule, the breaker closes soon after the store has recovered.
+    store.is_healthy.store(1, Ordering::SeqCst);
     let start = tokio::time::Instant::now();
     loop {
-        // The observer's panic is the request's.
+        // A panic of the observer ends the task of the check.
         let answered = tokio::spawn(limiter.check("k", &policy(), 1)).await.is_ok_and(|verdict| verdict.is_ok());
-        // An answer may still complete a second of which half had failed.
+        // A success may open the breaker if it completes a second in which half of the checks failed.
         if answered && !limiter.is_breaker_open() {
             break;
         }
@@ -191,10 +192,10 @@ async fn schedule(seed: u64) {
 
 #[test]
 fn no_schedule_of_drops_panics_and_late_answers_breaks_the_breaker() {
-    // The panics are part of it.
+    // Expected panics are not printed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let expected = ["a sibling that panics", "an observer that panics"];
+        let expected = ["a future beside the check panics", "the observer panics"];
         if !expected.iter().any(|text| panic.to_string().contains(text)) {
             hook(panic);
         }

@@ -1,4 +1,4 @@
-//! A store that does not answer costs the deadline, once.
+//! A check of a store that does not answer ends at the deadline and is not sent again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::{
 
 const DEFAULT: Duration = Duration::from_millis(50);
 
-/// [`SilentStore`], with a deadline of its own.
+/// [`SilentStore`] with the given deadline.
 #[derive(Debug)]
 struct SilentStoreWithDeadline(Duration);
 
@@ -36,7 +36,7 @@ impl Store for SilentStoreWithDeadline {
 }
 
 #[tokio::test(start_paused = true)]
-async fn law_8_a_request_waits_for_the_deadline_and_not_longer() {
+async fn law_8_a_request_waits_until_the_deadline_and_not_longer() {
     let own = Duration::from_millis(7);
     for (limiter, deadline) in [(Limiter::new(SilentStore), DEFAULT), (Limiter::new(SilentStoreWithDeadline(own)), own)]
     {
@@ -52,7 +52,7 @@ async fn law_8_a_request_waits_for_the_deadline_and_not_longer() {
     }
 }
 
-/// A request that was built early is not late because of it.
+/// Time between the call and the first poll does not count.
 #[tokio::test(start_paused = true)]
 async fn law_8_the_deadline_counts_from_the_first_poll() {
     let mut service =
@@ -91,7 +91,7 @@ async fn store_timeout_goes_to_failure_policy_without_retry() {
     }
 }
 
-/// Whether the store was silent or the connection was lost: a check whose fate is unknown is sent once.
+/// A check that may have been charged is sent once, whether the store was silent or the connection broke.
 #[tokio::test(start_paused = true)]
 async fn law_9_a_store_timeout_goes_to_the_failure_policy_without_retry() {
     for store in [CountingStore::new(SilentStore), CountingStore::new(LostReplyStore)] {
@@ -102,20 +102,20 @@ async fn law_9_a_store_timeout_goes_to_the_failure_policy_without_retry() {
             assert_eq!(status(&mut service).await, StatusCode::SERVICE_UNAVAILABLE, "{store:?}");
             assert_eq!(store.sent(), request, "one check for each request");
         }
-        // Nor is it sent behind the request's back.
+        // Nothing is sent in the background.
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(store.sent(), 3, "{store:?}");
     }
 }
 
-/// A runtime at rest measures nothing, so it must not be asked for the absences of another one.
+/// An idle runtime measures no stalls, so its measurements must not extend deadlines on another runtime.
 #[test]
 fn law_8_the_deadline_also_ends_on_another_runtime() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
     let limiter = Limiter::new(SilentStore);
     let check = || limiter.check("key", &Policy::per_minute("all", 1).unwrap(), 1);
-    // The other one has measured, and has come to rest; that takes real time.
+    // The other runtime measures stalls and becomes idle. This takes real time.
     assert!(other.block_on(other.spawn(check())).unwrap().is_err());
     std::thread::sleep(Duration::from_millis(500));
     let mut moved = Box::pin(check());
@@ -126,7 +126,7 @@ fn law_8_the_deadline_also_ends_on_another_runtime() {
 }
 
 #[test]
-fn a_runtime_without_timers_is_an_error_that_says_what_to_write_and_no_panic() {
+fn a_runtime_without_timers_is_an_error_that_names_the_fix_and_not_a_panic() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let limiter = Limiter::new(SilentStore);
     let policy = Policy::per_minute("all", 1).unwrap();
@@ -136,11 +136,11 @@ fn a_runtime_without_timers_is_an_error_that_says_what_to_write_and_no_panic() {
         assert!(error.to_string().contains("`enable_all()`"), "{error}");
         assert_eq!(runtime.block_on(limiter.reset("key", &policy)).unwrap_err().kind(), ErrorKind::Misconfigured);
     }
-    let whole = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    assert_eq!(whole.block_on(limiter.check("key", &policy, 1)).unwrap_err().kind(), ErrorKind::Deadline);
+    let with_timers = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(with_timers.block_on(limiter.check("key", &policy, 1)).unwrap_err().kind(), ErrorKind::Deadline);
 }
 
-/// Polls once, and tells whether it is pending.
+/// Polls the future once and returns whether it is pending.
 async fn is_pending(mut future: std::pin::Pin<&mut tollgate::limiter::CheckFuture>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(Future::poll(future.as_mut(), cx).is_pending())).await
 }

@@ -1,10 +1,10 @@
-//! The limiter without HTTP: breaker, deadline, local fallback, checks by hand.
+//! The limiter: breaker, deadline, local fallback, checks in handlers.
 
 mod breaker;
 mod breaker_schedules;
-mod by_hand;
 mod deadline;
-mod debts;
+mod handler_checks;
 mod local_fallback;
 mod outage_events;
 mod panics;
+mod two_domain_store;

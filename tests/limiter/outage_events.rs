@@ -1,107 +1,65 @@
-//! What an observer hears of outages: each change once and in order, requests and nothing else.
+//! Events of outages: each change of the breaker once and in order, and no event without a request.
 
-use std::{
-    sync::{Arc, Mutex},
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
 use tollgate::{
-    Check, Key, Limiter, ManualClock, MemoryStore, Policy,
+    Key, Limiter, ManualClock, MemoryStore, Policy,
     failure::Breaker,
-    observe::{BreakerChange, BreakerState, Decided, Observer, StoreFailure},
-    store::{Answer, Store, Verdict},
+    observe::{BreakerChange, BreakerState, Observer},
 };
 
-use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
+use super::two_domain_store::TwoDomainStore;
+use crate::support::{
+    recorder::Recorder,
+    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
+};
 
 fn policy() -> Policy {
     Policy::per_minute("p", 80).unwrap()
 }
 
-/// Two stores side by side, of which one may be away without the other.
-#[derive(Clone, Debug)]
-struct Halves([UnhealthyStore; 2]);
-
-impl Store for Halves {
-    fn check(&self, check: &Check) -> Answer<Verdict> {
-        self.0[self.failure_domain_of(&check.charges()[0].key)].check(check)
-    }
-
-    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
-        self.0[self.failure_domain_of(key)].reset(key, policy)
-    }
-
-    fn breaker(&self) -> Option<Breaker> {
-        Some(Breaker::default())
-    }
-
-    fn failure_domains(&self) -> usize {
-        2
-    }
-
-    fn failure_domain_of(&self, key: &Key) -> usize {
-        usize::from(*key == Key::from("b"))
-    }
+/// The states after the changes, in the order of their sequence numbers.
+fn states(mut changes: Vec<BreakerChange>) -> Vec<BreakerState> {
+    changes.sort_by_key(|change| change.sequence);
+    changes.iter().map(|change| change.to).collect()
 }
 
-#[derive(Clone, Default)]
-struct Heard {
-    changes: Arc<Mutex<Vec<BreakerChange>>>,
-    decisions: Arc<Mutex<Vec<&'static str>>>,
-    failures: Arc<Mutex<usize>>,
-    slow: bool,
-}
+/// Records the opening of the breaker with a delay, in which other threads change its state.
+struct SlowRecorder(Recorder);
 
-impl Heard {
-    /// By their numbers: threads may report them in another order.
-    fn states(&self) -> Vec<BreakerState> {
-        let mut changes = self.changes.lock().unwrap().clone();
-        changes.sort_by_key(|change| change.sequence);
-        changes.iter().map(|change| change.to).collect()
-    }
-}
-
-impl Observer for Heard {
+impl Observer for SlowRecorder {
     fn on_breaker_change(&self, change: &BreakerChange) {
-        if self.slow && change.to == BreakerState::Open {
-            // Long enough for the others to change it again; this is a thread of its own.
+        if change.to == BreakerState::Open {
             thread::sleep(Duration::from_millis(300));
         }
-        self.changes.lock().unwrap().push(*change);
-    }
-
-    fn on_decision(&self, decided: &Decided<'_>) {
-        self.decisions.lock().unwrap().push(decided.outcome());
-    }
-
-    fn on_store_failure(&self, _: &StoreFailure<'_>) {
-        *self.failures.lock().unwrap() += 1;
+        self.0.on_breaker_change(change);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_that_is_away_takes_nobody_else_with_it() {
-    let halves = Halves([UnhealthyStore::new(Health::Healthy), UnhealthyStore::new(UNAVAILABLE)]);
-    let heard = Heard::default();
-    let limiter = Limiter::new(halves.clone()).with_observer(heard.clone());
+async fn an_unavailable_failure_domain_does_not_affect_the_other() {
+    let domains = [UnhealthyStore::new(Health::Healthy), UnhealthyStore::new(UNAVAILABLE)];
+    let domain_of = |key: &Key| usize::from(*key == Key::from("b"));
+    let store = TwoDomainStore { domains: domains.clone(), breaker: Some(Breaker::default()), domain_of };
+    let recorder = Recorder::default();
+    let limiter = Limiter::new(store).with_observer(recorder.clone());
     for _ in 0..20 {
         assert!(limiter.check("a", &policy(), 1).await.is_ok());
         assert!(limiter.check("b", &policy(), 1).await.is_err());
     }
     assert!(limiter.is_breaker_open());
-    assert_eq!((halves.0[0].sent(), halves.0[1].sent()), (20, 5));
-    halves.0[1].set_health(Health::Healthy);
+    assert_eq!((domains[0].sent(), domains[1].sent()), (20, 5));
+    domains[1].set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(limiter.check("b", &policy(), 1).await.is_ok() && !limiter.is_breaker_open());
-    assert_eq!(heard.states(), [BreakerState::Open, BreakerState::Probing, BreakerState::Closed]);
+    assert_eq!(states(recorder.take().changes), [BreakerState::Open, BreakerState::Probing, BreakerState::Closed]);
 }
 
 #[test]
-fn changes_that_a_slow_observer_hears_late_are_in_order_by_their_numbers() {
+fn changes_that_a_slow_observer_receives_late_have_sequence_numbers_in_order() {
     let store = UnhealthyStore::new(UNAVAILABLE);
-    let heard = Heard { slow: true, ..Heard::default() };
-    let limiter = Limiter::new(store.clone()).with_observer(heard.clone());
+    let recorder = Recorder::default();
+    let limiter = Limiter::new(store.clone()).with_observer(SlowRecorder(recorder.clone()));
     let check = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(limiter.check("k", &policy(), 1)).is_ok()
@@ -116,31 +74,31 @@ fn changes_that_a_slow_observer_hears_late_are_in_order_by_their_numbers() {
             thread::yield_now();
         }
     });
-    assert_eq!(heard.changes.lock().unwrap().last().map(|change| change.to), Some(BreakerState::Open), "the slow one");
-    assert_eq!(heard.states(), [BreakerState::Open, BreakerState::Probing, BreakerState::Closed]);
+    let changes = recorder.take().changes;
+    assert_eq!(changes.last().map(|change| change.to), Some(BreakerState::Open), "the opening is recorded last");
+    assert_eq!(states(changes), [BreakerState::Open, BreakerState::Probing, BreakerState::Closed]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn neither_debts_nor_caution_are_told_as_requests_or_failures() {
+async fn neither_debits_nor_caution_are_reported_as_decisions_or_failures() {
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory());
-    let heard = Heard::default();
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap().with_observer(heard.clone());
-    let decide = || async { limiter.check("k", &policy(), 1).fail_local().await.unwrap().is_allowed() };
+    let recorder = Recorder::default();
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap().with_observer(recorder.clone());
+    let check = || async { limiter.check("k", &policy(), 1).fail_local().await.unwrap().is_allowed() };
     for _ in 0..12 {
-        decide().await;
+        check().await;
     }
     store.set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(600)).await;
-    // The breaker closes with a peek, the debts are paid, and those who come now find the share spent.
+    // The breaker closes with a peek and the debts are settled. Checks during the caution find the share spent.
     limiter.peek("k", &policy()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let failures = *heard.failures.lock().unwrap();
-    assert_eq!(failures, 12);
-    assert!(!decide().await);
-    assert_eq!(*heard.failures.lock().unwrap(), failures);
-    let decisions = heard.decisions.lock().unwrap().clone();
-    assert_eq!(decisions.len(), 13, "{decisions:?}");
+    let outage = recorder.take();
+    assert_eq!((outage.failures.len(), outage.decisions.len()), (12, 12), "{:?}", outage.decisions);
+    assert!(!check().await);
+    let caution = recorder.take();
+    assert_eq!((caution.failures.len(), caution.decisions.len()), (0, 1), "{:?}", caution.decisions);
     assert_eq!(limiter.peek("k", &policy()).await.unwrap().available(), Some(70));
 }

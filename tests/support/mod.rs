@@ -5,6 +5,7 @@ pub mod app;
 pub mod counting;
 pub mod http;
 pub mod log;
+pub mod random;
 pub mod recorder;
 pub mod scrape;
 pub mod unhealthy_store;

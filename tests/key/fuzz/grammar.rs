@@ -1,40 +1,41 @@
-//! Chains of proxies in all their spellings, what a client may put before them, and some damage.
+//! A generator of proxy chains in every spelling, with forged entries before them and damage.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{
+    damage::damage,
     oracle::{Settings, Shape, translated},
-    random::Random,
 };
+use crate::support::random::Random;
 
-/// One of the trusted proxies.
+/// A trusted proxy.
 pub(crate) const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 5));
-/// A client that calls past the proxies.
+/// A client that connects directly, past the proxies.
 pub(crate) const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 99));
 
-/// What arrives in the header that is read.
+/// The lines of the header that the extractor reads.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) lines: Vec<Vec<u8>>,
-    /// Who called the outermost proxy, if what the proxies wrote is whole.
+    /// The client of the outermost proxy, unless the lines of the proxies are damaged.
     pub(crate) client: Option<IpAddr>,
 }
 
 impl Chain {
     pub(crate) fn new(random: &mut Random, settings: &Settings) -> Self {
-        let client = stranger(random);
-        // What the client sent, lines of its own; each as wrong as it likes.
-        let mut lines: Vec<Vec<u8>> = (0..random.below(3))
+        let client = untrusted(random);
+        // Forged lines from the client, which may be malformed.
+        let mut lines: Vec<Vec<u8>> = (0..random.index(3))
             .map(|_| {
-                let nodes: Vec<_> = (0..random.below(5)).map(|_| any(random)).collect();
+                let nodes: Vec<_> = (0..random.index(5)).map(|_| any_node(random)).collect();
                 let mut line = list(random, settings.shape, &nodes);
                 if random.one_in(2) {
-                    random.damage(&mut line);
+                    damage(random, &mut line);
                 }
                 line
             })
             .collect();
-        // What the proxies made of it.
+        // The entries that the proxies append.
         let proxies = match settings.hops {
             Some(hops) => hops - 1,
             None => random.weighted(&[6, 3, 2, 1]),
@@ -51,17 +52,17 @@ impl Chain {
             last.extend(list(random, settings.shape, &nodes));
         }
         let mut client = Some(client);
-        // Now and then even they write nonsense, or an element is another one.
+        // In one of four cases the lines of the proxies are damaged or replaced.
         if random.one_in(4) {
             client = None;
-            match random.below(4) {
+            match random.index(4) {
                 0 => lines.clear(),
                 1 => {
-                    let node = any(random);
+                    let node = any_node(random);
                     lines.push(list(random, settings.shape, &[node]));
                 }
-                2 => lines = vec![many(random, settings.shape)],
-                _ => random.damage(lines.last_mut().unwrap()),
+                2 => lines = vec![long_list(random, settings.shape)],
+                _ => damage(random, lines.last_mut().unwrap()),
             }
         }
         Self { lines, client }
@@ -75,24 +76,24 @@ enum Node {
 }
 
 fn proxy(random: &mut Random) -> IpAddr {
-    match random.below(3) {
+    match random.index(3) {
         0 => IpAddr::V6(Ipv6Addr::from_bits((0xfd << 120) | u128::from(random.next()))),
         _ => Ipv4Addr::from_bits((10 << 24) | (random.next() as u32 & 0x00ff_ffff)).into(),
     }
 }
 
-/// Anybody but a proxy, in the form in which addresses come out.
-fn stranger(random: &mut Random) -> IpAddr {
-    match random.below(3) {
+/// An address that is not trusted, in its canonical form.
+fn untrusted(random: &mut Random) -> IpAddr {
+    match random.index(3) {
         0 => IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) | u128::from(random.next()))),
         1 => Ipv4Addr::from_bits((192 << 24) | (168 << 16) | (random.next() as u32 & 0xffff)).into(),
         _ => Ipv4Addr::from_bits((203 << 24) | (random.next() as u32 & 0x00ff_ffff)).into(),
     }
 }
 
-fn any(random: &mut Random) -> Node {
+fn any_node(random: &mut Random) -> Node {
     match random.weighted(&[4, 4, 2, 1]) {
-        0 => Node::Address(stranger(random)),
+        0 => Node::Address(untrusted(random)),
         1 => Node::Address(proxy(random)),
         2 => Node::Other(random.pick(&["unknown", "UNKNOWN", "_hidden", "_a.b-c", "_x:_y"])),
         _ => Node::Other(random.pick(&[
@@ -115,12 +116,13 @@ fn any(random: &mut Random) -> Node {
     }
 }
 
-/// More than are walked over.
-fn many(random: &mut Random, shape: Shape) -> Vec<u8> {
-    let nodes: Vec<_> = (0..60 + random.below(10)).map(|_| Node::Address(proxy(random))).collect();
+/// About as many entries as the extractor reads at most.
+fn long_list(random: &mut Random, shape: Shape) -> Vec<u8> {
+    let nodes: Vec<_> = (0..60 + random.index(10)).map(|_| Node::Address(proxy(random))).collect();
     list(random, shape, &nodes)
 }
 
+/// A list of the nodes, with separators and whitespace as HTTP allows.
 fn list(random: &mut Random, shape: Shape, nodes: &[Node]) -> Vec<u8> {
     let mut line = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -135,7 +137,7 @@ fn list(random: &mut Random, shape: Shape, nodes: &[Node]) -> Vec<u8> {
     line
 }
 
-/// An element of RFC 7239.
+/// An element of the `Forwarded` header (RFC 7239).
 fn element(random: &mut Random, node: &Node) -> Vec<u8> {
     let text = spelling(random, node, false);
     let token = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) && !text.is_empty();
@@ -154,12 +156,13 @@ fn element(random: &mut Random, node: &Node) -> Vec<u8> {
     let mut pairs = vec![format!("{}={value}", random.pick(&["for", "For", "FOR"]))];
     for other in ["by=10.0.0.1", "proto=https", "host=\"a,b;for=1.2.3.4\"", "ext=\"\\\"\"", ""] {
         if random.one_in(4) {
-            pairs.insert(random.below(pairs.len() + 1), other.to_owned());
+            pairs.insert(random.index(pairs.len() + 1), other.to_owned());
         }
     }
     pairs.join(random.pick(&[";", ";", "; ", " ;"])).into_bytes()
 }
 
+/// One of the spellings of a node. `bare` allows IPv6 addresses without brackets.
 fn spelling(random: &mut Random, node: &Node, bare: bool) -> String {
     let address = match node {
         Node::Other(text) => return (*text).to_owned(),
@@ -167,13 +170,13 @@ fn spelling(random: &mut Random, node: &Node, bare: bool) -> String {
     };
     let port = random.pick(&["", "", "", ":1", ":51234", ":65535"]);
     match address {
-        IpAddr::V4(address) => match random.below(12) {
+        IpAddr::V4(address) => match random.index(12) {
             0 if bare => format!("::ffff:{address}"),
             1 => format!("[::ffff:{address}]{port}"),
             2 if translated(address) => format!("[64:ff9b::{address}]{port}"),
             _ => format!("{address}{port}"),
         },
-        IpAddr::V6(address) if bare && random.one_in(2) => match random.below(3) {
+        IpAddr::V6(address) if bare && random.one_in(2) => match random.index(3) {
             0 => address.to_string().to_uppercase(),
             1 => address.segments().map(|group| format!("{group:04x}")).join(":"),
             _ => address.to_string(),

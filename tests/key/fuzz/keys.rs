@@ -1,48 +1,50 @@
-//! Keys: each can be read back, so no two inputs have the same one.
+//! Keys: each encoding can be decoded, so no two inputs have the same key.
 
 use http::header::AUTHORIZATION;
 use tollgate::{ApiKey, HeaderKey, Key, KeyExtractor};
 
-use super::{append, parts, random::Random};
+use super::{append, damage::damage, parts};
+use crate::support::random::Random;
 
-pub(crate) fn stay_apart(seed: u64, count: u64) {
+/// Asserts for `count` subjects that their keys can be decoded.
+pub(crate) fn assert_injective(seed: u64, count: u64) {
     let mut random = Random(seed);
-    let mut head = parts(None);
+    let mut parts = parts(None);
     let tenant = HeaderKey::new("x-tenant").unwrap();
     let name = "x-tenant".parse().unwrap();
     for number in 0..count {
         let subject = subject(&mut random);
         let key = Key::new(&subject);
-        check(&key, &subject);
+        assert_decodes(&key, &subject);
 
-        // Joined keys are the keys of their parts, in parentheses.
+        // A joined key is the keys of its parts in parentheses, or their hash.
         let other = Key::new(self::subject(&mut random));
         let joined = Key::join([key.clone(), other.clone()]);
-        let spelt = [b"(", key.encoded(), b"|", other.encoded(), b"|)"].concat();
+        let expected = [b"(", key.encoded(), b"|", other.encoded(), b"|)"].concat();
         match joined.encoded() {
-            hash if hash.starts_with(b"()#") => assert!(spelt.len() > 192 && hash.len() == 35),
-            encoded => assert_eq!(encoded, spelt),
+            hash if hash.starts_with(b"()#") => assert!(expected.len() > 192 && hash.len() == 35),
+            encoded => assert_eq!(encoded, expected),
         }
         assert!(!joined.encoded().iter().any(|byte| b"{} \r\n".contains(byte) || !byte.is_ascii_graphic()));
 
-        head.headers.clear();
-        append(&mut head.headers, &name, &subject);
-        append(&mut head.headers, &AUTHORIZATION, &[b"Bearer ".as_slice(), &subject].concat());
-        let value = head.headers[&name].clone();
-        // Blanks around a value are not part of it.
+        parts.headers.clear();
+        append(&mut parts.headers, &name, &subject);
+        append(&mut parts.headers, &AUTHORIZATION, &[b"Bearer ".as_slice(), &subject].concat());
+        let value = parts.headers[&name].clone();
+        // Whitespace around a value is not part of the value.
         let value = value.as_bytes().trim_ascii();
-        match tenant.extract(&head) {
-            Ok(Some(key)) => check(&key, value),
+        match tenant.extract(&parts) {
+            Ok(Some(key)) => assert_decodes(&key, value),
             Ok(None) => panic!("exempt, seed {seed}, input {number}"),
             Err(_) => assert!(value.is_empty(), "seed {seed}, input {number}"),
         }
-        if let Ok(key) = ApiKey::bearer().extract(&head) {
+        if let Ok(key) = ApiKey::bearer().extract(&parts) {
             assert_eq!(key.unwrap(), Key::hashed(value), "seed {seed}, input {number}");
         }
     }
 }
 
-/// Text of every kind, most of it short, and with the signs that keys are made of.
+/// A subject, usually short, often with characters that have a meaning in encoded keys.
 fn subject(random: &mut Random) -> Vec<u8> {
     let seeds: [&[u8]; 12] = [
         b"",
@@ -66,12 +68,12 @@ fn subject(random: &mut Random) -> Vec<u8> {
         let length = random.pick(&[30, 60, 63, 64, 65, 200]);
         text.resize(length, random.next() as u8);
     }
-    random.damage(&mut text);
+    damage(random, &mut text);
     text
 }
 
-/// Reads the key back.
-fn check(key: &Key, subject: &[u8]) {
+/// Asserts that the key decodes to the subject, or is a hash of a long subject.
+fn assert_decodes(key: &Key, subject: &[u8]) {
     let encoded = key.encoded();
     assert!(encoded.iter().all(|byte| byte.is_ascii_graphic() && !b"{}*(|)".contains(byte)), "{subject:?}");
     if subject.len() > 64 {

@@ -1,4 +1,5 @@
-//! The rules once more, slowly and in another way: lists are split at once, and quotes are looked for before all else.
+//! A second implementation of the rules, slow and of another design: lists are split first, and quotes are found before
+//! anything else is parsed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +10,7 @@ use tollgate::{
     key::{KeyError, PrefixList},
 };
 
-use super::random::Random;
+use crate::support::random::Random;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shape {
@@ -18,7 +19,7 @@ pub(crate) enum Shape {
     Single,
 }
 
-/// An extractor, and the same settings for the oracle.
+/// An extractor, and its settings for the oracle.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) client: ClientIp,
@@ -65,15 +66,15 @@ impl Settings {
         ]
     }
 
-    /// Any header but the one that is read.
+    /// A header that the extractor does not read.
     pub(crate) fn another_header(&self, random: &mut Random) -> HeaderName {
         let names = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip", "true-client-ip"];
         let name = random.pick(&names);
         HeaderName::from_static(if self.header == name { "fly-client-ip" } else { name })
     }
 
-    /// Whether the truth in the header is to come out.
-    pub(crate) fn believes(&self, head: &Parts) -> bool {
+    /// Whether the extractor must return the true client of an undamaged header.
+    pub(crate) fn trusts_header(&self, head: &Parts) -> bool {
         !self.everybody && peer(head).map_or(self.lenient, |peer| self.trusts(peer))
     }
 
@@ -85,6 +86,7 @@ impl Settings {
             }
     }
 
+    /// The address, or the name of the error, that the extractor must return.
     pub(crate) fn expected(&self, head: &Parts) -> Result<IpAddr, &'static str> {
         let peer = peer(head);
         if !peer.map_or(self.lenient, |peer| self.trusts(peer)) {
@@ -135,7 +137,7 @@ impl Settings {
                 return Ok(address);
             }
         }
-        unreachable!("the leftmost ends it")
+        unreachable!("the loop returns at the leftmost entry")
     }
 }
 
@@ -143,15 +145,15 @@ fn peer(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }
 
-/// At a sign that is not in quotes; nothing is left where there is nothing.
-fn split(text: &[u8], sign: u8) -> Result<Vec<&[u8]>, &'static str> {
+/// Splits at a separator outside of quotes. Empty elements of a list are dropped.
+fn split(text: &[u8], separator: u8) -> Result<Vec<&[u8]>, &'static str> {
     let (mut pieces, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, &byte) in text.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            _ if byte == sign && !quoted => {
+            _ if byte == separator && !quoted => {
                 pieces.push(&text[start..at]);
                 start = at + 1;
             }
@@ -162,10 +164,10 @@ fn split(text: &[u8], sign: u8) -> Result<Vec<&[u8]>, &'static str> {
     if quoted || text.len() > 32 * 1024 {
         return Err("malformed");
     }
-    Ok(pieces.into_iter().map(<[u8]>::trim_ascii).filter(|piece| sign == b';' || !piece.is_empty()).collect())
+    Ok(pieces.into_iter().map(<[u8]>::trim_ascii).filter(|piece| separator == b';' || !piece.is_empty()).collect())
 }
 
-/// The value of `for`.
+/// The value of the `for` parameter of an element.
 fn pairs(element: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     let pieces = split(element, b';')?;
     if pieces.len() > 16 {
@@ -206,6 +208,7 @@ fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// The address of a node. `bare` allows IPv6 addresses without brackets.
 fn node(text: &[u8], bare: bool) -> Result<IpAddr, &'static str> {
     let text = str::from_utf8(if bare { text.trim_ascii() } else { text }).map_err(|_| "malformed")?;
     if text.len() > 256 && bare {
@@ -236,6 +239,7 @@ fn node(text: &[u8], bare: bool) -> Result<IpAddr, &'static str> {
     }
 }
 
+/// IPv4 addresses that are mapped or translated into IPv6, as IPv4.
 fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let v4 = |a: u16, b: u16| Ipv4Addr::from_bits((u32::from(a) << 16) | u32::from(b));
@@ -246,7 +250,7 @@ fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether a NAT64 translator passes on packets of that address.
+/// Whether a NAT64 translator forwards packets of the address.
 pub(crate) fn translated(address: Ipv4Addr) -> bool {
     !matches!(
         address.octets(),
@@ -254,6 +258,7 @@ pub(crate) fn translated(address: Ipv4Addr) -> bool {
     )
 }
 
+/// The name that [`Settings::expected`] gives the error.
 pub(crate) fn name(error: &KeyError) -> &'static str {
     match error {
         KeyError::ChainTooShort(_) => "too short",

@@ -1,4 +1,4 @@
-//! Much of each shape that could take long, as on the wire: names of headers included.
+//! Large headers of every pattern that a parser could be slow on. Sizes include the names of the headers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tollgate::{ClientIp, Key, key::PrefixList};
 
 use super::{append, grammar::PROXY, parts, timed};
 
-/// The longest of all, each of so many bytes.
+/// The longest time that a header of about `size` bytes takes.
 pub(crate) fn longest(size: usize) -> Duration {
     let everybody = PrefixList::dangerously_everybody;
     let clients = [
@@ -22,7 +22,7 @@ pub(crate) fn longest(size: usize) -> Duration {
     let mut longest = (Duration::ZERO, String::new());
     for (header, client) in &clients {
         for pattern in PATTERNS {
-            // As much as is read of `Forwarded`, too.
+            // The last size is the most that the extractor reads of `Forwarded`.
             for (lines, bytes) in [(1, size), (2, size), (1_000, size), (size / 20, size), (1, 32 * 1024)] {
                 let head = filled(header, pattern, lines, bytes);
                 let time = timed(|| drop(client.resolve(&head)));
@@ -67,7 +67,7 @@ fn filled(header: &str, pattern: &str, lines: usize, bytes: usize) -> Parts {
     let name: HeaderName = header.parse().unwrap();
     let mut head = parts(Some(PROXY));
     let length = if lines == 1 { bytes } else { (bytes / lines).saturating_sub(name.as_str().len() + 4) };
-    // Not one more, or `Forwarded` would not be read at all.
+    // A longer `Forwarded` header would be rejected before it is parsed.
     let line: Vec<u8> = pattern.bytes().cycle().take(length).collect();
     for _ in 0..lines {
         append(&mut head.headers, &name, &line);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Check, Decision, Policy};
 
-use super::{ALGORITHMS, Fixture, random::Random};
+use super::{ALGORITHMS, Fixture};
+use crate::support::random::Random;
 
 const WINDOW: Duration = Duration::from_millis(100);
 

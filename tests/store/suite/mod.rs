@@ -4,7 +4,6 @@ mod bans;
 mod changes;
 mod input;
 mod laws;
-pub(crate) mod random;
 
 pub(crate) mod tests {
     pub(crate) use super::{bans::*, changes::*, input::*, laws::*};

@@ -1,0 +1,215 @@
+//! Debts: units that the fallback admitted are charged in the store after the outage.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate::{Limiter, ManualClock, MemoryStore, decision::Source, store::WhenFull};
+
+use super::{WINDOW, admitted, check, one_of_eight, per_minute, settle, spent, with_little_room};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
+
+#[tokio::test(start_paused = true)]
+async fn debts_are_charged_once_when_the_store_is_back() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    assert!(check(&limiter, &policy, 1).await.is_allowed());
+    store.set_health(UNAVAILABLE);
+    assert_eq!(admitted(&limiter, &policy).await, 9);
+    store.set_health(Health::Healthy);
+    for _ in 0..3 {
+        settle().await;
+        assert_eq!(spent(&limiter, &policy).await, if store.sent() == 7 { 1 } else { 10 });
+    }
+    // One check before the outage, five that opened the breaker, three peeks, and one debit of nine units.
+    assert_eq!((store.sent(), spent(&limiter, &policy).await), (10, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_that_have_left_their_window_are_no_debt() {
+    let (limiter, store, clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    for _ in 0..5 {
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        clock.advance(WINDOW);
+    }
+    for _ in 0..4 {
+        check(&limiter, &policy, 1).await;
+    }
+    store.set_health(Health::Healthy);
+    settle().await;
+    spent(&limiter, &policy).await;
+    settle().await;
+    assert_eq!(spent(&limiter, &policy).await, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_that_the_store_has_counted_are_no_debt() {
+    let (limiter, store, clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    clock.advance(10 * WINDOW);
+    store.set_health(Health::Healthy);
+    settle().await;
+    check(&limiter, &policy, 8).await;
+    settle().await;
+    assert_eq!(spent(&limiter, &policy).await, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_2_units_without_a_count_in_a_full_fallback_are_no_debt() {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+        let (limiter, store, clock) = with_little_room(2, when_full).await;
+        let policy = per_minute(80);
+        store.set_health(UNAVAILABLE);
+        assert!(check(&limiter, &policy, 4).await.is_allowed());
+        clock.advance(WINDOW);
+        assert!(limiter.check("other", &policy, 4).fail_local().await.unwrap().is_allowed());
+        store.set_health(Health::Healthy);
+        for _ in 0..2 {
+            settle().await;
+            assert_eq!(spent(&limiter, &policy).await, 0, "{when_full:?}: the units have left their window");
+        }
+    }
+}
+
+#[test]
+fn debts_are_settled_although_the_runtime_of_the_settlement_is_idle() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (idle, active) = (runtime(), runtime());
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    idle.block_on(async {
+        store.set_health(UNAVAILABLE);
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.set_health(Health::Healthy);
+        settle().await;
+        // This answer starts the settlement on a runtime that is not driven any more.
+        spent(&limiter, &policy).await;
+    });
+    active.block_on(async {
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            spent(&limiter, &policy).await;
+            settle().await;
+        }
+        assert_eq!(spent(&limiter, &policy).await, 10);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn debts_never_make_the_store_count_more_than_the_limit() {
+    for count_rejected in [false, true] {
+        let (limiter, store, clock) = one_of_eight();
+        let policy = per_minute(80).with_count_rejected(count_rejected);
+        store.set_health(UNAVAILABLE);
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.set_health(Health::Healthy);
+        let other = Limiter::new(store.clone());
+        assert!(other.check("k", &policy, 77).await.unwrap().is_allowed());
+        clock.advance(Duration::from_secs(1));
+        settle().await;
+        spent(&limiter, &policy).await;
+        settle().await;
+        assert_eq!(spent(&limiter, &policy).await, 80);
+        // The debit leaves the window last. It is as large as what fitted, and no rejection was counted.
+        clock.advance(WINDOW - Duration::from_secs(1));
+        assert_eq!(spent(&limiter, &policy).await, 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_9_a_check_whose_fate_is_unknown_is_not_charged_again() {
+    let (limiter, store, _clock) = one_of_eight();
+    store.set_health(Health::Silent);
+    let start = Instant::now();
+    assert_eq!(check(&limiter, &per_minute(80), 1).await.source(), Source::Local);
+    assert_eq!(start.elapsed(), Duration::from_millis(50));
+    store.set_health(Health::Healthy);
+    spent(&limiter, &per_minute(80)).await;
+    settle().await;
+    assert_eq!((spent(&limiter, &per_minute(80)).await, store.sent()), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_settlement_is_repeated_later() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    store.set_health(Health::Healthy);
+    settle().await;
+    spent(&limiter, &policy).await;
+    store.set_health(UNAVAILABLE);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    store.set_health(Health::Healthy);
+    settle().await;
+    for expected in [0, 10, 10] {
+        assert_eq!(spent(&limiter, &policy).await, expected);
+        settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn debts_of_at_most_ten_thousand_keys_are_kept() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    for key in 0..10_100_u64 {
+        assert!(limiter.check(key, &policy, 1).fail_local().await.unwrap().is_allowed());
+    }
+    store.set_health(Health::Healthy);
+    settle().await;
+    let before = store.sent();
+    spent(&limiter, &policy).await;
+    settle().await;
+    assert_eq!(store.sent() - before, 10_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_removes_the_counts_and_debts_of_the_fallback() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    assert!(limiter.reset("k", &policy).await.unwrap(), "the fallback has a count");
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    limiter.reset("k", &policy).await.unwrap();
+    assert!(!limiter.reset("k", &policy).await.unwrap());
+    store.set_health(Health::Healthy);
+    settle().await;
+    spent(&limiter, &policy).await;
+    settle().await;
+    assert_eq!(spent(&limiter, &policy).await, 0);
+}
+
+/// Instances notice at different times that the store has recovered.
+#[tokio::test(start_paused = true)]
+async fn the_first_instance_after_an_outage_does_not_spend_the_unsettled_debts_of_the_others() {
+    let clock = ManualClock::default();
+    let (memory, policy) = (MemoryStore::new().with_clock(clock.clone()), per_minute(16));
+    let instance = || {
+        let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory.clone());
+        let local = MemoryStore::new().with_clock(clock.clone());
+        (Limiter::new(store.clone()).with_local(local, 2).unwrap(), store)
+    };
+    let ((first, first_store), (second, second_store)) = (instance(), instance());
+    assert_eq!(admitted(&first, &policy).await, 8);
+    assert_eq!(admitted(&second, &policy).await, 8);
+    tokio::time::sleep(Duration::from_millis(130)).await;
+    first_store.set_health(Health::Healthy);
+    spent(&first, &policy).await;
+    for _ in 0..9 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(admitted(&first, &policy).await, 0);
+    }
+    assert_eq!(spent(&first, &policy).await, 8);
+    second_store.set_health(Health::Healthy);
+    spent(&second, &policy).await;
+    tokio::time::sleep(Duration::from_millis(101)).await;
+    assert_eq!(spent(&first, &policy).await, 16);
+    // The caution has ended: the store alone decides.
+    clock.advance(WINDOW);
+    assert_eq!(admitted(&first, &policy).await, 16);
+}

@@ -1,0 +1,60 @@
+//! The local fallback: shares, mirrored counts, debts.
+
+mod debts;
+mod debts_by_domain;
+mod shares;
+
+use std::time::Duration;
+
+use tollgate::{Decision, Limiter, ManualClock, MemoryStore, Policy, store::WhenFull};
+
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+fn per_minute(limit: u32) -> Policy {
+    Policy::new("p", limit, WINDOW).unwrap()
+}
+
+/// One of eight instances, the store that the instances share, and the clock of all counts.
+fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap();
+    (limiter, store, clock)
+}
+
+async fn check(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
+    limiter.check("k", policy, cost).fail_local().await.unwrap()
+}
+
+/// The number of admitted checks out of a hundred of cost 1.
+async fn admitted(limiter: &Limiter, policy: &Policy) -> u32 {
+    let mut admitted = 0;
+    for _ in 0..100 {
+        let decision = check(limiter, policy, 1).await;
+        admitted += u32::from(decision.is_allowed());
+    }
+    admitted
+}
+
+/// Waits until the breaker has probed, the debts are settled and the caution after an outage has ended.
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+}
+
+/// The units that are spent in the store.
+async fn spent(limiter: &Limiter, policy: &Policy) -> u32 {
+    policy.limit() - limiter.peek("k", policy).await.unwrap().available().unwrap()
+}
+
+/// One of eight instances. Its fallback has room for `keys` keys, and one place is taken for the whole day.
+async fn with_little_room(keys: usize, when_full: WhenFull) -> (Limiter, UnhealthyStore, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
+    let local = MemoryStore::with_capacity(keys).unwrap().with_clock(clock.clone()).when_full(when_full);
+    Limiter::new(local.clone()).check("kept", &Policy::per_day("kept", 1).unwrap(), 1).await.unwrap();
+    (Limiter::new(store.clone()).with_local(local, 8).unwrap(), store, clock)
+}

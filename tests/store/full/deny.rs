@@ -1,0 +1,116 @@
+//! `WhenFull::Deny`: new keys are denied until a place is free.
+
+use std::time::Duration;
+
+use tollgate::{Check, Policy, store::WhenFull};
+
+use super::{MINUTE, store};
+use crate::{store::suite::ALGORITHMS, support::random::Random};
+
+#[tokio::test]
+async fn law_5_a_new_key_that_is_denied_by_a_full_store_passes_at_retry_after() {
+    for algorithm in ALGORITHMS {
+        let (limiter, store, clock) = store(4, WhenFull::Deny);
+        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
+        for key in 0..4_u64 {
+            limiter.check(key, &policy, 1).await.unwrap();
+            clock.advance(Duration::from_millis(100));
+        }
+        let denied = limiter.check("new", &policy, 1).await.unwrap();
+        assert!(!denied.is_allowed() && denied.violated().count() == 1, "{algorithm:?}");
+        assert!(!limiter.peek("new", &policy).await.unwrap().is_allowed());
+        assert!(limiter.check("new", &policy, 0).await.unwrap().is_allowed());
+        assert_eq!(limiter.check("new", &policy, 11).await.unwrap().retry_after(), None, "the cost never fits");
+        // A key with a count is checked as usual. Under a token bucket, its count now becomes idle later.
+        assert!(limiter.check(0_u64, &policy, 1).await.unwrap().is_allowed());
+        let wait = limiter.check("new", &policy, 1).await.unwrap().retry_after().unwrap();
+        clock.advance(wait - Duration::from_micros(1));
+        assert_eq!(
+            limiter.check("new", &policy, 1).await.unwrap().retry_after(),
+            Some(Duration::from_micros(1)),
+            "{algorithm:?}"
+        );
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.check("new", &policy, 1).await.unwrap().is_allowed(), "{algorithm:?}");
+        assert_eq!(store.evicted(), 0);
+    }
+}
+
+#[tokio::test]
+async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
+    let [burst, daily] = ["burst", "daily"].map(|name| Policy::per_minute(name, 10).unwrap());
+    let banning = Policy::per_minute("banning", 10).unwrap().ban_after(1, MINUTE).unwrap();
+    for check in [
+        Check::new("new", &burst, 0).and("new", &daily, 1).unwrap(),
+        Check::new("new", &burst, 1).and("new", &daily, 0).unwrap(),
+        Check::new("new", &banning, 1),
+        Check::new("new", &banning, 0).and("new", &daily, 1).unwrap(),
+    ] {
+        let (limiter, store, _clock) = store(1, WhenFull::Deny);
+        assert!(limiter.check_all(check.clone()).await.unwrap().is_allowed(), "{check:?}");
+        assert_eq!(store.len(), 1);
+    }
+    for (first, second) in [(&banning, &daily), (&daily, &banning)] {
+        let (limiter, store, _clock) = store(2, WhenFull::Deny);
+        let check = Check::new("new", first, 1).and("new", second, 1).unwrap();
+        assert!(limiter.check_all(check).await.unwrap().is_allowed());
+        // No place is left for the count of denials.
+        assert!(!limiter.check("new", &banning, 10).await.unwrap().is_allowed());
+        assert_eq!((store.len(), store.evicted()), (2, 0));
+    }
+    let (limiter, store, _clock) = store(2, WhenFull::Deny);
+    limiter.check("new", &banning, 10).await.unwrap();
+    let denied = limiter.check("new", &banning, 1).await.unwrap();
+    assert_eq!(
+        (denied.policies()[0].ban, store.len()),
+        (Some(MINUTE), 2),
+        "one place is left for the count of denials"
+    );
+}
+
+#[tokio::test]
+async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_passes_at_retry_after() {
+    for algorithm in ALGORITHMS {
+        for seed in 0..20 {
+            let (limiter, store, clock) = store(50, WhenFull::Deny);
+            let mut random = Random(seed);
+            let new = 2 + random.below(9);
+            for key in 0..50 - random.below(2) {
+                let window = Duration::from_micros(1 + random.below(60_000_000));
+                limiter.check(key, &Policy::new("p", 1, window).unwrap(), 1).await.unwrap();
+            }
+            let mut check = Check::new("new", &Policy::per_minute("new-0", 10).unwrap().with_algorithm(algorithm), 1);
+            for number in 1..new {
+                let policy = Policy::per_minute(format!("new-{number}"), 10).unwrap().with_algorithm(algorithm);
+                check = check.and("new", &policy, 1).unwrap();
+            }
+            let denied = limiter.check_all(check.clone()).await.unwrap();
+            assert!(!denied.is_allowed());
+            clock.advance(denied.retry_after().unwrap());
+            assert!(
+                limiter.check_all(check).await.unwrap().is_allowed(),
+                "{algorithm:?}, seed {seed}, {new} new counts"
+            );
+            assert_eq!(store.evicted(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_longer() {
+    for when in [0, 1] {
+        let (limiter, _store, clock) = store(4 + when, WhenFull::Deny);
+        let [policy, daily] = ["p", "daily"].map(|name| Policy::per_minute(name, 10).unwrap());
+        for key in 0..4_u64 {
+            limiter.check(key, &policy, 1).await.unwrap();
+            clock.advance(Duration::from_secs(1));
+        }
+        let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
+        let wait = limiter.check_all(both()).await.unwrap().retry_after().unwrap();
+        assert_eq!(wait, MINUTE - Duration::from_secs(if when == 0 { 3 } else { 4 }));
+        clock.advance(wait - Duration::from_micros(1));
+        assert!(!limiter.check_all(both()).await.unwrap().is_allowed());
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.check_all(both()).await.unwrap().is_allowed());
+    }
+}

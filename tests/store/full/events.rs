@@ -1,0 +1,91 @@
+//! Warnings and eviction events of a full store.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tollgate::{
+    Check, Limiter, ManualClock, MemoryStore, Policy,
+    observe::{Evicted, Observer, Warning},
+    store::WhenFull,
+};
+
+use super::{MINUTE, flood, store};
+
+/// Calls the store from every event, which would deadlock if the store reported events under its lock.
+#[derive(Clone)]
+struct ReentrantObserver {
+    store: MemoryStore,
+    evicted: Arc<AtomicU64>,
+    units: Arc<AtomicU64>,
+    warnings: Arc<Mutex<Vec<Warning>>>,
+}
+
+impl Observer for ReentrantObserver {
+    fn on_evicted(&self, evicted: &Evicted<'_>) {
+        assert!(!self.store.is_empty() && evicted.policy.name() == "p");
+        self.evicted.fetch_add(1, Ordering::SeqCst);
+        self.units.fetch_add(evicted.spent.into(), Ordering::SeqCst);
+    }
+
+    fn on_warning(&self, warning: &Warning) {
+        assert!(!self.store.is_empty());
+        self.warnings.lock().unwrap().push(warning.clone());
+    }
+}
+
+/// A limiter with a store of 100 keys, and its observer.
+fn observed(when_full: WhenFull) -> (Limiter, MemoryStore, ReentrantObserver) {
+    let (limiter, store, _clock) = store(100, when_full);
+    let (evicted, units, warnings) = Default::default();
+    let observer = ReentrantObserver { store: store.clone(), evicted, units, warnings };
+    (limiter.with_observer(observer.clone()), store, observer)
+}
+
+#[tokio::test]
+async fn law_13_a_full_store_warns_once_and_reports_every_live_count_that_it_evicts() {
+    let (limiter, store, observer) = observed(WhenFull::EvictLeastSpent);
+    let policy = Policy::per_day("p", 10).unwrap();
+    flood(&limiter, &policy, "a", 100).await;
+    assert_eq!(
+        (store.evicted(), observer.warnings.lock().unwrap().len()),
+        (0, 0),
+        "the last place may be taken without a warning"
+    );
+    flood(&limiter, &policy, "b", 300).await;
+    // A check with several charges evicts as well.
+    let check = Check::new("c", &policy, 1).and("d", &policy, 1).unwrap();
+    limiter.check_all(check).await.unwrap();
+    assert_eq!((store.evicted(), observer.evicted.load(Ordering::SeqCst)), (302, 302));
+    assert_eq!(observer.units.load(Ordering::SeqCst), 302);
+    assert_eq!(*observer.warnings.lock().unwrap(), [Warning::StoreFull { capacity: 100 }]);
+    let text = Warning::StoreFull { capacity: 100 }.to_string();
+    assert!(text.contains("room for 100 keys") && text.contains("with_capacity"), "{text}");
+}
+
+#[tokio::test]
+async fn law_13_a_full_store_that_evicts_nothing_warns_too() {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+        let (limiter, store, observer) = observed(when_full);
+        let policy = Policy::per_day("p", 10).unwrap();
+        flood(&limiter, &policy, "a", 100).await;
+        assert!(observer.warnings.lock().unwrap().is_empty());
+        flood(&limiter, &policy, "b", 100).await;
+        assert_eq!(*observer.warnings.lock().unwrap(), [Warning::StoreFull { capacity: 100 }]);
+        assert_eq!((store.evicted(), observer.evicted.load(Ordering::SeqCst)), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn evictions_of_idle_counts_are_not_reported() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_capacity(100).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(store.clone());
+    let policy = Policy::per_minute("p", 10).unwrap();
+    for round in 0..20 {
+        flood(&limiter, &policy, &round.to_string(), 100).await;
+        clock.advance(MINUTE);
+    }
+    assert_eq!(store.evicted(), 0);
+}

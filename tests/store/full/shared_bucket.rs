@@ -1,0 +1,108 @@
+//! `WhenFull::ShareOneBucket`: new keys share one count for each policy.
+
+use std::{collections::HashMap, time::Duration};
+
+use tollgate::{Check, Policy, store::WhenFull};
+
+use super::{MINUTE, flood, store};
+use crate::{store::suite::ALGORITHMS, support::random::Random};
+
+#[tokio::test]
+async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_policy() {
+    for algorithm in ALGORITHMS {
+        let (limiter, store, _clock) = store(8, WhenFull::ShareOneBucket);
+        let policy = |name| Policy::per_day(name, 10).unwrap().with_algorithm(algorithm);
+        assert_eq!(flood(&limiter, &policy("p"), "kept", 8).await, 8);
+        assert_eq!(flood(&limiter, &policy("p"), "new", 500).await, 10, "{algorithm:?}");
+        assert_eq!(flood(&limiter, &policy("q"), "new", 500).await, 10, "{algorithm:?}");
+        assert_eq!(flood(&limiter, &policy("p"), "newer", 500).await, 0, "{algorithm:?}");
+        for key in 0..8 {
+            let standing = limiter.peek(format!("kept {key}"), &policy("p")).await.unwrap();
+            assert_eq!(standing.available(), Some(9), "{algorithm:?}");
+        }
+        assert_eq!((store.len(), store.evicted()), (8, 0));
+    }
+}
+
+#[tokio::test]
+async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own_count() {
+    let (limiter, _store, clock) = store(2, WhenFull::ShareOneBucket);
+    let (policy, short) = (Policy::per_minute("p", 10).unwrap(), Policy::per_second("short", 1).unwrap());
+    flood(&limiter, &short, "kept", 2).await;
+    assert!(limiter.check("client", &policy, 10).await.unwrap().is_allowed());
+    clock.advance(Duration::from_secs(1));
+    // The keys with a count are idle, so there is room for new ones.
+    let denied = limiter.check("client", &policy, 1).await.unwrap();
+    assert_eq!((denied.is_allowed(), denied.retry_after()), (false, Some(MINUTE - Duration::from_secs(1))));
+    assert_eq!(limiter.check("another", &policy, 0).await.unwrap().available(), Some(0));
+    clock.advance(denied.retry_after().unwrap());
+    for key in ["client", "another"] {
+        assert_eq!(limiter.check(key, &policy, 1).await.unwrap().available(), Some(9), "a count of its own");
+    }
+}
+
+#[tokio::test]
+async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
+    let (limiter, _store, _clock) = store(1, WhenFull::ShareOneBucket);
+    let policy = Policy::per_day("p", 3).unwrap();
+    limiter.check("kept", &policy, 1).await.unwrap();
+    let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost).unwrap();
+    assert!(!limiter.check_all(both(2)).await.unwrap().is_allowed());
+    assert!(limiter.check_all(both(1)).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(both(1)).await.unwrap().is_allowed());
+    assert_eq!(flood(&limiter, &policy, "new", 10).await, 1);
+}
+
+#[tokio::test]
+async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+        let (limiter, _store, clock) = store(1, when_full);
+        let short = Policy::per_second("short", 1).unwrap();
+        let policy = Policy::per_minute("p", 1).unwrap().ban_after(1, 10 * MINUTE).unwrap();
+        limiter.check("kept", &short, 1).await.unwrap();
+        limiter.check("other", &policy, 1).await.unwrap();
+        for _ in 0..5 {
+            let denied = limiter.check("client", &policy, 1).await.unwrap();
+            assert!(!denied.is_allowed() && denied.policies()[0].ban.is_none());
+        }
+        clock.advance(MINUTE);
+        assert!(limiter.check("client", &policy, 1).await.unwrap().is_allowed(), "{when_full:?}");
+    }
+}
+
+#[tokio::test]
+async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_of_the_time() {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+        for seed in 0..20 {
+            let (limiter, store, clock) = store(12, when_full);
+            let window = Duration::from_millis(100);
+            let policies = [Policy::new("p", 5, window).unwrap(), Policy::new("q", 9, 3 * window).unwrap()];
+            let (mut random, mut spent) = (Random(seed), HashMap::<(u64, usize), Vec<(Duration, u32)>>::new());
+            let (mut now, mut denied) = (Duration::ZERO, 0);
+            for _ in 0..2_000 {
+                let step = Duration::from_micros(random.below(9_000));
+                clock.advance(step);
+                now += step;
+                let (key, cost) = (random.below(24), random.cost(3));
+                let both = random.below(2) == 0;
+                let mut check = Check::new(key, &policies[0], cost);
+                if both {
+                    check = check.and(key, &policies[1], cost).unwrap();
+                }
+                if !limiter.check_all(check).await.unwrap().is_allowed() {
+                    denied += 1;
+                    continue;
+                }
+                for (index, policy) in policies.iter().enumerate().take(1 + usize::from(both)) {
+                    let spent = spent.entry((key, index)).or_default();
+                    spent.push((now, cost));
+                    let live = spent.iter().filter(|(at, _)| *at + policy.window() > now);
+                    let sum: u32 = live.map(|(_, cost)| cost).sum();
+                    assert!(sum <= policy.limit(), "{when_full:?}, seed {seed}: {sum} units under {policy:?}");
+                }
+            }
+            assert!((100..1_900).contains(&denied) && store.len() <= 12, "{denied} denied, {} keys", store.len());
+            assert_eq!(store.evicted(), 0);
+        }
+    }
+}
