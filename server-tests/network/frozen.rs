@@ -35,7 +35,7 @@ async fn errors(limiter: &Limiter, time: Duration, freeze: impl FnOnce()) -> Vec
 }
 
 #[test]
-fn a_redis_that_falls_silent_under_a_crowd_is_left_to_the_failure_policy() {
+fn a_redis_that_freezes_under_load_is_left_to_the_failure_policy() {
     alone(|| {
         let server = RedisServer::start();
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -49,7 +49,7 @@ fn steady(per_second: u32, round_trips: &[Duration], time: Duration) {
 }
 
 #[test]
-fn a_steady_load_over_a_network_is_judged_in_time() {
+fn every_check_of_a_steady_load_over_a_network_gets_a_verdict() {
     alone(|| steady(2_000, &[ROUND_TRIPS[5]], Duration::from_secs(1)));
 }
 

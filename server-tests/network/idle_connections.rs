@@ -29,7 +29,7 @@ fn runtime() -> runtime::Runtime {
 }
 
 #[test]
-fn no_check_is_lost_on_a_connection_that_the_server_has_closed_at_rest() {
+fn no_check_fails_on_an_idle_connection_that_the_server_closed() {
     let server = RedisServer::start_with(&["--timeout", "1"]);
     for url in [server.url(), format!("{}?protocol=resp3", server.url())] {
         let (runtime, limiter) = (runtime(), limiter(&url));
@@ -43,7 +43,7 @@ fn no_check_is_lost_on_a_connection_that_the_server_has_closed_at_rest() {
 }
 
 #[test]
-fn no_check_is_lost_after_a_restart_without_traffic() {
+fn no_check_fails_after_a_restart_without_traffic() {
     let mut server = RedisServer::start();
     let (runtime, limiter) = (runtime(), limiter(&server.url()));
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The table of messages about wrong configurations: `cargo test --all-features --test redis messages -- --nocapture`.
+//! Prints the table of configuration errors: `cargo test --all-features --test redis config_errors -- --nocapture`.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn redis(url: &str) -> Option<ConfigError> {
     RedisStore::connect(url).err()
 }
 
-/// What was written, and what was said.
+/// Pairs of a wrong configuration and its error.
 fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
     let twice = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), [policy(), policy()], GlobalKey);
     let one_key = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), Vec::<Policy>::new(), PeerIp::default());
@@ -72,7 +72,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         (r#"HeaderKey::new("x user")"#, HeaderKey::new("x user").err()),
         ("no trusted proxy", ClientIp::x_forwarded_for("").err()),
         (r#"x_real_ip("")"#, ClientIp::x_real_ip("").err()),
-        ("everybody trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
+        ("all addresses trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
         (r#"a proxy "10.0.0/8""#, PrefixList::new("10.0.0/8").err()),
         ("0 hops", ClientIp::x_forwarded_for_hops(0).err()),
         ("ipv6_prefix(16)", PeerIp::default().with_ipv6_prefix(16).err()),
@@ -104,7 +104,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
     ]
 }
 
-/// Words by which a message says what to write, or what is possible.
+/// Phrases with which a message says what to write.
 const ADVICE: [&str; 13] = [
     "write",
     " use ",
@@ -122,7 +122,7 @@ const ADVICE: [&str; 13] = [
 ];
 
 #[test]
-fn every_mistake_in_a_configuration_is_told_with_what_to_write_instead() {
+fn every_configuration_error_says_what_to_write_instead() {
     println!("| written | message |\n| --- | --- |");
     for (written, error) in mistakes() {
         let error = error.unwrap_or_else(|| panic!("{written}: no error"));

@@ -1,5 +1,5 @@
-//! A search for what breaks the batcher: checks that are dropped, panics beside them, and a network that is late, silent
-//! or cut off, in an order that a seed decides. `SEARCH_SEED=5` runs one seed alone.
+//! Random schedules for the batcher: dropped checks, panics in the same task, and network latency, silence and resets.
+//! The seed determines the schedule. `SEARCH_SEED=5` runs one seed alone.
 
 use std::{
     env,
@@ -19,16 +19,16 @@ use crate::support::{
     redis_server::RedisServer,
 };
 
-/// What came of all checks of one key.
+/// The outcomes of all checks of one key.
 #[derive(Default)]
-struct Ends {
+struct Outcomes {
     admitted: AtomicU32,
-    /// Perhaps charged: no verdict came, or the check was dropped.
+    /// Checks that may have been charged: no verdict arrived, or the check was dropped.
     unknown: AtomicU32,
 }
 
-/// Notes a check that is dropped before its verdict.
-struct Dropped<'a>(&'a Ends, bool);
+/// Counts a check as unknown if it is dropped before its verdict.
+struct Dropped<'a>(&'a Outcomes, bool);
 
 impl Drop for Dropped<'_> {
     fn drop(&mut self) {
@@ -38,16 +38,16 @@ impl Drop for Dropped<'_> {
     }
 }
 
-fn check(limiter: &Limiter, ends: &Arc<Ends>, panics_after: Option<Duration>) -> JoinHandle<()> {
-    let (limiter, ends) = (limiter.clone(), Arc::clone(ends));
+fn check(limiter: &Limiter, outcomes: &Arc<Outcomes>, panics_after: Option<Duration>) -> JoinHandle<()> {
+    let (limiter, outcomes) = (limiter.clone(), Arc::clone(outcomes));
     tokio::spawn(async move {
         let check = async {
-            let mut dropped = Dropped(&ends, false);
+            let mut dropped = Dropped(&outcomes, false);
             let result = limiter.check("k", &policy(), 1).await;
             dropped.1 = true;
             match result {
-                Ok(decision) => ends.admitted.fetch_add(u32::from(decision.is_allowed()), Ordering::SeqCst),
-                Err(error) => ends.unknown.fetch_add(u32::from(error.may_have_charged()), Ordering::SeqCst),
+                Ok(decision) => outcomes.admitted.fetch_add(u32::from(decision.is_allowed()), Ordering::SeqCst),
+                Err(error) => outcomes.unknown.fetch_add(u32::from(error.may_have_charged()), Ordering::SeqCst),
             };
         };
         let sibling = async {
@@ -71,44 +71,43 @@ async fn schedule(seed: u64) {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let limiter = Limiter::new(RedisStore::connect(&proxy.url()).unwrap());
-    let ends = Arc::<Ends>::default();
+    let outcomes = Arc::<Outcomes>::default();
     let mut tasks = Vec::new();
     for _ in 0..120 {
         match below(12) {
-            0..=3 => tasks.push(check(&limiter, &ends, None)),
-            4 => tasks.push(check(&limiter, &ends, Some(Duration::from_millis(below(20))))),
-            5 => tasks.extend((0..below(600)).map(|_| check(&limiter, &ends, None))),
+            0..=3 => tasks.push(check(&limiter, &outcomes, None)),
+            4 => tasks.push(check(&limiter, &outcomes, Some(Duration::from_millis(below(20))))),
+            5 => tasks.extend((0..below(600)).map(|_| check(&limiter, &outcomes, None))),
             6 | 7 if !tasks.is_empty() => tasks[usize::try_from(below(tasks.len() as u64)).unwrap()].abort(),
             8 => proxy.set(Fault::Latency(Duration::from_millis(below(40)))),
             9 => proxy.set(if below(4) == 0 { Fault::Reset } else { Fault::Mute }),
             10 => proxy.set(Fault::Pass),
-            // The network's time is real.
             _ => tokio::time::sleep(Duration::from_millis(below(30))).await,
         }
     }
     proxy.set(Fault::Pass);
     for task in tasks {
         let ended = timeout(Duration::from_secs(5), task).await;
-        assert!(ended.is_ok(), "seed {seed}: a check is left waiting");
+        assert!(ended.is_ok(), "seed {seed}: a check hangs");
     }
     let start = Instant::now();
     while limiter.peek("k", &policy()).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(3), "seed {seed}: not healed");
+        assert!(start.elapsed() < Duration::from_secs(3), "seed {seed}: did not recover");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // As many as ever can be under way: no call that was given up has kept its place.
-    let crowd: Vec<_> = (0..1_000).map(|_| check(&limiter, &ends, None)).collect();
-    for task in crowd {
+    // Fills the queue and all calls, which would fail if an abandoned call had kept its slot.
+    let burst: Vec<_> = (0..1_000).map(|_| check(&limiter, &outcomes, None)).collect();
+    for task in burst {
         assert!(timeout(Duration::from_secs(5), task).await.is_ok(), "seed {seed}: the queue is stuck");
     }
     let spent = 100_000 - limiter.peek("k", &policy()).await.unwrap().available().unwrap();
-    let (admitted, unknown) = (ends.admitted.load(Ordering::SeqCst), ends.unknown.load(Ordering::SeqCst));
+    let (admitted, unknown) = (outcomes.admitted.load(Ordering::SeqCst), outcomes.unknown.load(Ordering::SeqCst));
     assert!((admitted..=admitted + unknown).contains(&spent), "seed {seed}: {admitted}, {unknown}, {spent}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_schedule_of_drops_panics_and_a_bad_network_breaks_the_batcher() {
-    // The panics are part of it.
+async fn no_random_schedule_of_drops_panics_and_network_faults_breaks_the_batcher() {
+    // Hides the expected panics.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !panic.to_string().contains("a sibling that panics") {

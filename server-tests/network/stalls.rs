@@ -69,19 +69,19 @@ fn paused_alone(setup: Setup, round_trip: Duration, time: Duration) {
 }
 
 #[test]
-fn law_14_handlers_that_hold_their_threads_lift_no_limit() {
+fn law_14_handlers_that_block_their_threads_lift_no_limit() {
     handlers(TWO_WORKERS, ROUND_TRIPS[0], Duration::from_secs(3));
     handlers(Setup { holds: Duration::from_millis(15), ..TWO_WORKERS }, ROUND_TRIPS[3], Duration::from_secs(2));
 }
 
 #[test]
-fn law_14_a_process_that_is_paused_all_the_time_lifts_no_limit() {
+fn law_14_a_process_that_is_paused_repeatedly_lifts_no_limit() {
     paused(Setup { limit: 300, holds: Duration::ZERO, ..TWO_WORKERS }, ROUND_TRIPS[2], Duration::from_secs(2));
 }
 
 #[test]
 #[ignore = "takes long: tests/run --long"]
-fn long_held_up_at_every_round_trip() {
+fn long_stalls_at_every_round_trip() {
     let setups = [
         TWO_WORKERS,
         Setup { holds: Duration::from_millis(15), ..TWO_WORKERS },

@@ -1,4 +1,4 @@
-//! States that must not last.
+//! Recovery from broken connections, and runtimes that end.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ fn through(proxy: &Proxy) -> Limiter {
     Limiter::new(RedisStore::connect(&proxy.url()).unwrap())
 }
 
-/// Checks until one is answered; recovery is in real time.
-async fn healed(limiter: &Limiter) {
+/// Repeats checks until one succeeds, for at most two seconds.
+async fn recovered(limiter: &Limiter) {
     let start = Instant::now();
     while limiter.check("k", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(2), "still not healed");
-        // An open breaker answers without waiting for anything, and this thread has others to run.
+        assert!(start.elapsed() < Duration::from_secs(2), "did not recover");
+        // An open breaker fails without yielding, so the loop must let other tasks run.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -30,38 +30,38 @@ async fn a_half_open_connection_is_replaced() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let limiter = through(&proxy);
-    healed(&limiter).await;
+    recovered(&limiter).await;
     proxy.silence();
     assert!(limiter.check("k", &policy(), 1).await.is_err());
-    healed(&limiter).await;
+    recovered(&limiter).await;
     for _ in 0..20 {
         assert!(limiter.check("k", &policy(), 1).await.is_ok());
     }
 }
 
 #[tokio::test]
-async fn a_server_that_became_a_replica_is_left_for_the_address_s_new_primary() {
+async fn a_server_that_became_a_replica_is_replaced_by_the_new_primary_at_its_address() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let proxy = Proxy::to(old.port());
     let limiter = through(&proxy);
-    healed(&limiter).await;
+    recovered(&limiter).await;
     proxy.retarget(new.port());
     old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
-    healed(&limiter).await;
+    recovered(&limiter).await;
     for _ in 0..20 {
         assert!(limiter.check("k", &policy(), 1).await.is_ok());
     }
 }
 
-/// A dial takes longer than the pause between two.
+/// A dial that takes longer than the pause between two dials.
 #[tokio::test]
-async fn a_server_that_is_far_away_is_reached() {
+async fn a_distant_server_is_reached() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    // Real time: nearly half a second there and back.
+    // The round trip is 440 ms.
     proxy.set(Fault::Latency(Duration::from_millis(220)));
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&proxy.url()).unwrap();
-    healed(&Limiter::new(store)).await;
+    recovered(&Limiter::new(store)).await;
 }
 
 #[test]
@@ -72,17 +72,17 @@ fn more_runtimes_than_cores_each_keep_their_connections() {
         (0..20).map(|_| runtime::Builder::new_current_thread().enable_all().build().unwrap()).collect();
     for _ in 0..5 {
         for runtime in &runtimes {
-            runtime.block_on(healed(&limiter));
+            runtime.block_on(recovered(&limiter));
         }
     }
     let info = server.command("INFO stats");
     let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
-    // Two each, and those of the test itself.
+    // Two connections per runtime, and those of the test itself.
     assert!(received.trim().parse::<u32>().unwrap() < 60, "{received} connections");
 }
 
 #[test]
-fn one_runtime_after_the_other_may_use_a_store() {
+fn a_store_works_on_consecutive_runtimes() {
     let server = RedisServer::start();
     let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
     for _ in 0..20 {
@@ -94,7 +94,7 @@ fn one_runtime_after_the_other_may_use_a_store() {
 }
 
 #[test]
-fn a_runtime_that_ends_while_it_dials_takes_nothing_with_it() {
+fn a_runtime_that_ends_during_a_dial_does_not_affect_the_next_runtime() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let limiter = through(&proxy);
@@ -102,11 +102,11 @@ fn a_runtime_that_ends_while_it_dials_takes_nothing_with_it() {
     let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
     assert!(runtime().block_on(limiter.check("k", &policy(), 1)).is_err());
     proxy.mute(false);
-    runtime().block_on(healed(&limiter));
+    runtime().block_on(recovered(&limiter));
 }
 
 #[tokio::test]
-async fn a_check_that_waited_for_a_connection_in_vain_is_not_sent_later() {
+async fn a_check_that_timed_out_waiting_for_a_connection_is_never_sent() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let limiter = through(&proxy);
@@ -130,11 +130,11 @@ async fn a_check_that_waited_for_a_connection_in_vain_is_not_sent_later() {
 }
 
 #[test]
-fn no_check_is_left_waiting_for_a_driver_that_has_just_ended() {
+fn no_check_hangs_on_a_driver_that_has_just_ended() {
     let server = RedisServer::start();
     let limiter = Limiter::new(RedisStore::builder().deadline(Duration::from_secs(5)).connect(&server.url()).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    // Threads of their own come in at any moment; a check that is left waiting would take its five seconds.
+    // Threads start checks at any moment; a hanging check would time out after five seconds.
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {

@@ -18,7 +18,7 @@ async fn charged(limiter: &Limiter, keys: &[u64], policy: &Policy) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_back_is_told_all_although_another_one_is_not() {
+async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_down() {
     let mut cluster = Cluster::start();
     let uncovered = "CONFIG SET cluster-require-full-coverage no";
     for node in &cluster.nodes {
@@ -63,7 +63,7 @@ async fn a_master_that_is_back_is_told_all_although_another_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn checks_across_slots_are_cautious_after_an_outage_too() {
+async fn checks_across_slots_are_held_back_after_an_outage_too() {
     const SHARE: usize = 10;
     let cluster = Cluster::start();
     for node in &cluster.nodes {

@@ -147,7 +147,7 @@ fn patient(server: &RedisServer) -> RedisStore {
 }
 
 #[tokio::test]
-async fn instances_learn_of_each_other_and_refuse_until_they_have() {
+async fn instances_discover_each_other_and_have_no_share_before() {
     let mut server = RedisServer::start();
     let instance = || Limiter::new(patient(&server)).with_local_discovered(MemoryStore::new());
     let (limiters, policy) = ([instance(), instance(), instance(), instance()], Policy::per_hour("p", 40).unwrap());
@@ -172,7 +172,7 @@ async fn instances_learn_of_each_other_and_refuse_until_they_have() {
 }
 
 #[tokio::test]
-async fn nobody_counts_instances_unless_asked() {
+async fn instances_are_not_counted_without_discovery() {
     let server = RedisServer::start();
     let limiter = Limiter::new(patient(&server)).with_local(MemoryStore::new(), 2).unwrap();
     limiter.check("k", &Policy::per_hour("p", 40).unwrap(), 1).await.unwrap();
@@ -181,7 +181,7 @@ async fn nobody_counts_instances_unless_asked() {
 }
 
 #[tokio::test]
-async fn what_was_admitted_during_an_outage_is_told_to_redis() {
+async fn admissions_during_an_outage_are_charged_to_redis() {
     let mut server = RedisServer::start();
     let limiter = Limiter::new(patient(&server)).with_local(MemoryStore::new(), 2).unwrap();
     let policy = Policy::per_hour("p", 40).unwrap();

@@ -1,4 +1,4 @@
-//! A server that answers what and when a test wants.
+//! A server with scripted replies and delays.
 
 use std::{
     io::{BufReader, Write},
@@ -10,11 +10,11 @@ use std::{
 
 use tollgate::redis::{self, Value};
 
-/// What a command is answered with, and how long after it came.
+/// The delay of a reply and its bytes.
 pub(crate) type Reply = (Duration, Vec<u8>);
 
-/// Starts a server that answers each command, by its name, with what `reply` says. Returns its port. It goes on until the
-/// process ends.
+/// Starts a server that replies to each command with the result of `reply` for the command's name; returns the port. The
+/// server runs until the process ends.
 pub(crate) fn start(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
