@@ -49,8 +49,8 @@ type Setter = fn(Limit) -> Limit;
 pub(crate) const POLICIES: &[(&str, Setter)] =
     &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
 
-/// The failure policies of a cause: all of them if `TOLLGATE_CHAOS` is `all`, as in `tests/run --all`, otherwise one, which
-/// the name of the cause selects.
+/// The failure policies of a cause: all of them if `TOLLGATE_CHAOS` is `all`, as in `tests/run --all`, otherwise one,
+/// which the name of the cause selects.
 pub(crate) fn policies_for(cause: &str) -> impl Iterator<Item = &'static str> {
     let all = std::env::var_os("TOLLGATE_CHAOS").is_some_and(|policies| policies == "all");
     let selected = cause.bytes().map(usize::from).sum::<usize>() % POLICIES.len();
