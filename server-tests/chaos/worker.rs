@@ -218,7 +218,7 @@ fn outcome(response: &Reply) -> (Kind, u64, u64) {
     let (allowed, denied) = (response.status().is_success(), response.status() == StatusCode::TOO_MANY_REQUESTS);
     assert!(allowed || denied, "{response:?}");
     let decision = response.extensions().get::<Decision>().unwrap();
-    let time_us = crate::support::time_us(&decision).unwrap_or(0);
+    let time_us = crate::support::time_us(decision).unwrap_or(0);
     let retry_after_us = decision.retry_after().map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap());
     match decision.source() {
         Source::Store if allowed => (Kind::Allowed, time_us, 0),
