@@ -1,4 +1,4 @@
-//! Clients and proxies that others have written: curl, reqwest, urllib3, tonic, nginx.
+//! Tests with third-party clients and proxies: curl, reqwest, urllib3, tonic, nginx.
 #![allow(clippy::unwrap_used)]
 
 mod clients;

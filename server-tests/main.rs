@@ -1,4 +1,4 @@
-//! Tests on Redis that take a minute together: what only Redis can do, its scripts, the suite of every store, observers.
+//! Tests on Redis that together take a minute: the Redis store, its scripts, the store suite, and observers.
 #![allow(clippy::unwrap_used)]
 
 mod lua;

@@ -67,12 +67,6 @@ impl Check {
         self.charges.first().map(|charge| &charge.key)
     }
 
-    /// Puts other keys in the place of these. Two that differ must not become one.
-    #[cfg(feature = "redis")]
-    pub(crate) fn replace_keys(&mut self, mut replace: impl FnMut(&mut Key)) {
-        self.charges.iter_mut().for_each(|charge| replace(&mut charge.key));
-    }
-
     /// Takes the charge out, if there is one alone.
     pub(crate) fn take_single(&mut self) -> Option<Charge> {
         if self.charges.len() == 1 { self.charges.pop() } else { None }

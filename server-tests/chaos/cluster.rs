@@ -1,36 +1,38 @@
-//! A cluster that loses a master, and one whose slots move.
+//! Clusters: failover, migration of slots, and a switch to a replica.
 
 use std::time::{Duration, Instant};
 
-use crate::support::cluster::Cluster;
 use crate::{
     load::Load,
     record::now_us,
     report::Keys,
-    scenario::{Place, Trial},
+    scenario::{Target, Trial},
+    support::cluster::Cluster,
     worker::KEYS,
 };
 
-/// From the new map of slots on.
+/// Time from the new slot map to the first decision of every worker.
 const HEALS_WITHIN_US: u64 = 1_500_000;
-struct Shards {
+
+/// A cluster whose first master is killed.
+struct FailoverCluster {
     cluster: Cluster,
     killed_us: Option<u64>,
 }
 
-impl Shards {
+impl FailoverCluster {
     fn start() -> Self {
         Self { cluster: Cluster::start_with_replicas(), killed_us: None }
     }
 }
 
-impl Place for Shards {
+impl Target for FailoverCluster {
     fn address(&self) -> String {
-        // One that will be lost, and one that will not.
+        // A master that is killed, and one that survives.
         format!("cluster {} {}", self.cluster.nodes[0].url(), self.cluster.nodes[1].url())
     }
 
-    fn answers_us(&self) -> u64 {
+    fn serves_again_us(&self) -> u64 {
         let start = Instant::now();
         loop {
             let at = now_us();
@@ -44,11 +46,11 @@ impl Place for Shards {
         }
     }
 
-    fn cut_off(&self) -> Keys {
-        Keys::which(|key| self.cluster.slot_of(key).1 == 0)
+    fn affected_keys(&self) -> Keys {
+        Keys::matching(|key| self.cluster.slot_of(key).1 == 0)
     }
 
-    fn afterwards(&mut self) {
+    fn restore(&mut self) {
         self.cluster.nodes[0].restart();
     }
 
@@ -60,25 +62,26 @@ impl Place for Shards {
 #[test]
 fn a_cluster_loses_a_master_and_elects_its_replica() {
     let trial = Trial { name: "cluster_failover", losses: 0, heals_within_us: HEALS_WITHIN_US, load: Load::LIGHT };
-    trial.run(Shards::start, |shards| {
-        shards.cluster.nodes[0].kill();
-        shards.killed_us = Some(now_us());
+    trial.run(FailoverCluster::start, |failover| {
+        failover.cluster.nodes[0].kill();
+        failover.killed_us = Some(now_us());
     });
 }
 
-struct Moving(Cluster);
+/// A cluster whose slots move between the masters.
+struct MovingSlots(Cluster);
 
-impl Place for Moving {
+impl Target for MovingSlots {
     fn address(&self) -> String {
         format!("cluster {}", self.0.nodes[0].url())
     }
 
-    fn answers_us(&self) -> u64 {
+    fn serves_again_us(&self) -> u64 {
         now_us()
     }
 
-    /// Each slot has a node at any time.
-    fn cut_off(&self) -> Keys {
+    /// No key, because each slot has a master at any time.
+    fn affected_keys(&self) -> Keys {
         Keys::NONE
     }
 }
@@ -87,8 +90,8 @@ impl Place for Moving {
 fn slots_move_between_the_masters_of_a_cluster() {
     let trial = Trial { name: "cluster_slots_move", losses: 0, heals_within_us: HEALS_WITHIN_US, load: Load::LIGHT };
     trial.run(
-        || Moving(Cluster::start()),
-        |Moving(cluster)| {
+        || MovingSlots(Cluster::start()),
+        |MovingSlots(cluster)| {
             for key in 0..KEYS {
                 let (slot, from) = cluster.slot_of(key);
                 cluster.move_slot(slot, from, (from + 1) % 3);
@@ -97,15 +100,15 @@ fn slots_move_between_the_masters_of_a_cluster() {
     );
 }
 
-/// A cluster whose first master hands its slots to its replica, which has never been sent the script.
-struct Handed(Cluster);
+/// A cluster whose first master hands its slots to its replica, which does not have the script.
+struct SwitchedMaster(Cluster);
 
-impl Place for Handed {
+impl Target for SwitchedMaster {
     fn address(&self) -> String {
         format!("cluster {} {}", self.0.nodes[0].url(), self.0.nodes[1].url())
     }
 
-    fn answers_us(&self) -> u64 {
+    fn serves_again_us(&self) -> u64 {
         let start = Instant::now();
         loop {
             let at = now_us();
@@ -116,8 +119,8 @@ impl Place for Handed {
         }
     }
 
-    fn cut_off(&self) -> Keys {
-        Keys::which(|key| self.0.slot_of(key).1 == 0)
+    fn affected_keys(&self) -> Keys {
+        Keys::matching(|key| self.0.slot_of(key).1 == 0)
     }
 }
 
@@ -130,9 +133,9 @@ fn a_cluster_switches_to_a_master_without_the_script() {
             for replica in &cluster.nodes[3..] {
                 replica.command("SCRIPT FLUSH");
             }
-            Handed(cluster)
+            SwitchedMaster(cluster)
         },
-        // Nothing is lost: the master waits until its replica has everything.
-        |Handed(cluster)| drop(cluster.nodes[3].command("CLUSTER FAILOVER")),
+        // A requested failover loses no data: the master waits for its replica.
+        |SwitchedMaster(cluster)| drop(cluster.nodes[3].command("CLUSTER FAILOVER")),
     );
 }

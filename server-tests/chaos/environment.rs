@@ -1,4 +1,4 @@
-//! A Redis to break, and what breaks it.
+//! A Redis server behind a proxy, with methods that inject faults.
 
 use std::{
     env, fs,
@@ -10,40 +10,43 @@ use std::{
 
 use tollgate::redis::{self, Client, Connection};
 
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
+use crate::{
+    record::now_us,
+    scenario::Target,
+    support::{
+        proxy::{Fault, Proxy},
+        redis_server::RedisServer,
+    },
 };
-use crate::{record::now_us, scenario::Place};
 
-/// What most faults last: longer than a dial may take.
+/// The duration of most faults: longer than the timeout of a dial.
 pub(crate) const HOLD: Duration = Duration::from_millis(1_000);
-/// Whom the workers log in as, and with what.
+/// The login of the workers.
 const USER: &str = "limiter";
 const PASSWORD: &str = "first";
 
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     pub(crate) server: RedisServer,
     pub(crate) proxy: Proxy,
-    /// Where the server keeps its data.
+    /// The server's data directory.
     directory: PathBuf,
-    /// Of the administrator, made before anything breaks. `None` once the server has been killed.
+    /// The administrator's connection, opened before the fault. `None` while the server is killed.
     control: Option<Connection>,
-    /// Whether the workers come through the proxy.
+    /// Whether the workers connect through the proxy.
     proxied: bool,
     pub(crate) hold: Duration,
 }
 
-impl Stage {
-    pub(crate) fn set(arguments: &[&str], proxied: bool, hold: Duration) -> Self {
-        static STAGES: AtomicU32 = AtomicU32::new(0);
-        let number = STAGES.fetch_add(1, Ordering::Relaxed);
+impl Environment {
+    pub(crate) fn start(arguments: &[&str], proxied: bool, hold: Duration) -> Self {
+        static ENVIRONMENTS: AtomicU32 = AtomicU32::new(0);
+        let number = ENVIRONMENTS.fetch_add(1, Ordering::Relaxed);
         let directory = env::temp_dir().join(format!("tollgate-chaos-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let login = format!(">{PASSWORD}");
         let user = ["--user", USER, "on", &login, "~*", "&*", "+@all"];
-        let place = ["--dir", directory.to_str().unwrap()];
-        let server = RedisServer::start_with(&[&user, &place[..], arguments].concat());
+        let target = ["--dir", directory.to_str().unwrap()];
+        let server = RedisServer::start_with(&[&user, &target[..], arguments].concat());
         let (proxy, control) = (Proxy::to(server.port()), Some(server.connection()));
         Self { server, proxy, directory, control, proxied, hold }
     }
@@ -53,36 +56,37 @@ impl Stage {
         format!("redis://{USER}:{PASSWORD}@127.0.0.1:{port}")
     }
 
+    /// Sleeps for the duration of the fault.
     pub(crate) fn hold(&self) {
-        // A fault takes real time.
         thread::sleep(self.hold);
     }
 
-    /// Has the network do that for a while.
-    pub(crate) fn network(&mut self, fault: Fault) {
+    /// Injects a network fault for the duration of the fault.
+    pub(crate) fn inject(&mut self, fault: Fault) {
         self.proxy.set(fault);
         self.hold();
         self.proxy.set(Fault::Pass);
     }
 
-    /// Tells the server so as its administrator, for a while, and then the other thing.
-    pub(crate) fn tell(&mut self, commands: &[&str], then: &[&str]) {
-        for command in commands {
+    /// Sends commands that begin a fault, holds, and sends commands that end the fault.
+    pub(crate) fn hold_between(&mut self, begin: &[&str], end: &[&str]) {
+        for command in begin {
             self.command(command);
         }
         self.hold();
-        for command in then {
+        for command in end {
             self.command(command);
         }
     }
 
+    /// Sends a command as the administrator.
     pub(crate) fn command(&mut self, command: &str) {
         let words: Vec<&str> = command.split(' ').collect();
         let mut command = redis::cmd(words[0]);
         let () = command.arg(&words[1..]).query(self.control.as_mut().unwrap()).unwrap();
     }
 
-    /// `kill -9`, and a new process after a while.
+    /// Kills the server (`kill -9`), holds, and starts the server again.
     pub(crate) fn kill_and_restart(&mut self) {
         self.control = None;
         self.server.kill();
@@ -92,13 +96,13 @@ impl Stage {
     }
 }
 
-impl Place for Stage {
+impl Target for Environment {
     fn address(&self) -> String {
         format!("server {}", self.url())
     }
 
-    /// A write on a new connection, made the way the workers make theirs.
-    fn answers_us(&self) -> u64 {
+    /// Repeats a write on a new connection, with the workers' login and route, until the write succeeds.
+    fn serves_again_us(&self) -> u64 {
         let start = Instant::now();
         loop {
             let client = Client::open(self.url()).unwrap();
@@ -113,7 +117,7 @@ impl Place for Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Environment {
     fn drop(&mut self) {
         self.server.kill();
         let _ = fs::remove_dir_all(&self.directory);

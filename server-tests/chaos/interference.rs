@@ -1,4 +1,4 @@
-//! What keeps a worker from running while Redis is well.
+//! Stalls and stops of a worker process while Redis is healthy.
 
 use std::{
     process::{self, Command, Stdio},
@@ -8,12 +8,12 @@ use std::{
 
 use tokio::time::sleep;
 
-/// For so long of every hundred milliseconds.
-const AWAY: Duration = Duration::from_millis(60);
-const HERE: Duration = Duration::from_millis(40);
+/// The stopped part of every 100 ms.
+const STOPPED: Duration = Duration::from_millis(60);
+const RUNNING: Duration = Duration::from_millis(40);
 
-/// Begins what the name of a [`Trouble`](crate::load::Trouble) stands for; it goes on until the process ends.
-pub(crate) fn begin(name: &str) {
+/// Starts the [`Interference`](crate::load::Interference) with this name. The interference lasts until the process ends.
+pub(crate) fn start(name: &str) {
     match name {
         "Stalls" => drop(tokio::task::spawn_local(stall())),
         "Pauses" => pause(),
@@ -23,18 +23,18 @@ pub(crate) fn begin(name: &str) {
 
 async fn stall() {
     loop {
-        // As a handler does that hashes a password.
-        thread::sleep(AWAY);
-        sleep(HERE).await;
+        // Blocks the executor, as a handler does that hashes a password.
+        thread::sleep(STOPPED);
+        sleep(RUNNING).await;
     }
 }
 
-/// A shell does it: a process that is stopped cannot wake itself.
+/// A shell sends the signals, because a stopped process cannot resume itself.
 fn pause() {
     let script = format!(
         "while kill -STOP $0 2>/dev/null; do sleep {}; kill -CONT $0; sleep {}; done",
-        AWAY.as_secs_f64(),
-        HERE.as_secs_f64()
+        STOPPED.as_secs_f64(),
+        RUNNING.as_secs_f64()
     );
     let shell = Command::new("sh").args(["-c", &script, &process::id().to_string()]).stdin(Stdio::null()).spawn();
     drop(shell.unwrap());

@@ -1,4 +1,4 @@
-//! What a worker has to tell, and what it sees of the machine that it runs on.
+//! The log of a worker: records of requests, memory, tasks and overruns of sleeps.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,17 +10,17 @@ use std::{
 use tokio::time::sleep;
 
 use crate::{
-    machine::ALWAYS_LATE_US,
     record::{Kind, Record, now_us},
+    scheduling::TIMER_SLACK_US,
 };
 
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// The same moment by both clocks.
+    /// One instant on both clocks.
     clocks: Cell<(Instant, u64)>,
     pub(crate) records: RefCell<Vec<Record>>,
     pub(crate) ended: Cell<bool>,
-    /// Requests that have no answer yet.
+    /// Requests without a response yet.
     pub(crate) in_flight: Cell<u32>,
 }
 
@@ -46,10 +46,10 @@ impl Log {
         self.records.borrow_mut().push(record);
     }
 
-    /// Notes memory and tasks, and sets the clocks by each other.
+    /// Records memory and tasks, and realigns the clocks.
     pub(crate) fn usage(&self) {
         self.clocks.set(clocks());
-        // Resident pages are the second number. Where there is no such file there is nothing to compare.
+        // The second number is the resident pages; 0 where the file does not exist.
         let pages = fs::read_to_string("/proc/self/statm").ok();
         let pages = pages.and_then(|pages| pages.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0);
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
@@ -58,7 +58,7 @@ impl Log {
     }
 }
 
-/// Reads both clocks, again if the process was stopped in between.
+/// Reads both clocks; repeats the reading if the process was stopped in between.
 fn clocks() -> (Instant, u64) {
     loop {
         let (before, now_us) = (Instant::now(), now_us());
@@ -68,21 +68,20 @@ fn clocks() -> (Instant, u64) {
     }
 }
 
-/// Sleeps, again and again, and notes when that took too long: then the process did not get to run. The sleeps are short,
-/// so that one that ends soon is there at any time, also right after a stop.
-pub(crate) async fn oversleep(log: Rc<Log>) {
-    const NAP: Duration = Duration::from_millis(1);
+/// Sleeps in a loop and records every overrun, during which the process did not run. The sleeps are short, so one is
+/// always about to end, also when the process is stopped.
+pub(crate) async fn measure_oversleep(log: Rc<Log>) {
+    const SLEEP: Duration = Duration::from_millis(1);
     let mut start = Instant::now();
     loop {
-        // What is measured.
-        sleep(NAP).await;
+        sleep(SLEEP).await;
         let end = Instant::now();
-        let wait_us = u32::try_from((end - start - NAP).as_micros()).unwrap();
-        if wait_us > ALWAYS_LATE_US {
+        let wait_us = u32::try_from((end - start - SLEEP).as_micros()).unwrap();
+        if wait_us > TIMER_SLACK_US {
             let end_us = log.time_us(end);
-            log.add(Record { kind: Kind::Late, key: 0, cost: 0, wait_us, end_us, time_us: 0, extra: 0 });
+            log.add(Record { kind: Kind::Oversleep, key: 0, cost: 0, wait_us, end_us, time_us: 0, extra: 0 });
         }
-        // And not when the next one begins, or a stop in between would go unseen.
+        // The end of this sleep starts the next measurement, so that no stop falls between two measurements.
         start = end;
     }
 }

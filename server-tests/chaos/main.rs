@@ -1,9 +1,9 @@
-//! When Redis fails: real servers, real faults, load from several processes, and every answer judged afterwards.
+//! Tests of Redis outages: real servers, real faults, load from several processes, and a check of every verdict.
 //!
-//! Each scenario prints a line for each failure policy. Waits are what a caller of the layer sees. The longest ones are
-//! compared with plain sleeps in the same process: while one of those is over and goes on all the same, the process is
-//! kept from running, and that time is the machine's and not the limiter's. So the deadline is asserted on what is left,
-//! also on two busy cores.
+//! Each scenario prints one line for each failure policy. Waits are measured at the layer, as its caller sees them.
+//! Each worker also measures how long plain sleeps overrun. An overrun is time in which the process did not run, so it is
+//! subtracted from the waits of that period. The deadline is asserted on the remainder, which makes the assertion valid
+//! on two busy cores.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -18,12 +18,12 @@ mod healthy_redis;
 mod interference;
 mod load;
 mod log;
-mod machine;
 mod memory;
 mod open_breaker;
 mod record;
 mod report;
 mod scenario;
+mod scheduling;
 mod sentinel;
 mod soak;
 #[path = "../support/mod.rs"]
@@ -32,10 +32,10 @@ mod worker;
 
 use std::time::Duration;
 
-/// What the store waits for at most, by default.
+/// The default deadline of the store.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Not a test: what the other processes run.
+/// Not a test: the entry point of the worker processes.
 #[test]
 #[ignore = "started by the tests above"]
 fn worker_process() {

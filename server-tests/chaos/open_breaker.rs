@@ -1,39 +1,39 @@
-//! What an open breaker adds to a request.
+//! The latency that the limiter adds to a request while the breaker is open.
 
 use std::{thread, time::Duration};
 
-use crate::support::proxy::Fault;
 use crate::{
-    environment::Stage,
-    load::{Crew, Load},
-    scenario::{Place, alone, outage, say},
+    environment::Environment,
+    load::{Load, Workers},
+    scenario::{Target, exclusively, outage, print_line},
+    support::proxy::Fault,
     worker::POLICIES,
 };
 
-/// Beyond what a request takes anyway.
-const ADDED_US: u32 = 50;
+/// Allowed latency above that of a service without the limiter.
+const MAX_ADDED_US: u32 = 50;
 
-/// A timer or any I/O on that path shows in the median. The tail is judged without debug assertions only, when a request
-/// takes so little time that hardly any is interrupted: `tests/run --long`.
+/// The median exposes a timer or I/O on this path. The tail is asserted only in a release build (`tests/run --long`),
+/// where requests are so short that few are interrupted.
 #[test]
-fn an_open_breaker_adds_next_to_nothing() {
-    alone(|| {
+fn an_open_breaker_adds_almost_no_latency() {
+    exclusively(|| {
         let policies: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
-        let mut stage = Stage::set(&[], true, Duration::from_secs(3));
-        let crew = Crew::start(&stage.address(), &policies, Load::STEADY);
-        outage(&mut stage, &crew, |stage| stage.network(Fault::BlackHole));
+        let mut environment = Environment::start(&[], true, Duration::from_secs(3));
+        let workers = Workers::start(&environment.address(), &policies, Load::STEADY);
+        outage(&mut environment, &workers, |environment| environment.inject(Fault::BlackHole));
         thread::sleep(Duration::from_millis(100));
-        let tally = crew.stop();
-        let (requests, median, plain_median) = tally.while_open(2);
-        let (_, p99, plain_p99) = tally.while_open(100);
-        say(&format!(
+        let results = workers.stop();
+        let (requests, median, plain_median) = results.open_breaker_waits(2);
+        let (_, p99, plain_p99) = results.open_breaker_waits(100);
+        print_line(&format!(
             "chaos breaker_open requests={requests} p50_us={median} plain_p50_us={plain_median} p99_us={p99} \
              plain_p99_us={plain_p99}"
         ));
         assert!(requests > 1_000, "{requests}");
-        assert!(median <= plain_median + ADDED_US, "{median} us, and {plain_median} us without a limiter");
+        assert!(median <= plain_median + MAX_ADDED_US, "{median} us, and {plain_median} us without a limiter");
         if !cfg!(debug_assertions) {
-            assert!(p99 <= plain_p99 + ADDED_US, "{p99} us, and {plain_p99} us without a limiter");
+            assert!(p99 <= plain_p99 + MAX_ADDED_US, "{p99} us, and {plain_p99} us without a limiter");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! What a worker tells of each request, as bytes on a socket.
+//! A worker's record of one request, encoded as bytes on a socket.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,36 +7,36 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) enum Kind {
     /// Allowed by the store.
     Allowed,
-    /// Denied, by the store.
+    /// Denied by the store.
     Denied,
-    /// Denied, remembered from the store.
-    Remembered,
-    /// The failure policy let it pass.
+    /// Denied by the deny cache.
+    Cached,
+    /// No verdict; the failure policy decided. A denial by the local fallback counts here too.
     Passed,
-    /// The failure policy refused it.
+    /// No verdict; refused with 503 by the failure policy.
     Refused,
-    /// Not a request: a plain sleep was so much too long, which is the machine's own share of a wait.
-    Late,
-    /// Not a request: the process's memory and tasks.
+    /// Not a request: the overrun of a plain sleep, during which the process did not run.
+    Oversleep,
+    /// Not a request: memory and task count of the process.
     Usage,
-    /// Not a request: what one takes that no limiter looks at.
-    Plain,
+    /// Not counted as a request: a call of the service without the limiter.
+    Unlimited,
 }
 
-use Kind::{Allowed, Denied, Late, Passed, Plain, Refused, Remembered, Usage};
+use Kind::{Allowed, Cached, Denied, Oversleep, Passed, Refused, Unlimited, Usage};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) kind: Kind,
     pub(crate) key: u8,
     pub(crate) cost: u16,
-    /// The wait, or how late a sleep was.
+    /// The wait of the request, or the overrun of the sleep.
     pub(crate) wait_us: u32,
-    /// When it ended, by the machine's clock, which is also Redis'.
+    /// End time by the machine's clock, which Redis shares.
     pub(crate) end_us: u64,
-    /// The store's time of the answer; bytes of [`Usage`].
+    /// The store's time of the decision; resident bytes of [`Usage`].
     pub(crate) time_us: u64,
-    /// Retry-After of a denial; 1 if the breaker was open for one without a verdict; tasks of [`Usage`].
+    /// Retry-After of a denial in µs; 1 for a request without a verdict while the breaker was open; tasks of [`Usage`].
     pub(crate) extra: u64,
 }
 
@@ -48,7 +48,7 @@ impl Record {
     }
 
     pub(crate) fn is_request(&self) -> bool {
-        !matches!(self.kind, Late | Plain | Usage)
+        !matches!(self.kind, Oversleep | Unlimited | Usage)
     }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
@@ -58,14 +58,14 @@ impl Record {
         bytes[1] = key;
         bytes[2..4].copy_from_slice(&cost.to_le_bytes());
         bytes[4..8].copy_from_slice(&wait_us.to_le_bytes());
-        for (place, number) in bytes[8..].chunks_exact_mut(8).zip([end_us, time_us, extra]) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (target, number) in bytes[8..].chunks_exact_mut(8).zip([end_us, time_us, extra]) {
+            target.copy_from_slice(&number.to_le_bytes());
         }
         bytes
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let kinds = [Allowed, Denied, Remembered, Passed, Refused, Late, Usage, Plain];
+        let kinds = [Allowed, Denied, Cached, Passed, Refused, Oversleep, Usage, Unlimited];
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         Self {
             kind: kinds[usize::from(bytes[0])],

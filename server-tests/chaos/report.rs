@@ -1,56 +1,57 @@
-//! Counts what the workers tell, as it comes in: memory stays flat however long a run is.
+//! Results of a run, aggregated as the workers report them, so that memory stays constant.
 
 use std::{
     collections::{HashSet, VecDeque},
     ops::Not,
 };
 
-use crate::support::judge::{Answer, Findings, Judge, Unknown};
 use crate::{
     DEADLINE,
-    machine::stopped_us,
     record::{Kind, Record},
+    scheduling::stopped_us,
+    support::judge::{Answer, Findings, Judge, Unknown},
     worker::{KEYS, limit_of},
 };
 
-/// Waits up to a second, in steps of 100 µs.
+/// Step of the histogram of all waits, which ends at one second.
 const STEP_US: u32 = 100;
 const STEPS: usize = 10_000;
-/// Those without a verdict in finer steps, up to a tenth of a second.
+/// Step of the histogram of waits without a verdict, which ends at a tenth of a second.
 const FINE_US: u32 = 10;
-/// Those that met an open breaker in microseconds, up to a hundredth of a second.
+/// Step of the histograms of waits with an open breaker and without a limiter, which end at a hundredth of a second.
 const FINEST_US: u32 = 1;
 
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct Results {
     judges: Vec<Judge>,
-    /// Requests without a verdict that have not been given to a judge yet.
+    /// Requests without a verdict that are not yet passed to a judge.
     unjudged: Vec<Record>,
     waits: Vec<u64>,
-    waits_in_vain: Vec<u64>,
+    waits_without_verdict: Vec<u64>,
     waits_while_open: Vec<u64>,
-    waits_of_plain: Vec<u64>,
-    /// Requests that the store was asked about, and that got no verdict before the deadline was near.
-    pub(crate) refused_early: u64,
+    waits_without_limiter: Vec<u64>,
+    /// Requests without a verdict whose wait ended before half of the deadline, while the breaker was closed.
+    pub(crate) early_failures: u64,
     pub(crate) requests: u64,
     pub(crate) errors_to_client: u64,
     pub(crate) worst_wait_us: u32,
-    /// The worst wait beyond what the machine itself was late at the same time.
+    /// The longest wait, less the time during which the process did not run.
     pub(crate) worst_excess_us: u32,
-    /// How late plain sleeps were in the last seconds, by worker, and waits that have not been compared with them yet.
+    /// Recent overruns of sleeps, by worker.
     late: Vec<VecDeque<Record>>,
+    /// Long waits, with their worker, that are not yet compared with `late`.
     slow: Vec<(usize, Record)>,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<Activity>,
 }
 
-/// Some of the keys.
+/// A set of keys, as a bit mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Keys(u8);
 
 impl Keys {
     pub(crate) const ALL: Self = Self(u8::MAX);
     pub(crate) const NONE: Self = Self(0);
-    pub(crate) fn which(chosen: impl Fn(u8) -> bool) -> Self {
+    pub(crate) fn matching(chosen: impl Fn(u8) -> bool) -> Self {
         Self((0..KEYS).filter(|key| chosen(*key)).fold(0, |keys, key| keys | 1 << key))
     }
 
@@ -67,28 +68,30 @@ impl Not for Keys {
     }
 }
 
-/// What is known of one worker.
+/// The timeline of one worker.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Activity {
+    /// Time of the latest record.
     pub(crate) until_us: u64,
-    /// When decisions of the store came, by key, at most one a millisecond.
+    /// Times of decisions of the store, by key, sampled at most once per millisecond.
     store_us: [Vec<u64>; KEYS as usize],
-    /// When requests were left without one, as well.
+    /// Times of requests without a verdict, sampled likewise.
     failed_us: [Vec<u64>; KEYS as usize],
-    /// When, resident bytes, tasks.
+    /// Time, resident bytes, tasks.
     pub(crate) usage: Vec<(u64, u64, u64)>,
 }
 
+/// The time from the end of an outage to the first decision of the slowest worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
-    /// When Redis answered again.
-    pub(crate) answers_us: u64,
+    /// Time at which Redis served all keys again.
+    pub(crate) serves_again_us: u64,
     pub(crate) us: u64,
-    /// The same without the time during which a process was kept from running.
+    /// `us` less the time during which the process did not run.
     pub(crate) excess_us: u64,
 }
 
-impl Tally {
+impl Results {
     pub(crate) fn new(workers: usize) -> Self {
         let judge = |key| {
             let (limit, window) = limit_of(key);
@@ -98,17 +101,17 @@ impl Tally {
             judges: (0..KEYS).map(judge).collect(),
             unjudged: Vec::new(),
             waits: vec![0; STEPS + 1],
-            waits_in_vain: vec![0; STEPS + 1],
+            waits_without_verdict: vec![0; STEPS + 1],
             waits_while_open: vec![0; STEPS + 1],
-            waits_of_plain: vec![0; STEPS + 1],
-            refused_early: 0,
+            waits_without_limiter: vec![0; STEPS + 1],
+            early_failures: 0,
             requests: 0,
             errors_to_client: 0,
             worst_wait_us: 0,
             worst_excess_us: 0,
             late: vec![VecDeque::new(); workers],
             slow: Vec::new(),
-            seen: vec![Seen::default(); workers],
+            seen: vec![Activity::default(); workers],
         }
     }
 
@@ -116,20 +119,20 @@ impl Tally {
         let seen = &mut self.seen[worker];
         seen.until_us = seen.until_us.max(record.end_us);
         match record.kind {
-            Kind::Allowed | Kind::Denied | Kind::Remembered => {
+            Kind::Allowed | Kind::Denied | Kind::Cached => {
                 let retry_after_us = (record.kind != Kind::Allowed).then_some(record.extra);
                 let answer = Answer { time_us: record.time_us, cost: record.cost.into(), retry_after_us };
                 self.judges[usize::from(record.key)].answer(answer);
-                if record.kind != Kind::Remembered {
-                    thinned(&mut seen.store_us[usize::from(record.key)], record.end_us);
+                if record.kind != Kind::Cached {
+                    push_sampled(&mut seen.store_us[usize::from(record.key)], record.end_us);
                 }
             }
             Kind::Passed | Kind::Refused => {
                 self.unjudged.push(record);
-                thinned(&mut seen.failed_us[usize::from(record.key)], record.end_us);
+                push_sampled(&mut seen.failed_us[usize::from(record.key)], record.end_us);
             }
-            Kind::Late => self.late[worker].push_back(record),
-            Kind::Plain => count(&mut self.waits_of_plain, record.wait_us / FINEST_US),
+            Kind::Oversleep => self.late[worker].push_back(record),
+            Kind::Unlimited => count(&mut self.waits_without_limiter, record.wait_us / FINEST_US),
             Kind::Usage => seen.usage.push((record.end_us, record.time_us, record.extra)),
         }
         if record.is_request() {
@@ -137,11 +140,11 @@ impl Tally {
             self.errors_to_client += u64::from(record.kind == Kind::Refused);
             count(&mut self.waits, record.wait_us / STEP_US);
             if matches!(record.kind, Kind::Passed | Kind::Refused) {
-                count(&mut self.waits_in_vain, record.wait_us / FINE_US);
+                count(&mut self.waits_without_verdict, record.wait_us / FINE_US);
                 if record.extra == 1 {
                     count(&mut self.waits_while_open, record.wait_us / FINEST_US);
                 } else {
-                    self.refused_early += u64::from(u128::from(record.wait_us) * 2 < DEADLINE.as_micros());
+                    self.early_failures += u64::from(u128::from(record.wait_us) * 2 < DEADLINE.as_micros());
                 }
             }
             self.worst_wait_us = self.worst_wait_us.max(record.wait_us);
@@ -151,8 +154,8 @@ impl Tally {
         }
     }
 
-    /// Judges all that was before `time_us`, when all workers have told of it. Whatever failed during one of `outages`
-    /// may have been charged until a second after its end.
+    /// Judges everything before `time_us`, which all workers must have reported. Redis may charge a request that failed
+    /// during one of the `outages` until one second after the end of that outage.
     pub(crate) fn settle(&mut self, time_us: u64, outages: &[(u64, u64)]) {
         const LATER: u64 = 1_000_000;
         for record in self.unjudged.extract_if(.., |record| record.start_us() < time_us) {
@@ -168,14 +171,14 @@ impl Tally {
         self.compare_waits(time_us);
         for seen in &mut self.seen {
             seen.usage.retain(|(at, ..)| *at >= time_us);
-            // Recoveries have been looked up by now.
+            // Recoveries before `time_us` have been evaluated.
             for times in seen.store_us.iter_mut().chain(&mut seen.failed_us) {
                 times.retain(|at| *at >= time_us);
             }
         }
     }
 
-    /// Takes off the slow waits the time during which their process was kept from running.
+    /// Subtracts from the slow waits the time during which their process did not run.
     fn compare_waits(&mut self, time_us: u64) {
         for late in &mut self.late {
             late.make_contiguous().sort_by_key(Record::start_us);
@@ -190,23 +193,23 @@ impl Tally {
         }
     }
 
-    /// From `answers_us`, when Redis answered again, until the last of the workers had a decision of the store's on one
-    /// of these keys. `None` as long as one has not.
-    pub(crate) fn recovery(&self, answers_us: u64, keys: Keys) -> Option<Recovery> {
-        let mut last = Recovery { answers_us, us: 0, excess_us: 0 };
+    /// The time from `serves_again_us` until every worker has had a decision of the store on one of these keys. `None`
+    /// while a worker has had none.
+    pub(crate) fn recovery(&self, serves_again_us: u64, keys: Keys) -> Option<Recovery> {
+        let mut last = Recovery { serves_again_us, us: 0, excess_us: 0 };
         for (seen, late) in self.seen.iter().zip(&self.late) {
-            let first_us = *keys.of(&seen.store_us).filter(|at| **at >= answers_us).min()?;
-            let mut late: Vec<&Record> = late.iter().filter(|late| late.end_us > answers_us).collect();
+            let first_us = *keys.of(&seen.store_us).filter(|at| **at >= serves_again_us).min()?;
+            let mut late: Vec<&Record> = late.iter().filter(|late| late.end_us > serves_again_us).collect();
             late.sort_by_key(|late| late.start_us());
-            let us = first_us - answers_us;
+            let us = first_us - serves_again_us;
             last.us = last.us.max(us);
-            last.excess_us = last.excess_us.max(us - stopped_us(late, answers_us, first_us));
+            last.excess_us = last.excess_us.max(us - stopped_us(late, serves_again_us, first_us));
         }
         Some(last)
     }
 
-    /// Milliseconds of workers in which one had a verdict of the store's for a request, and in which one had none.
-    pub(crate) fn between(&self, from_us: u64, until_us: u64, keys: Keys) -> (usize, usize) {
+    /// Number of milliseconds, summed over the workers, with a verdict of the store, and with a failure to get one.
+    pub(crate) fn worker_milliseconds(&self, from_us: u64, until_us: u64, keys: Keys) -> (usize, usize) {
         let during = |times| {
             let times = keys.of(times).filter(|at| (from_us..until_us).contains(at));
             times.map(|at| at / 1_000).collect::<HashSet<_>>().len()
@@ -215,14 +218,14 @@ impl Tally {
         (served, self.seen.iter().map(|seen| during(&seen.failed_us)).sum())
     }
 
-    /// What the store admitted in that time, it may have forgotten.
-    pub(crate) fn forgets(&mut self, from_us: u64, until_us: u64) {
+    /// Declares to the judges that the store may lose what it admits in this period.
+    pub(crate) fn may_lose(&mut self, from_us: u64, until_us: u64) {
         for judge in &mut self.judges {
-            judge.forgets(from_us, until_us);
+            judge.may_lose(from_us, until_us);
         }
     }
 
-    /// Requests that got no verdict, of those that began in that time. Before they are settled.
+    /// Number of requests started in the period that got no verdict. Call before [`settle`](Self::settle).
     pub(crate) fn without_verdict(&self, from_us: u64, until_us: u64) -> usize {
         self.unjudged.iter().filter(|record| (from_us..until_us).contains(&record.start_us())).count()
     }
@@ -231,20 +234,20 @@ impl Tally {
         STEP_US * quantile(&self.waits, 1_000)
     }
 
-    /// Of the requests that got no verdict: what an outage adds to nearly every one.
+    /// 99th percentile of the waits of requests without a verdict: the latency that an outage adds.
     pub(crate) fn p99_without_verdict_us(&self) -> u32 {
-        FINE_US * quantile(&self.waits_in_vain, 100)
+        FINE_US * quantile(&self.waits_without_verdict, 100)
     }
 
-    /// Of requests that met an open breaker: how many there were, and the wait of all but one in `share` of them. And that
-    /// of requests that met no limiter, at the same time.
-    pub(crate) fn while_open(&self, share: u64) -> (u64, u32, u32) {
+    /// The number of requests that met an open breaker, the wait that only one in `share` of them exceeded, and the same
+    /// quantile of calls without the limiter.
+    pub(crate) fn open_breaker_waits(&self, share: u64) -> (u64, u32, u32) {
         let [open, plain] =
-            [&self.waits_while_open, &self.waits_of_plain].map(|waits| FINEST_US * quantile(waits, share));
+            [&self.waits_while_open, &self.waits_without_limiter].map(|waits| FINEST_US * quantile(waits, share));
         (self.waits_while_open.iter().sum(), open, plain)
     }
 
-    /// What the judges found; and of the keys with long windows, which multiple of the limit was admitted in one.
+    /// The findings of all judges, and the highest admitted multiple of a limit in a window.
     pub(crate) fn found(&self) -> (Findings, f64) {
         let mut sum = Findings::default();
         let mut most = 0.0_f64;
@@ -255,7 +258,7 @@ impl Tally {
         (sum, most)
     }
 
-    /// The deadline, and five milliseconds for everything else.
+    /// Whether the worst wait stays within the deadline plus five milliseconds for all other work.
     pub(crate) fn keeps_the_deadline(&self) -> bool {
         u128::from(self.worst_excess_us) <= DEADLINE.as_micros() + 5_000
     }
@@ -266,7 +269,7 @@ fn count(histogram: &mut [u64], step: u32) {
     histogram[last.min(step as usize)] += 1;
 }
 
-/// The end of the step that all but one in `share` are within.
+/// The upper bound of the step that only one in `share` values exceeds.
 fn quantile(histogram: &[u64], share: u64) -> u32 {
     let mut above = histogram.iter().sum::<u64>() / share;
     for (step, count) in histogram.iter().enumerate().rev() {
@@ -278,7 +281,8 @@ fn quantile(histogram: &[u64], share: u64) -> u32 {
     0
 }
 
-fn thinned(times: &mut Vec<u64>, at: u64) {
+/// Appends a time unless less than a millisecond has passed since the last one.
+fn push_sampled(times: &mut Vec<u64>, at: u64) {
     if times.last().is_none_or(|last| at >= last + 1_000) {
         times.push(at);
     }

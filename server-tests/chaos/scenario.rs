@@ -1,4 +1,4 @@
-//! One fault under load, once with each failure policy, and what it cost.
+//! Runs one fault under load, once with each failure policy, and asserts the guarantees.
 
 use std::{
     io::{self, Write},
@@ -7,182 +7,182 @@ use std::{
     time::Duration,
 };
 
-use crate::support::judge::Findings;
 use crate::{
     DEADLINE,
-    environment::{HOLD, Stage},
-    load::{Crew, Load},
+    environment::{Environment, HOLD},
+    load::{Load, Workers},
     record::now_us,
-    report::{Keys, Recovery, Tally},
-    worker::POLICIES,
+    report::{Keys, Recovery, Results},
+    support::judge::Findings,
+    worker::policies_for,
 };
 
-/// What a fault does: it begins, lasts and ends in here.
-pub(crate) type Break = fn(&mut Stage);
+/// Injects a fault; returns when the fault has ended.
+pub(crate) type InjectFault = fn(&mut Environment);
 
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Further arguments of the server.
+    /// Additional arguments of the server.
     pub(crate) server: &'static [&'static str],
-    /// Whether the workers come through the proxy.
+    /// Whether the workers connect through the proxy.
     pub(crate) proxied: bool,
-    /// How often Redis loses its data in it.
+    /// How often Redis loses its data.
     pub(crate) losses: u32,
     pub(crate) hold: Duration,
-    pub(crate) fault: Break,
+    pub(crate) fault: InjectFault,
 }
 
-/// One at a time, for they measure.
+/// Held by the running scenario: scenarios measure, so only one runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
+pub(crate) fn exclusively<T>(run: impl FnOnce() -> T) -> T {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     run()
 }
 
 impl Scenario {
-    pub(crate) const fn network(name: &'static str, fault: Break) -> Self {
+    pub(crate) const fn network(name: &'static str, fault: InjectFault) -> Self {
         Self { name, server: &[], proxied: true, losses: 0, hold: HOLD, fault }
     }
 
-    pub(crate) const fn server(name: &'static str, server: &'static [&'static str], fault: Break) -> Self {
+    pub(crate) const fn server(name: &'static str, server: &'static [&'static str], fault: InjectFault) -> Self {
         Self { name, server, proxied: false, losses: 0, hold: HOLD, fault }
     }
 
-    pub(crate) const fn losing(self, losses: u32) -> Self {
+    pub(crate) const fn with_data_losses(self, losses: u32) -> Self {
         Self { losses, ..self }
     }
 
-    pub(crate) const fn lasting(self, hold: Duration) -> Self {
+    pub(crate) const fn with_hold(self, hold: Duration) -> Self {
         Self { hold, ..self }
     }
 
     pub(crate) fn run(&self) {
         let trial = Trial { name: self.name, losses: self.losses, heals_within_us: ONE_SECOND_US, load: Load::STEADY };
-        trial.run(|| Stage::set(self.server, self.proxied, self.hold), self.fault);
+        trial.run(|| Environment::start(self.server, self.proxied, self.hold), self.fault);
     }
 }
 
-/// Where the workers go, and what breaks.
-pub(crate) trait Place {
-    /// As [`worker::connect`](crate::worker::connect) reads it.
+/// The Redis that the workers use and the fault breaks.
+pub(crate) trait Target {
+    /// The address in the format of [`worker::connect`](crate::worker::connect).
     fn address(&self) -> String;
 
-    /// Waits for the end of the fault, and tells when Redis began to serve all keys again.
-    fn answers_us(&self) -> u64;
+    /// Waits for the end of the fault; returns the time at which Redis served all keys again.
+    fn serves_again_us(&self) -> u64;
 
-    /// The keys that the fault cuts off. All others go on.
-    fn cut_off(&self) -> Keys {
+    /// The keys that the fault makes unavailable.
+    fn affected_keys(&self) -> Keys {
         Keys::ALL
     }
 
-    /// What is still to happen when all is well again.
-    fn afterwards(&mut self) {}
+    /// Cleans up after recovery.
+    fn restore(&mut self) {}
 
-    /// When a master was killed whose replica goes on instead.
+    /// The time at which a master was killed whose replica takes over.
     fn killed_us(&self) -> Option<u64> {
         None
     }
 }
 
-/// What is shown with every failure policy.
+/// A fault on a target, and its bounds, tested with each failure policy of [`policies_for`].
 pub(crate) struct Trial {
     pub(crate) name: &'static str,
-    /// How often all data are lost.
+    /// How often the target loses all data.
     pub(crate) losses: u32,
     pub(crate) heals_within_us: u64,
     pub(crate) load: Load,
 }
 
 impl Trial {
-    pub(crate) fn run<P: Place>(&self, set: impl Fn() -> P, fault: fn(&mut P)) {
-        alone(|| POLICIES.iter().for_each(|(policy, _)| self.run_with(policy, set(), fault)));
+    pub(crate) fn run<P: Target>(&self, set: impl Fn() -> P, fault: fn(&mut P)) {
+        exclusively(|| policies_for(self.name).for_each(|policy| self.run_with(policy, set(), fault)));
     }
 
-    fn run_with<P: Place>(&self, policy: &str, mut place: P, fault: fn(&mut P)) {
-        let crew = Crew::start(&place.address(), &[policy], self.load);
-        // Some limits get spent before it happens, and some healthy waits are counted.
+    fn run_with<P: Target>(&self, policy: &str, mut target: P, fault: fn(&mut P)) {
+        let workers = Workers::start(&target.address(), &[policy], self.load);
+        // Before the fault, some limits are spent and healthy waits are recorded.
         thread::sleep(Duration::from_millis(300));
-        let (from_us, recovery) = outage(&mut place, &crew, fault);
-        place.afterwards();
-        // Whether it stays healed. Instances that fail local are cautious for a second, until all of them have noticed.
-        let cautious_us = if policy == "local" { ONE_SECOND_US } else { 0 };
-        let healed_us = recovery.answers_us + self.heals_within_us + cautious_us;
+        let (from_us, recovery) = outage(&mut target, &workers, fault);
+        target.restore();
+        // Asserts that the recovery lasts. With the local fallback, instances hold checks back for one more second.
+        let recovery_us_of_local = if policy == "local" { ONE_SECOND_US } else { 0 };
+        let healed_us = recovery.serves_again_us + self.heals_within_us + recovery_us_of_local;
         thread::sleep(Duration::from_micros((healed_us + 300_000).saturating_sub(now_us())));
-        let mut tally = crew.stop();
-        let (_, failures_later) = tally.between(healed_us, u64::MAX, Keys::ALL);
-        let others = tally.between(from_us, recovery.answers_us, !place.cut_off());
-        if let Some(killed_us) = place.killed_us() {
-            tally.forgets(killed_us - LAG_US, killed_us);
+        let mut results = workers.stop();
+        let (_, failures_later) = results.worker_milliseconds(healed_us, u64::MAX, Keys::ALL);
+        let others = results.worker_milliseconds(from_us, recovery.serves_again_us, !target.affected_keys());
+        if let Some(killed_us) = target.killed_us() {
+            results.may_lose(killed_us - LAG_US, killed_us);
         }
-        tally.settle(u64::MAX, &[(from_us, recovery.answers_us)]);
-        report(self.name, policy, &tally, recovery.us);
-        if place.cut_off() != Keys::ALL {
+        results.settle(u64::MAX, &[(from_us, recovery.serves_again_us)]);
+        print_report(self.name, policy, &results, recovery.us);
+        if target.affected_keys() != Keys::ALL {
             let (served, failed) = others;
-            say(&format!(
-                "(keys that were not cut off: a verdict in {served} milliseconds of workers, none in {failed})"
-            ));
+            print_line(&format!("(unaffected keys: worker milliseconds with a verdict {served}, without {failed})"));
         }
-        // A machine that is too busy loses connections, and caution refuses on its own.
-        let in_time = u128::from(tally.p999_wait_us()) < DEADLINE.as_micros();
-        if place.cut_off() == Keys::NONE && policy != "local" && in_time {
-            let refused = tally.refused_early;
+        // Not asserted on an overloaded machine, which loses connections, nor with the local fallback, which holds back.
+        let in_time = u128::from(results.p999_wait_us()) < DEADLINE.as_micros();
+        if target.affected_keys() == Keys::NONE && policy != "local" && in_time {
+            let refused = results.early_failures;
             assert!(
                 refused < 20,
-                "{}, {policy}: {refused} requests without a verdict, and not for lack of time",
+                "{}, {policy}: {refused} requests without a verdict before their deadline",
                 self.name
             );
         }
-        let losses = self.losses + u32::from(place.killed_us().is_some());
-        self.judge(policy, &tally, losses, recovery.excess_us, failures_later);
+        let losses = self.losses + u32::from(target.killed_us().is_some());
+        self.judge(policy, &results, losses, recovery.excess_us, failures_later);
     }
 
-    fn judge(&self, policy: &str, tally: &Tally, losses: u32, recovery_us: u64, failures_later: usize) {
-        let (name, (found, most)) = (self.name, tally.found());
-        assert!(tally.keeps_the_deadline(), "{name}, {policy}: a wait above the deadline, see above");
+    fn judge(&self, policy: &str, results: &Results, losses: u32, recovery_us: u64, failures_later: usize) {
+        let (name, (found, most)) = (self.name, results.found());
+        assert!(results.keeps_the_deadline(), "{name}, {policy}: a wait above the deadline, see above");
         let late = recovery_us > self.heals_within_us;
         assert!(!late, "{name}, {policy}: the first decision came {recovery_us} us late");
         assert_eq!(found.false_denials, 0, "{name}, {policy}: {found:?}");
         assert!(self.losses > 0 || found.over == 0, "{name}, {policy}: {found:?}");
         assert!(most <= f64::from(losses + 1), "{name}, {policy}: {most} of a limit in a window");
         assert!(found.denials * 20 > found.answers, "{name}, {policy}: the limits were not contended: {found:?}");
-        // A busy machine may let a check miss its deadline now and then.
-        assert!(failures_later < 20, "{name}, {policy}: {failures_later} failures after it had healed");
+        // On a busy machine a few checks may miss their deadline.
+        assert!(failures_later < 20, "{name}, {policy}: {failures_later} failures after the recovery");
         match policy {
             "closed" => {}
-            _ => assert_eq!(tally.errors_to_client, 0, "{name}, {policy}: errors although the policy lets pass"),
+            _ => {
+                assert_eq!(results.errors_to_client, 0, "{name}, {policy}: errors although the policy does not refuse")
+            }
         }
     }
 }
 
 pub(crate) const ONE_SECOND_US: u64 = 1_000_000;
-/// What a replica may lack of its master: it is sent everything as soon as the client is answered.
+/// Upper bound of the replication lag: admissions of this period may be missing on the replica.
 const LAG_US: u64 = 100_000;
 
-/// Breaks it, waits until it heals, and tells when it began.
-pub(crate) fn outage<P: Place>(place: &mut P, crew: &Crew, fault: fn(&mut P)) -> (u64, Recovery) {
+/// Injects the fault and waits for the recovery. Returns the start of the fault and the recovery.
+pub(crate) fn outage<P: Target>(target: &mut P, workers: &Workers, fault: fn(&mut P)) -> (u64, Recovery) {
     let from_us = now_us();
-    fault(place);
-    let answers_us = place.answers_us();
-    // What was not cut off has nothing to recover from.
-    let keys = if place.cut_off() == Keys::NONE { Keys::ALL } else { place.cut_off() };
-    (from_us, crew.until("it never healed", |tally| tally.recovery(answers_us, keys)))
+    fault(target);
+    let serves_again_us = target.serves_again_us();
+    // If the fault affects no keys, any key shows the recovery.
+    let keys = if target.affected_keys() == Keys::NONE { Keys::ALL } else { target.affected_keys() };
+    (from_us, workers.until("the workers did not recover", |results| results.recovery(serves_again_us, keys)))
 }
 
-/// The line that every scenario ends with, and what it was about.
-pub(crate) fn report(name: &str, policy: &str, tally: &Tally, recovery_us: u64) {
-    let (found, most) = tally.found();
-    let Tally { worst_wait_us, worst_excess_us, errors_to_client, requests, .. } = tally;
-    let [worst, excess, p999] = [*worst_wait_us, *worst_excess_us, tally.p999_wait_us()].map(milliseconds);
+/// Prints the report line of a scenario and a line of details.
+pub(crate) fn print_report(name: &str, policy: &str, results: &Results, recovery_us: u64) {
+    let (found, most) = results.found();
+    let Results { worst_wait_us, worst_excess_us, errors_to_client, requests, .. } = results;
+    let [worst, excess, p999] = [*worst_wait_us, *worst_excess_us, results.p999_wait_us()].map(milliseconds);
     let recovery = milliseconds(u32::try_from(recovery_us).unwrap());
     let Findings { over, false_denials, denials, .. } = found;
-    say(&format!(
+    print_line(&format!(
         "chaos {name} policy={policy} worst_wait_ms={worst} p999_wait_ms={p999} recovery_ms={recovery} over={over} \
          false_denials={false_denials} errors_to_client={errors_to_client}\n\
          ({requests} requests, {denials} denied; at most {most:.2} of a limit in a window; \
          worst wait beyond the machine's own delay {excess} ms; p99 without a verdict {} us)",
-        tally.p99_without_verdict_us()
+        results.p99_without_verdict_us()
     ));
 }
 
@@ -190,7 +190,7 @@ fn milliseconds(us: u32) -> String {
     format!("{:.1}", f64::from(us) / 1000.0)
 }
 
-/// To the terminal, for the report is also of use when nothing fails: the test harness would keep `println` back.
-pub(crate) fn say(line: &str) {
+/// Prints a line although the test harness captures `println`, because the figures are useful when tests pass.
+pub(crate) fn print_line(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }

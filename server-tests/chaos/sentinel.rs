@@ -1,32 +1,33 @@
-//! Sentinels that elect another master.
+//! Sentinels that promote the replica.
 
 use std::time::{Duration, Instant};
 
-use crate::support::{redis_server::RedisServer, sentinel::Trio};
 use crate::{
     load::Load,
     record::now_us,
-    scenario::{ONE_SECOND_US, Place, Trial},
+    scenario::{ONE_SECOND_US, Target, Trial},
+    support::{redis_server::RedisServer, sentinel::Trio},
 };
 
-struct Watched {
+/// A master, which is killed, its replica, and three sentinels.
+struct FailoverSentinels {
     trio: Trio,
     killed_us: Option<u64>,
 }
 
-impl Place for Watched {
+impl Target for FailoverSentinels {
     fn address(&self) -> String {
         let urls: Vec<String> = self.trio.sentinels.iter().map(RedisServer::url).collect();
         format!("sentinels {}", urls.join(" "))
     }
 
-    fn answers_us(&self) -> u64 {
+    fn serves_again_us(&self) -> u64 {
         let (start, Trio { replica, sentinels, .. }) = (Instant::now(), &self.trio);
         loop {
             let at = now_us();
-            // Sentinels cut off the clients of a server that they promote, us among them.
+            // A promotion disconnects all clients of the server, this connection included.
             if replica.try_command("ROLE").is_ok_and(|role| role.contains("master"))
-                && sentinels[1..].iter().any(|sentinel| Trio::names(sentinel, replica))
+                && sentinels[1..].iter().any(|sentinel| Trio::reports_master(sentinel, replica))
             {
                 return at;
             }
@@ -42,11 +43,11 @@ impl Place for Watched {
 #[test]
 fn sentinels_elect_another_master() {
     let trial = Trial { name: "sentinel_failover", losses: 0, heals_within_us: ONE_SECOND_US, load: Load::STEADY };
-    let set = || Watched { trio: Trio::start(Duration::from_millis(500)), killed_us: None };
-    trial.run(set, |watched| {
-        // As when a machine goes that both of them are on: one leaves sockets that are refused, the other silent ones.
-        watched.trio.master.kill();
-        watched.killed_us = Some(now_us());
-        watched.trio.sentinels[0].signal("STOP");
+    let set = || FailoverSentinels { trio: Trio::start(Duration::from_millis(500)), killed_us: None };
+    trial.run(set, |failover| {
+        // Simulates the loss of the machine of a master and a sentinel: one refuses connections, the other is silent.
+        failover.trio.master.kill();
+        failover.killed_us = Some(now_us());
+        failover.trio.sentinels[0].signal("STOP");
     });
 }

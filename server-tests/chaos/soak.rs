@@ -1,21 +1,21 @@
-//! One fault after the other, under load, and every single answer judged.
+//! All lossless faults in sequence, under load, with a check of every verdict.
 
 use std::{thread, time::Duration};
 
 use crate::{
-    environment::Stage,
+    environment::Environment,
     faults::LOSSLESS,
-    load::{Crew, Load},
-    scenario::{ONE_SECOND_US, Place, alone, outage, report, say},
+    load::{Load, Workers},
+    scenario::{ONE_SECOND_US, Target, exclusively, outage, print_line, print_report},
     worker::POLICIES,
 };
 
-/// All that the faults need of a server at once.
+/// The union of the server arguments of all faults.
 const SERVER: &[&str] =
     &["--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes", "--busy-reply-threshold", "5"];
 
 #[test]
-fn one_fault_after_the_other_in_short() {
+fn short_soak_with_all_faults_in_sequence() {
     soak(100_000, Duration::from_millis(400), Duration::from_millis(200));
 }
 
@@ -25,45 +25,44 @@ fn long_ten_million_requests_and_a_fault_every_few_seconds() {
     soak(10_000_000, Duration::from_millis(700), Duration::from_secs(2));
 }
 
-/// Goes on until so many requests have been made and every fault has been there.
+/// Runs until `requests` requests have been sent and every fault has occurred at least once.
 fn soak(requests: u64, hold: Duration, calm: Duration) {
-    alone(|| {
+    exclusively(|| {
         let policies: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
-        let mut stage = Stage::set(SERVER, true, hold);
-        let crew = Crew::start(&stage.address(), &policies, Load::BRISK);
+        let mut environment = Environment::start(SERVER, true, hold);
+        let workers = Workers::start(&environment.address(), &policies, Load::BRISK);
         let mut outages = Vec::new();
         let (mut slowest_us, mut late) = (0, 0);
         let mut millions = 0;
         for scenario in LOSSLESS.iter().cycle() {
-            // Between the faults all is well.
+            // A healthy period between two faults.
             thread::sleep(calm);
-            let (from_us, recovery) = outage(&mut stage, &crew, scenario.fault);
+            let (from_us, recovery) = outage(&mut environment, &workers, scenario.fault);
             if recovery.excess_us > ONE_SECOND_US {
-                say(&format!("({}: the first decision came late: {recovery:?})", scenario.name));
+                print_line(&format!("({}: the first decision came late: {recovery:?})", scenario.name));
                 late += 1;
             }
             slowest_us = slowest_us.max(recovery.us);
-            outages.push((from_us, recovery.answers_us));
-            // Nothing that has not been told by now is older than that.
-            let told_us = crew.caught_up() - 2 * ONE_SECOND_US;
-            let mut tally = crew.tally();
-            tally.settle(told_us, &outages);
-            if tally.requests / 1_000_000 > millions {
-                millions = tally.requests / 1_000_000;
-                say(&format!("({millions} million requests, {} faults)", outages.len()));
+            outages.push((from_us, recovery.serves_again_us));
+            // Records that are still missing are younger than two seconds.
+            let complete_until_us = workers.wait_until_reported() - 2 * ONE_SECOND_US;
+            let mut results = workers.results();
+            results.settle(complete_until_us, &outages);
+            if results.requests / 1_000_000 > millions {
+                millions = results.requests / 1_000_000;
+                print_line(&format!("({millions} million requests, {} faults)", outages.len()));
             }
-            if outages.len() >= LOSSLESS.len() && tally.requests >= requests {
+            if outages.len() >= LOSSLESS.len() && results.requests >= requests {
                 break;
             }
         }
-        let mut tally = crew.stop();
-        tally.settle(u64::MAX, &outages);
-        report("soak", &policies.join("+"), &tally, slowest_us);
-        let found = tally.found().0;
+        let mut results = workers.stop();
+        results.settle(u64::MAX, &outages);
+        print_report("soak", &policies.join("+"), &results, slowest_us);
+        let found = results.found().0;
         assert_eq!((found.over, found.false_denials, found.wrong_waits), (0, 0, 0), "{found:?}");
-        assert!(tally.keeps_the_deadline(), "a wait above the deadline, see above");
-        // At full load a machine that has other things to do keeps also the server from answering a probe in time. That
-        // each cause heals in time is shown by its own test.
+        assert!(results.keeps_the_deadline(), "a wait above the deadline, see above");
+        // At full load on a busy machine, a probe may miss its deadline. The test of each fault asserts its recovery time.
         assert!(late * 20 <= outages.len(), "{late} of {} recoveries were late, see above", outages.len());
     });
 }

@@ -1,4 +1,4 @@
-//! One of the processes: sends requests through the layer, and tells what it was told.
+//! A worker process: sends requests through the layer and reports the outcomes.
 
 use std::{
     convert::Infallible,
@@ -19,24 +19,25 @@ use tollgate::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::sentinel::Trio;
 use crate::{
     DEADLINE, interference,
     load::WORKERS,
-    log::{Log, oversleep},
+    log::{Log, measure_oversleep},
     record::{Kind, Record},
+    support::sentinel::Trio,
 };
 
-/// The first keys are left many times during a run, the others remember more than any fault lasts.
 pub(crate) const KEYS: u8 = 8;
+/// Limit and window of a key. Half of the windows are short, so they end many times in a run; the others outlast any
+/// fault.
 pub(crate) const fn limit_of(key: u8) -> (u32, Duration) {
     if key < KEYS / 2 { (20, Duration::from_millis(20)) } else { (1_000, Duration::from_secs(4)) }
 }
 const MAX_COST: u64 = 10;
 
-/// What a request asks for.
+/// Key and cost of a request, in its extensions.
 #[derive(Clone, Copy)]
-struct Ask {
+struct Charge {
     key: u8,
     cost: u16,
 }
@@ -44,13 +45,22 @@ struct Ask {
 type Limit = RateLimitLayer<Box<dyn KeyExtractor>>;
 type Setter = fn(Limit) -> Limit;
 
-/// Every failure policy that there is, by the name that the report has for it.
+/// All failure policies, by their name in the report.
 pub(crate) const POLICIES: &[(&str, Setter)] =
     &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
 
-/// Runs until the test goes away or says so, by closing the connection.
+/// The failure policies of a cause: all of them if `TOLLGATE_CHAOS` is `all`, as in `tests/run --all`, otherwise one, which
+/// the name of the cause selects.
+pub(crate) fn policies_for(cause: &str) -> impl Iterator<Item = &'static str> {
+    let all = std::env::var_os("TOLLGATE_CHAOS").is_some_and(|policies| policies == "all");
+    let selected = cause.bytes().map(usize::from).sum::<usize>() % POLICIES.len();
+    let is_used = move |index: &usize| all || *index == selected;
+    (0..POLICIES.len()).filter(is_used).map(|index| POLICIES[index].0)
+}
+
+/// Runs until the test closes the connection or dies.
 pub(crate) fn main() {
-    // A task that panics would leave the others running.
+    // A panic in one task ends the process, not only that task.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -62,26 +72,26 @@ pub(crate) fn main() {
 
 async fn run() {
     let number = |name: &str| env::var(name).unwrap().parse::<u64>().unwrap();
-    let limiter = Limiter::new(connect(&env::var("CHAOS_PLACE").unwrap()));
+    let limiter = Limiter::new(connect(&env::var("CHAOS_TARGET").unwrap()));
     let limiter = limiter.with_local(MemoryStore::new(), WORKERS as u32).unwrap();
     let (tasks, pause) = (number("CHAOS_TASKS"), Duration::from_micros(number("CHAOS_PAUSE_US")));
     let mut report = TcpStream::connect(env::var("CHAOS_REPORT").unwrap()).await.unwrap();
     let log = Rc::new(Log::new());
     for task in 0..tasks {
         let seed = number("CHAOS_SEED") * tasks + task + 1;
-        tokio::task::spawn_local(ask(limiter.clone(), seed, pause, Rc::clone(&log)));
+        tokio::task::spawn_local(send_requests(limiter.clone(), seed, pause, Rc::clone(&log)));
     }
     if number("CHAOS_BURST") > 0 {
         tokio::task::spawn_local(bursts(limiter.clone(), number("CHAOS_BURST"), Rc::clone(&log)));
     }
-    interference::begin(&env::var("CHAOS_TROUBLE").unwrap());
-    tokio::task::spawn_local(oversleep(Rc::clone(&log)));
+    interference::start(&env::var("CHAOS_INTERFERENCE").unwrap());
+    tokio::task::spawn_local(measure_oversleep(Rc::clone(&log)));
     loop {
         let more = tokio::time::timeout(Duration::from_millis(20), report.read(&mut [0; 16])).await;
         if matches!(more, Ok(Ok(0) | Err(_))) {
             log.ended.set(true);
             let start = Instant::now();
-            // The last ones get their answers; what takes longer than this is missed by nobody but the judge.
+            // Waits for the responses in flight, for at most twenty deadlines.
             while start.elapsed() < DEADLINE * 2 || (log.in_flight.get() > 0 && start.elapsed() < DEADLINE * 20) {
                 sleep(Duration::from_millis(1)).await;
             }
@@ -94,19 +104,19 @@ async fn run() {
     }
 }
 
-/// A place is a word that says what it is, and URLs.
-fn connect(place: &str) -> RedisStore {
-    let (kind, urls) = place.split_once(' ').unwrap();
+/// Parses a target: its kind (`server`, `cluster` or `sentinels`), then URLs.
+fn connect(target: &str) -> RedisStore {
+    let (kind, urls) = target.split_once(' ').unwrap();
     let store = match kind {
         "server" => RedisStore::connect(urls),
         "cluster" => RedisStore::builder().connect_cluster(urls.split(' ')),
         "sentinels" => RedisStore::builder().connect_sentinel(urls.split(' '), Trio::NAME),
-        _ => panic!("{place}"),
+        _ => panic!("{target}"),
     };
     store.unwrap()
 }
 
-async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
+async fn send_requests(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
     let service_of = |key| service_of(&limiter, key);
     let mut plain = service_fn(answer);
     let mut services: Vec<_> = (0..KEYS).map(service_of).collect();
@@ -115,7 +125,7 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
         let key = (next(&mut random) % u64::from(KEYS)) as u8;
         let cost = (1 + next(&mut random) % MAX_COST) as u16;
         let mut request = Request::new(());
-        request.extensions_mut().insert(Ask { key, cost });
+        request.extensions_mut().insert(Charge { key, cost });
         let service = services[usize::from(key)].ready().await.unwrap();
         let open = limiter.is_breaker_open();
         log.in_flight.set(log.in_flight.get() + 1);
@@ -125,22 +135,22 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
         log.in_flight.set(log.in_flight.get() - 1);
         let wait_us = u32::try_from((end - start).as_micros()).unwrap();
         let (kind, time_us, extra) = outcome(&response);
-        let in_vain = matches!(kind, Kind::Passed | Kind::Refused);
-        let open = in_vain && open && limiter.is_breaker_open();
+        let has_no_verdict = matches!(kind, Kind::Passed | Kind::Refused);
+        let open = has_no_verdict && open && limiter.is_breaker_open();
         let extra = extra + u64::from(open);
         log.add(Record { kind, key, cost, wait_us, end_us: log.time_us(end), time_us, extra });
         if open {
             let mut request = Request::new(());
-            request.extensions_mut().insert(Ask { key, cost });
+            request.extensions_mut().insert(Charge { key, cost });
             let service = plain.ready().await.unwrap();
             let start = Instant::now();
             service.call(request).await.unwrap();
             let end = Instant::now();
             let (wait_us, end_us) = ((end - start).as_micros() as u32, log.time_us(end));
-            log.add(Record { kind: Kind::Plain, key, cost, wait_us, end_us, time_us: 0, extra: 0 });
+            log.add(Record { kind: Kind::Unlimited, key, cost, wait_us, end_us, time_us: 0, extra: 0 });
         }
-        // Load, and not as much as the machine can do; a client that gets no verdict comes back a little later.
-        let pause = if in_vain { pause.max(PATIENCE) } else { pause };
+        // A pause limits the load. After a request without a verdict the client waits a little longer.
+        let pause = if has_no_verdict { pause.max(RETRY_PAUSE) } else { pause };
         if pause.is_zero() {
             tokio::task::yield_now().await;
         } else {
@@ -149,25 +159,25 @@ async fn ask(limiter: Limiter, seed: u64, pause: Duration, log: Rc<Log>) {
     }
 }
 
-/// A service whose requests say whom they are of and what they cost.
+/// A service whose limiter takes key and cost from the request's [`Charge`].
 fn service_of(
     limiter: &Limiter,
     key: u8,
 ) -> impl Service<Request<()>, Response = Reply, Error = Infallible> + Clone + use<> {
     let name = env::var("CHAOS_POLICY").unwrap();
     let (_, failing) = POLICIES.iter().find(|(policy, _)| *policy == name).unwrap();
-    let ask_of = |parts: &Parts| *parts.extensions.get::<Ask>().unwrap();
+    let charge_of = |parts: &Parts| *parts.extensions.get::<Charge>().unwrap();
     let (limit, window) = limit_of(key);
     let policy = Policy::new("p", limit, window).unwrap();
-    let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(ask_of(parts).key)));
+    let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(charge_of(parts).key)));
     let limit = RateLimitLayer::new(limiter.clone(), policy, key);
-    let limit = failing(limit.with_cost(move |parts: &Parts| ask_of(parts).cost.into()).unwrap());
+    let limit = failing(limit.with_cost(move |parts: &Parts| charge_of(parts).cost.into()).unwrap());
     limit.layer(service_fn(answer))
 }
 
 type Reply = Response<bytes::Bytes>;
 
-/// One client after the other asks for as much as it can at once.
+/// Sends bursts of concurrent requests, one key after another.
 async fn bursts(limiter: Limiter, requests: u64, log: Rc<Log>) {
     let services: Vec<_> = (0..KEYS).map(|key| service_of(&limiter, key)).collect();
     for key in (0..KEYS).cycle() {
@@ -177,7 +187,7 @@ async fn bursts(limiter: Limiter, requests: u64, log: Rc<Log>) {
             let (service, log) = (services[usize::from(key)].clone(), Rc::clone(&log));
             burst.spawn_local(async move {
                 let mut request = Request::new(());
-                request.extensions_mut().insert(Ask { key, cost: 1 });
+                request.extensions_mut().insert(Charge { key, cost: 1 });
                 log.in_flight.set(log.in_flight.get() + 1);
                 let start = Instant::now();
                 let response = service.oneshot(request).await.unwrap();
@@ -199,7 +209,7 @@ async fn answer(_: Request<()>) -> Result<Reply, Infallible> {
     Ok(Response::new(bytes::Bytes::new()))
 }
 
-const PATIENCE: Duration = Duration::from_millis(2);
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 fn outcome(response: &Reply) -> (Kind, u64, u64) {
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
@@ -213,8 +223,8 @@ fn outcome(response: &Reply) -> (Kind, u64, u64) {
     match decision.source() {
         Source::Store if allowed => (Kind::Allowed, time_us, 0),
         Source::Store => (Kind::Denied, time_us, retry_after_us),
-        Source::DenyCache => (Kind::Remembered, time_us, retry_after_us),
-        // Also a denial by a fallback: the client is told to slow down, which is no error.
+        Source::DenyCache => (Kind::Cached, time_us, retry_after_us),
+        // Includes denials by the local fallback, which are 429 and no error.
         _ => (Kind::Passed, 0, 0),
     }
 }

@@ -1,4 +1,4 @@
-//! Instances that count each other, and a Redis that forgets them.
+//! Instances that count each other, and a Redis that may_lose them.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn all_are_counted(server: &RedisServer, limiters: &[Limiter], policy: &Po
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_was_emptied_makes_no_instance_believe_that_it_is_alone() {
+async fn an_emptied_redis_does_not_raise_the_share_of_an_instance() {
     let mut server = RedisServer::start();
     let policy = Policy::per_hour("p", LIMIT).unwrap();
     let instance = || {

@@ -82,7 +82,7 @@ fn read(path: &Path) -> Vec<Entry> {
 }
 
 async fn run(url: String, [requests, in_flight, seed]: [u64; 3]) -> Vec<Entry> {
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     let store = RedisStore::builder().deadline(Duration::from_secs(30)).connect(&url).unwrap();
     let limiter = Limiter::new(store);
     let policy = Policy::new("p", LIMIT, WINDOW).unwrap();

@@ -2,8 +2,8 @@
 
 mod clock_steps;
 mod differential;
-mod give_back;
 mod naive;
 mod protocol;
+mod refund;
 mod side_by_side;
 mod time_to_live;

@@ -1,4 +1,4 @@
-//! The oracle of laws 1 and 12: a list of charges, and sums over it. It shares no design with the stores: it forgets
+//! The oracle of laws 1 and 12: a list of charges, and sums over it. It shares no design with the stores: it may_lose
 //! nothing, keeps no totals, and finds a wait by trying instants.
 
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Naive {
 
     /// Whether a limit as high as this one had charged before every rejection that is counted in the window.
     ///
-    /// A log forgets what lies further back than the highest limit that has charged, or refused traffic would fill its
+    /// A log may_lose what lies further back than the highest limit that has charged, or refused traffic would fill its
     /// memory. A limit above that may come too late: of the rejections before it, some are forgotten.
     pub(crate) fn remembers_all_for(&self, policy: &Policy, now_us: u64) -> bool {
         let live = |charge: &&Charge| !charge.admitted && charge.leaves_us > now_us;

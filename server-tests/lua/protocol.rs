@@ -10,7 +10,7 @@ pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/sliding_window_counter.lua"),
     include_str!("../../lua/fixed_window.lua"),
     include_str!("../../lua/token_bucket.lua"),
-    include_str!("../../lua/give_back.lua"),
+    include_str!("../../lua/refund.lua"),
     include_str!("../../lua/check.lua"),
 );
 

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use tokio::{runtime, task::JoinSet};
 use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
-use crate::support::{link::Link, redis_server::RedisServer};
-use crate::{ROUND_TRIPS, alone, say};
+use crate::{
+    ROUND_TRIPS, alone, say,
+    support::{link::Link, redis_server::RedisServer},
+};
 
 const LIMIT: u32 = 10;
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -79,7 +81,7 @@ pub(crate) async fn connected(limiter: &Limiter) {
 }
 
 #[test]
-fn law_14_a_burst_over_a_network_is_judged_to_the_last_check() {
+fn law_14_every_check_of_a_burst_over_a_network_gets_a_verdict() {
     alone(|| bursts(&[ROUND_TRIPS[0], ROUND_TRIPS[2], ROUND_TRIPS[5]], 1));
 }
 

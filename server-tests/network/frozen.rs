@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::{runtime, task::JoinSet, time::Instant};
 use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
 
-use crate::support::redis_server::RedisServer;
-use crate::{alone, burst::connected, say};
+use crate::{alone, burst::connected, say, support::redis_server::RedisServer};
 
 const IN_FLIGHT: u64 = 600;
 
@@ -36,7 +35,7 @@ async fn errors(limiter: &Limiter, time: Duration, freeze: impl FnOnce()) -> Vec
 }
 
 #[test]
-fn a_redis_that_falls_silent_under_a_crowd_is_left_to_the_failure_policy() {
+fn a_redis_that_freezes_under_load_is_left_to_the_failure_policy() {
     alone(|| {
         let server = RedisServer::start();
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

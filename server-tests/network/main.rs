@@ -7,9 +7,9 @@
 mod burst;
 mod client;
 mod frozen;
-mod held_up;
-mod rest;
+mod idle_connections;
 mod server;
+mod stalls;
 mod steady;
 #[path = "../support/mod.rs"]
 mod support;

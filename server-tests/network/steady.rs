@@ -9,8 +9,12 @@ use tokio::{
 };
 use tollgate::{Limiter, Policy, RedisStore};
 
-use crate::support::{link::Link, redis_server::RedisServer};
-use crate::{ROUND_TRIPS, alone, burst::connected, say};
+use crate::{
+    ROUND_TRIPS, alone,
+    burst::connected,
+    say,
+    support::{link::Link, redis_server::RedisServer},
+};
 
 /// Checks without a verdict, of all that came at this rate.
 async fn unjudged(limiter: &Limiter, per_second: u32, time: Duration) -> (u32, u32) {
@@ -45,7 +49,7 @@ fn steady(per_second: u32, round_trips: &[Duration], time: Duration) {
 }
 
 #[test]
-fn a_steady_load_over_a_network_is_judged_in_time() {
+fn every_check_of_a_steady_load_over_a_network_gets_a_verdict() {
     alone(|| steady(2_000, &[ROUND_TRIPS[5]], Duration::from_secs(1)));
 }
 

@@ -43,13 +43,13 @@ async fn a_server_that_may_evict_is_warned_of_once_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_evicts_is_asked_once_and_nobody_is_warned() {
+async fn a_server_that_never_evicts_is_asked_once_and_causes_no_warning() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "noeviction"]);
     assert_eq!(warnings(&server, &server.url()).await, (vec![], 1));
 }
 
 #[tokio::test]
-async fn under_the_least_acl_checks_work_and_nobody_is_warned() {
+async fn the_minimal_acl_permits_checks_and_causes_no_warning() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
     // As in the documentation of `RedisStore`, whose own test is in `server-tests/redis`.
     server.command(
@@ -63,7 +63,7 @@ async fn under_the_least_acl_checks_work_and_nobody_is_warned() {
 }
 
 #[tokio::test]
-async fn where_a_quiet_limiter_has_no_observer_the_server_is_not_asked() {
+async fn a_quiet_limiter_without_an_observer_does_not_ask_the_server() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
     let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap()).quiet();
     for _ in 0..20 {

@@ -5,7 +5,7 @@ use tollgate::{Limiter, RedisStore, observe::Warning};
 use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
 
 #[tokio::test]
-async fn redis_without_a_secret_is_told_once_and_with_one_is_not() {
+async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
     let server = RedisServer::start();
     let stores = [
         (RedisStore::builder(), 1),

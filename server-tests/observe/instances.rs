@@ -7,7 +7,7 @@ use tollgate::{Limiter, MemoryStore, RedisStore, observe::Warning};
 use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
 
 #[tokio::test]
-async fn law_13_a_refused_count_of_instances_is_warned_of_once_with_what_to_grant() {
+async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_the_remedy() {
     let server = RedisServer::start();
     // As in the documentation of `RedisStore`, without what it says of instances.
     server.command(

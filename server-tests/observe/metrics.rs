@@ -16,7 +16,7 @@ async fn batches_and_the_deny_cache_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let server = RedisServer::start();
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store).with_observer(Metrics::new());
     for _ in 0..10 {

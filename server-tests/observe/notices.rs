@@ -71,7 +71,7 @@ fn wrong_password(server: &RedisServer) -> String {
 }
 
 #[test]
-fn law_13_a_wrong_password_is_one_line_on_stderr_with_what_happened_what_requests_got_and_what_to_do() {
+fn law_13_a_wrong_password_is_one_line_on_stderr_with_cause_effect_and_remedy() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
     for (scene, got) in [("open", "pass without a limit (fail_open)"), ("closed", "refused with 503 (fail_closed)")] {
@@ -86,7 +86,7 @@ fn law_13_a_wrong_password_is_one_line_on_stderr_with_what_happened_what_request
 }
 
 #[test]
-fn law_13_a_redis_that_refuses_connections_or_is_full_is_told_on_stderr() {
+fn law_13_a_redis_that_refuses_connections_or_is_full_is_reported_on_stderr() {
     let lines = stderr_of("open", "redis://127.0.0.1:1");
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("tollgate: Limits are not enforced: the store is unavailable: "), "{line}");
@@ -100,7 +100,7 @@ fn law_13_a_redis_that_refuses_connections_or_is_full_is_told_on_stderr() {
 }
 
 #[test]
-fn law_13_a_redis_that_is_frozen_is_told_on_stderr() {
+fn law_13_a_frozen_redis_is_reported_on_stderr() {
     let server = RedisServer::start();
     server.signal("STOP");
     let lines = stderr_of("open", &server.url());
@@ -111,7 +111,7 @@ fn law_13_a_redis_that_is_frozen_is_told_on_stderr() {
 }
 
 #[test]
-fn law_13_a_redis_that_evicts_is_told_on_stderr() {
+fn law_13_a_redis_that_evicts_is_reported_on_stderr() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
     let lines = stderr_of("open", &server.url());
     let [line] = &lines[..] else { panic!("{lines:#?}") };
@@ -119,7 +119,7 @@ fn law_13_a_redis_that_evicts_is_told_on_stderr() {
 }
 
 #[test]
-fn law_13_a_wrong_setup_and_a_route_that_nothing_matches_are_told_on_stderr() {
+fn law_13_a_wrong_setup_and_an_unmatched_route_are_reported_on_stderr() {
     let lines = stderr_of("no peer", "");
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("tollgate: Requests are refused because the service is set up wrongly: "), "{line}");
@@ -131,7 +131,7 @@ fn law_13_a_wrong_setup_and_a_route_that_nothing_matches_are_told_on_stderr() {
 }
 
 #[test]
-fn law_13_a_limiter_speaks_all_the_same_with_metrics_alone_or_with_tracing_that_no_subscriber_hears() {
+fn law_13_warnings_reach_stderr_with_metrics_alone_or_tracing_without_a_subscriber() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
     for scene in ["metrics", "tracing"] {
@@ -141,7 +141,7 @@ fn law_13_a_limiter_speaks_all_the_same_with_metrics_alone_or_with_tracing_that_
 }
 
 #[test]
-fn a_quiet_limiter_and_one_that_is_well_say_nothing() {
+fn a_quiet_limiter_and_a_healthy_limiter_print_nothing() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
     for scene in ["quiet", "memory"] {

@@ -14,7 +14,7 @@ fn recorded(server: &RedisServer, batching: bool) -> (Limiter, Recorder) {
 }
 
 #[tokio::test]
-async fn a_flood_of_refused_checks_is_seen_to_come_from_the_deny_cache() {
+async fn a_flood_of_denied_checks_is_reported_as_from_the_deny_cache() {
     let server = RedisServer::start();
     let (limiter, recorder) = recorded(&server, true);
     for (outcome, source, batches) in [
@@ -31,7 +31,7 @@ async fn a_flood_of_refused_checks_is_seen_to_come_from_the_deny_cache() {
 }
 
 #[tokio::test]
-async fn batches_tell_how_many_checks_shared_a_call() {
+async fn batches_report_how_many_checks_share_a_call() {
     let server = RedisServer::start();
     let (limiter, recorder) = recorded(&server, true);
     let policies = [("p", 1_000), ("q", 1_000)].map(|(name, limit)| Policy::per_hour(name, limit).unwrap());
@@ -60,7 +60,7 @@ async fn without_batching_each_check_is_a_batch_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_outage_is_seen_and_so_is_a_call_that_was_not_answered() {
+async fn an_outage_and_a_missed_deadline_are_reported() {
     let mut server = RedisServer::start();
     let recorder = Recorder::default();
     let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap()).with_observer(recorder.clone());
@@ -79,7 +79,7 @@ async fn an_outage_is_seen_and_so_is_a_call_that_was_not_answered() {
 }
 
 #[tokio::test]
-async fn a_call_that_got_no_reply_is_told_as_unanswered() {
+async fn a_call_without_a_reply_is_reported_as_unanswered() {
     let server = RedisServer::start();
     let recorder = Recorder::default();
     let builder = RedisStore::builder().batching(false);

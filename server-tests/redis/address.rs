@@ -1,4 +1,4 @@
-//! What a URL can say: sockets, logins, databases.
+//! Parts of a URL: sockets, logins, databases; and the documented ACLs.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::policy;
 use crate::support::redis_server::{Directory, RedisServer};
 
 fn at(url: &str) -> Limiter {
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     Limiter::new(RedisStore::builder().deadline(Duration::from_secs(10)).connect(url).unwrap())
 }
 
@@ -34,16 +34,19 @@ async fn a_database_number_is_read_from_the_url() {
     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
 }
 
-/// As in the documentation of `RedisStore`.
-pub(crate) const LEAST: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange \
+/// The ACL in the documentation of `RedisStore`.
+pub(crate) const MINIMAL_ACL: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange \
                      +setrange +pexpire +unlink";
 
 #[tokio::test]
-async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
-    let documented = include_str!("../../src/store/redis/mod.rs").replace("\n/// ", " ");
-    assert!(documented.contains(&LEAST.split(' ').collect::<Vec<_>>().join(" ")), "the documentation has another one");
+async fn the_documented_minimal_acl_permits_everything() {
+    let documented = include_str!("../../src/store/redis/store.rs").replace("\n/// ", " ");
+    assert!(
+        documented.contains(&MINIMAL_ACL.split(' ').collect::<Vec<_>>().join(" ")),
+        "the documentation has another ACL"
+    );
     let server = RedisServer::start();
-    server.command(&format!("ACL SETUSER gate on >p%40ss {LEAST}"));
+    server.command(&format!("ACL SETUSER gate on >p%40ss {MINIMAL_ACL}"));
     server.command("ACL SETUSER default off");
     let limiter = at(&server.url().replace("//", "//gate:p%2540ss@"));
     for policy in [
@@ -62,24 +65,21 @@ async fn the_least_acl_of_the_documentation_is_enough_for_everything() {
         assert!(limiter.check_all(both).await.unwrap().is_allowed());
         assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }
-    // Neither loading nor anything else was refused on the way.
+    // ACL LOG is not permitted, so the user has no more than the minimal permissions.
     let mut gate =
         redis::Client::open(server.url().replace("//", "//gate:p%2540ss@")).unwrap().get_connection().unwrap();
-    assert!(
-        redis::cmd("ACL").arg("LOG").query::<redis::Value>(&mut gate).is_err(),
-        "a user for limits has no business there"
-    );
+    assert!(redis::cmd("ACL").arg("LOG").query::<redis::Value>(&mut gate).is_err(), "the minimal ACL permits ACL LOG");
 }
 
-/// As in the documentation of `RedisStore`, for counting instances.
-const FOR_INSTANCES: &str = "+zadd +zremrangebyscore +zcard";
+/// The additional permissions in the documentation of `RedisStore` for counting instances.
+const INSTANCES_ACL: &str = "+zadd +zremrangebyscore +zcard";
 
 #[tokio::test]
-async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
-    let documented = include_str!("../../src/store/redis/mod.rs");
-    assert!(documented.contains(&format!("`{FOR_INSTANCES}`")), "the documentation has another one");
+async fn the_documented_acl_for_counting_instances_is_enough() {
+    let documented = include_str!("../../src/store/redis/store.rs");
+    assert!(documented.contains(&format!("`{INSTANCES_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
-    server.command(&format!("ACL SETUSER gate on >secret {LEAST} {FOR_INSTANCES}"));
+    server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {INSTANCES_ACL}"));
     let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet().with_local_discovered(MemoryStore::new());
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(":1") {
@@ -87,19 +87,19 @@ async fn the_least_acl_of_the_documentation_for_counting_instances_is_enough() {
         limiter.check("k", &policy(), 1).await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(server.command("ACL LOG").starts_with("*0"), "nothing was refused");
+    assert!(server.command("ACL LOG").starts_with("*0"), "a command was refused");
 }
 
 #[tokio::test]
-async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_and_heals_when_it_is_put_right() {
+async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_until_corrected() {
     let server = RedisServer::start();
     server.command("ACL SETUSER gate on >secret ~other:* -@all +evalsha +eval +time +get +getrange");
     let limiter = at(&server.url().replace("//", "//gate:secret@"));
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
-    server.command(&format!("ACL SETUSER gate {LEAST}"));
+    server.command(&format!("ACL SETUSER gate {MINIMAL_ACL}"));
     assert!(limiter.check("k", &policy(), 1).await.is_ok());
-    // Rotated: those that are connected stay so until the server ends them.
+    // A new password; existing connections stay logged in until the server kills them.
     server.command("ACL SETUSER gate resetpass >other");
     server.command("CLIENT KILL USER gate");
     let mut error = limiter.check("k", &policy(), 1).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_and_heals_w
     server.command("ACL SETUSER gate resetpass >secret");
     let start = std::time::Instant::now();
     while limiter.check("k", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < std::time::Duration::from_millis(1500), "never healed");
+        assert!(start.elapsed() < std::time::Duration::from_millis(1500), "did not recover");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }

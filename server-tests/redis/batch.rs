@@ -1,4 +1,4 @@
-//! Checks that wait at the same time travel together.
+//! Batching: concurrent checks share calls.
 
 use std::{
     sync::{
@@ -14,15 +14,15 @@ use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 use super::{calls, limiter, policy};
 use crate::support::redis_server::RedisServer;
 
-fn patient(server: &RedisServer) -> Limiter {
+fn with_long_deadline(server: &RedisServer) -> Limiter {
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
     Limiter::new(builder.connect(&server.url()).unwrap())
 }
 
 #[tokio::test]
-async fn a_lone_check_is_a_call_and_a_crowd_shares_a_few() {
+async fn a_single_check_is_one_call_and_concurrent_checks_share_calls() {
     let server = RedisServer::start();
-    let limiter = patient(&server);
+    let limiter = with_long_deadline(&server);
     for _ in 0..20 {
         limiter.check("k", &policy(), 1).await.unwrap();
     }
@@ -56,7 +56,7 @@ async fn without_batching_every_check_is_a_call() {
 #[tokio::test]
 async fn a_bad_key_in_a_batch_fails_alone() {
     let server = RedisServer::start();
-    let limiter = patient(&server);
+    let limiter = with_long_deadline(&server);
     server.command("SADD tollgate:{13}:p:l4:3600000000 x");
     let mut checks = JoinSet::new();
     for key in 0..200_u64 {
@@ -73,7 +73,7 @@ async fn a_bad_key_in_a_batch_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_check_whose_caller_has_gone_is_not_sent() {
+async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     limiter.check("k", &policy(), 1).await.unwrap();
@@ -83,11 +83,11 @@ async fn a_check_whose_caller_has_gone_is_not_sent() {
         let limiter = limiter.clone();
         checks.spawn(async move { limiter.check(number % 8, &policy(), 1).await.unwrap_err().kind() });
     }
-    // Those that came late met the breaker.
+    // Unavailable: checks sent after the breaker opened.
     let no_answer = |kind| matches!(kind, ErrorKind::Deadline | ErrorKind::Unavailable);
     assert!(checks.join_all().await.into_iter().all(no_answer));
     server.signal("CONT");
-    // Until the breaker has noticed; that takes real time.
+    // Waits until the breaker closes.
     while limiter.peek("k", &policy()).await.is_err() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -95,14 +95,14 @@ async fn a_check_whose_caller_has_gone_is_not_sent() {
     for key in 0..8_u64 {
         charged += 100_000 - limiter.peek(key, &policy()).await.unwrap().available().unwrap();
     }
-    // 32 calls were on their way; what waited behind them was given up, not sent late.
+    // At most 32 calls were in flight; the checks queued behind them timed out and were never sent.
     assert!((1..=32 * 128).contains(&charged), "{charged}");
 }
 
 #[tokio::test]
-async fn law_14_a_full_queue_refuses_what_comes_on_top_and_only_in_its_own_lane() {
+async fn law_14_a_full_queue_refuses_further_checks_of_its_own_lane_only() {
     let server = RedisServer::start();
-    let limiter = patient(&server);
+    let limiter = with_long_deadline(&server);
     limiter.check("k", &policy(), 1).await.unwrap();
     server.pause(Duration::from_millis(300));
     let refused = Arc::new(AtomicU32::new(0));
@@ -114,7 +114,7 @@ async fn law_14_a_full_queue_refuses_what_comes_on_top_and_only_in_its_own_lane(
                 Ok(decision) => assert!(decision.is_allowed()),
                 Err(error) => {
                     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Overloaded, false));
-                    // Letting it pass would lift the limit that the flood runs into.
+                    // No failure policy admits an overloaded check, which would lift the limit of the flood.
                     for policy in [FailurePolicy::Open, FailurePolicy::Local, FailurePolicy::Closed] {
                         assert!(!policy.resolve(Err(error.clone())).is_allowed());
                     }
@@ -126,24 +126,24 @@ async fn law_14_a_full_queue_refuses_what_comes_on_top_and_only_in_its_own_lane(
     for key in 0..10_u64 {
         let limiter = limiter.clone();
         checks.spawn(async move {
-            // Another lane has room; the flood's own is full, and a tenth of the keys may share it.
+            // Lanes other than the flood's have room; a tenth of the keys may share the flood's lane.
             let _ = limiter.check(key, &policy(), 1).await;
         });
     }
     checks.join_all().await;
     let refused = refused.load(Ordering::Relaxed);
-    // 4 096 checks wait, and those in a call or two.
+    // 4 096 checks are queued, and one or two calls are in flight.
     assert!((1_500..1_950).contains(&refused), "{refused}");
     let spent = 100_000 - limiter.peek("flood", &policy()).await.unwrap().available().unwrap();
     assert_eq!(spent, 6_000 - refused);
 }
 
 #[tokio::test]
-async fn a_flood_on_one_key_does_not_hold_up_the_others() {
+async fn a_flood_on_one_key_does_not_delay_other_keys() {
     let server = RedisServer::start();
-    let limiter = patient(&server);
+    let limiter = with_long_deadline(&server);
     limiter.check("k", &policy(), 1).await.unwrap();
-    // By the time at which Redis judged them.
+    // The time at which Redis executed the check.
     let time_of = |key: &str| {
         let (limiter, key) = (limiter.clone(), key.to_owned());
         async move { limiter.check(key, &policy(), 1).await.unwrap().time().unwrap() }
@@ -157,7 +157,7 @@ async fn a_flood_on_one_key_does_not_hold_up_the_others() {
         others.spawn(time_of(&key.to_string()));
     }
     let (flood, others) = (flood.join_all().await, others.join_all().await);
-    // They came last and were judged before most of the flood was; one or two may share its lane.
+    // Sent last, the other keys were executed before most of the flood; a few may share the flood's lane.
     let ahead = |other: &&std::time::SystemTime| flood.iter().filter(|time| time < other).count() < 1_000;
     let overtaking = others.iter().filter(ahead).count();
     assert!(overtaking >= 15, "{overtaking} of 20");
@@ -166,7 +166,7 @@ async fn a_flood_on_one_key_does_not_hold_up_the_others() {
 #[tokio::test]
 async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
     let server = RedisServer::start();
-    let limiter = patient(&server);
+    let limiter = with_long_deadline(&server);
     let policy = Policy::per_hour("p", u32::MAX).unwrap();
     for cost in [1, 1_000] {
         for _ in 0..1_000 {
@@ -179,7 +179,7 @@ async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
 }
 
 #[tokio::test]
-async fn another_format_of_the_log_is_left_alone() {
+async fn a_log_in_another_format_is_not_touched() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     server.command("ZADD tollgate:{k}:p:l1:3600000000 99999 1767225600000000");

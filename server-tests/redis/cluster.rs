@@ -1,4 +1,4 @@
-//! A cluster: slots, their moves, and the loss of a master.
+//! Clusters: slots, migrations, and the loss of a master.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use tollgate::{
     observe::{Observer, Warning},
 };
 
-use super::{address::LEAST, policy};
+use super::{address::MINIMAL_ACL, policy};
 use crate::support::{
     cluster::Cluster,
     redis_server::{RedisServer, calls},
@@ -23,12 +23,12 @@ use crate::support::{
 };
 
 pub(crate) fn limiter(cluster: &Cluster) -> Limiter {
-    // The tests know which slot a plain key is in.
+    // With plain keys, the tests know the slot of a key.
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1));
     Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap())
 }
 
-pub(crate) async fn settled(limiter: &Limiter) {
+pub(crate) async fn connected(limiter: &Limiter) {
     let start = Instant::now();
     while limiter.peek("k", &policy()).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -39,7 +39,7 @@ pub(crate) async fn settled(limiter: &Limiter) {
 async fn keys_of_all_slots_are_counted() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     for key in 0..60_u64 {
         let policy = Policy::per_hour("p", 2).unwrap();
         for allowed in [true, true, false] {
@@ -56,26 +56,26 @@ async fn keys_of_all_slots_are_counted() {
 async fn a_slot_that_moves_under_load_loses_no_count() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     // "foo" is in slot 12182, of the third node.
     let policy = Policy::per_hour("moving", 1_000_000).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let load = |check: Check| {
         let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
         tokio::spawn(async move {
-            let (mut sure, mut unsure, mut refused) = (0, 0, 0);
+            let (mut admitted, mut unknown, mut failed) = (0, 0, 0);
             while !stop.load(Ordering::Relaxed) {
                 match limiter.check_all(check.clone()).await {
-                    Ok(decision) => sure += u32::from(decision.is_allowed()),
-                    Err(error) if error.may_have_charged() => unsure += 1,
-                    Err(_) => refused += 1,
+                    Ok(decision) => admitted += u32::from(decision.is_allowed()),
+                    Err(error) if error.may_have_charged() => unknown += 1,
+                    Err(_) => failed += 1,
                 }
             }
-            (sure, unsure, refused)
+            (admitted, unknown, failed)
         })
     };
-    let alone = load(Check::new("foo", &policy, 1));
-    // With a key in a slot that stays where it is, which is paid first.
+    let single = load(Check::new("foo", &policy, 1));
+    // Also charges a key in a slot that does not move, which is committed first.
     let both = load(Check::new("foo", &policy, 1).and("bar", &policy, 1).unwrap());
     let cluster = tokio::task::spawn_blocking(move || {
         for (from, to) in [(2, 0), (0, 1), (1, 2)] {
@@ -86,44 +86,47 @@ async fn a_slot_that_moves_under_load_loses_no_count() {
     });
     let _cluster = cluster.await.unwrap();
     stop.store(true, Ordering::Relaxed);
-    let (alone, both) = (alone.await.unwrap(), both.await.unwrap());
-    let (foo, refused) = ((alone.0 + both.0, alone.1 + both.1), alone.2 + both.2);
-    for (key, (sure, unsure)) in [("foo", foo), ("bar", (both.0, both.1))] {
+    let (single, both) = (single.await.unwrap(), both.await.unwrap());
+    let (foo, failed) = ((single.0 + both.0, single.1 + both.1), single.2 + both.2);
+    for (key, (admitted, unknown)) in [("foo", foo), ("bar", (both.0, both.1))] {
         let spent = 1_000_000 - limiter.peek(key, &policy).await.unwrap().available().unwrap();
-        let possible = sure..=sure + unsure;
-        assert!(sure > 10 && possible.contains(&spent), "{key}: {sure} and perhaps {unsure}, {spent} counted");
+        let possible = admitted..=admitted + unknown;
+        assert!(
+            admitted > 10 && possible.contains(&spent),
+            "{key}: {admitted} admitted, {unknown} unknown, {spent} counted"
+        );
     }
-    assert!(refused < 20, "{refused} refused");
+    assert!(failed < 20, "{failed} failed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_lost_takes_its_slots_alone_and_heals_with_its_return() {
+async fn a_lost_master_affects_only_its_own_slots_until_it_returns() {
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     assert!(limiter.check("foo", &policy(), 1).await.is_ok() && limiter.check("bar", &policy(), 1).await.is_ok());
     cluster.nodes[2].kill();
     assert!(limiter.check("foo", &policy(), 1).await.is_err());
     let start = Instant::now();
     while limiter.check("bar", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(2), "the others are lost, too");
+        assert!(start.elapsed() < Duration::from_secs(2), "the slots of other masters are unavailable too");
     }
     cluster.nodes[2].restart();
     let start = Instant::now();
     while limiter.check("foo", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(5), "never healed");
+        assert!(start.elapsed() < Duration::from_secs(5), "did not recover");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_takes_a_lost_masters_place_is_found_and_has_its_counts() {
+async fn a_promoted_replica_is_found_and_has_the_counts_of_the_lost_master() {
     let mut cluster = Cluster::start_with_replicas();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let check = || Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
     assert!(limiter.check_all(check()).await.unwrap().is_allowed());
     assert!(cluster.nodes[2].command("WAIT 1 5000").starts_with(":1"));
@@ -132,25 +135,25 @@ async fn a_replica_that_takes_a_lost_masters_place_is_found_and_has_its_counts()
     let decision = loop {
         match limiter.check_all(check()).await {
             Ok(decision) => break decision,
-            Err(_) => assert!(start.elapsed() < Duration::from_secs(15), "never found"),
+            Err(_) => assert!(start.elapsed() < Duration::from_secs(15), "the promoted replica was not found"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert!(decision.is_allowed() && decision.policies()[0].available == 99_998, "{decision:?}");
 }
 
-/// Many keys of all masters under load while something happens to the third one: what becomes of the keys of the others.
-async fn the_others_go_on(what: &str, happens: impl FnOnce(&mut Cluster)) {
-    /// Neighbouring slots share a breaker; these do so with none of the third master's.
+/// Loads keys of all masters while the third master fails, and asserts that the keys of the other masters are unaffected.
+async fn assert_other_masters_unaffected(what: &str, fail: impl FnOnce(&mut Cluster)) {
+    /// Slots below this one share no failure domain with a slot of the third master.
     const OTHERS: u16 = 10_752;
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let keys: Vec<_> = (0..96_u64).map(|key| (key, cluster.slot_of(key).0 < OTHERS)).collect();
-    happens(&mut cluster);
+    fail(&mut cluster);
     let end = Instant::now() + Duration::from_secs(3);
     let mut load = JoinSet::new();
     for (key, is_other) in keys {
@@ -173,29 +176,29 @@ async fn the_others_go_on(what: &str, happens: impl FnOnce(&mut Cluster)) {
     let sum = |sum: (u32, u32, Duration), one: (u32, u32, Duration)| (sum.0 + one.0, sum.1 + one.1, sum.2.max(one.2));
     let (answered, failed, longest) = load.join_all().await.into_iter().fold((0, 0, Duration::ZERO), sum);
     assert!(answered > 5_000 && failed == 0, "{what}: {answered} answered, {failed} not");
-    // Far below the deadline of a second, and far above what a busy machine takes.
+    // Far below the deadline of one second, and far above the delay of a busy machine.
     assert!(longest < Duration::from_millis(300), "{what}: a check waited for {longest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_lost_under_load_leaves_the_others_alone() {
-    the_others_go_on("killed", |cluster| cluster.nodes[2].kill()).await;
+async fn a_master_killed_under_load_does_not_affect_other_masters() {
+    assert_other_masters_unaffected("killed", |cluster| cluster.nodes[2].kill()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_silent_under_load_leaves_the_others_alone() {
-    the_others_go_on("frozen", |cluster| cluster.nodes[2].signal("STOP")).await;
+async fn a_master_frozen_under_load_does_not_affect_other_masters() {
+    assert_other_masters_unaffected("frozen", |cluster| cluster.nodes[2].signal("STOP")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_lost_is_not_looked_for_with_every_check() {
+async fn a_lost_master_does_not_cause_a_dial_for_every_check() {
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)).breaker(None);
     let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
-    settled(&limiter).await;
+    connected(&limiter).await;
     assert!(limiter.check("foo", &policy(), 1).await.is_ok());
     let dialled = |cluster: &Cluster| {
         let info = cluster.nodes[0].command("INFO stats");
@@ -208,21 +211,21 @@ async fn a_master_that_is_lost_is_not_looked_for_with_every_check() {
         assert!(limiter.check("foo", &policy(), 1).await.is_err());
     }
     let dials = dialled(&cluster) - before;
-    assert!(dials < 60, "{dials} dials to a node that was never away");
+    assert!(dials < 60, "{dials} dials to a node that was always up");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_check_is_lost_on_connections_that_the_nodes_have_closed_at_rest() {
+async fn no_check_fails_on_idle_connections_that_the_nodes_closed() {
     let mut cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     for round in 0..3 {
         for key in 0..60_u64 {
             let result = limiter.check(key, &policy(), 1).await;
             assert!(result.is_ok(), "round {round}: {result:?}");
         }
         match round {
-            // The second node comes back before anybody needs it.
+            // The second node is up again before the next check.
             1 => cluster.nodes[1].restart(),
             _ => {
                 for node in &cluster.nodes {
@@ -230,23 +233,23 @@ async fn no_check_is_lost_on_connections_that_the_nodes_have_closed_at_rest() {
                 }
             }
         }
-        // The end of a connection is noticed at once, but by another thread.
+        // Another thread notices the closed connections.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let is_up = |node: &RedisServer| node.command("CLUSTER INFO").contains("cluster_state:ok");
-        until("the cluster is whole again", || cluster.nodes.iter().all(is_up));
+        until("the cluster is complete again", || cluster.nodes.iter().all(is_up));
     }
 }
 
 #[tokio::test]
-async fn the_least_acl_of_the_documentation_is_enough_on_a_cluster() {
+async fn the_documented_minimal_acl_is_enough_on_a_cluster() {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
-        node.command(&format!("ACL SETUSER gate on >secret {LEAST} +cluster|slots +asking"));
+        node.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} +cluster|slots +asking"));
     }
     let url = cluster.nodes[0].url().replace("//", "//gate:secret@");
     let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([url.as_str()]).unwrap();
     let limiter = Limiter::new(store);
-    settled(&limiter).await;
+    connected(&limiter).await;
     for key in 0..20_u64 {
         limiter.check(key, &policy(), 1).await.unwrap();
     }
@@ -260,6 +263,7 @@ fn no_node_and_a_socket_are_configuration_errors() {
     }
 }
 
+/// Observer that forwards warnings to a channel.
 pub(crate) struct Warnings(pub(crate) mpsc::Sender<Warning>);
 
 impl Observer for Warnings {
@@ -269,16 +273,16 @@ impl Observer for Warnings {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_master_is_asked_whether_it_may_evict() {
+async fn one_master_is_asked_for_its_eviction_policy() {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command("CONFIG SET maxmemory-policy allkeys-lru");
     }
     let (sender, warnings) = mpsc::channel();
     let limiter = limiter(&cluster).with_observer(Warnings(sender));
-    settled(&limiter).await;
+    connected(&limiter).await;
     let warning = warnings.recv_timeout(Duration::from_secs(5)).unwrap();
     assert_eq!(warning, Warning::Eviction { policy: "allkeys-lru".to_owned() });
-    settled(&limiter).await;
+    connected(&limiter).await;
     assert_eq!(cluster.nodes.iter().map(|node| calls(node, "info")).sum::<u64>(), 1);
 }

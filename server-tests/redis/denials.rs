@@ -1,4 +1,4 @@
-//! Denials that need not be asked for again.
+//! The deny cache.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn a_flood_of_denied_checks_costs_redis_nothing() {
         clock.advance(Duration::from_millis(190));
     }
     assert_eq!(calls(&server, "evalsha"), before);
-    // After ten seconds Redis is asked again: it may have lost its data.
+    // Ten seconds is the maximum age, because Redis may have lost its data.
     clock.advance(Duration::from_millis(500));
     assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), Source::Store);
     assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), Source::DenyCache);
@@ -38,42 +38,45 @@ async fn a_flood_of_denied_checks_costs_redis_nothing() {
 }
 
 #[tokio::test]
-async fn a_reset_is_seen_at_once_here_and_after_ten_seconds_elsewhere() {
+async fn a_reset_is_visible_at_once_locally_and_within_ten_seconds_on_other_instances() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let (here, elsewhere) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
+    let (local, remote) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
     let plain = with_clock(&server, &clock, false);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    here.check("k", &policy, 1).await.unwrap();
-    for limiter in [&here, &elsewhere, &plain] {
+    local.check("k", &policy, 1).await.unwrap();
+    for limiter in [&local, &remote, &plain] {
         assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }
-    here.reset("k", &policy).await.unwrap();
-    assert!(!elsewhere.check("k", &policy, 1).await.unwrap().is_allowed());
+    local.reset("k", &policy).await.unwrap();
+    assert!(!remote.check("k", &policy, 1).await.unwrap().is_allowed());
     assert!(plain.peek("k", &policy).await.unwrap().available() == Some(1));
-    assert!(here.clone().check("k", &policy, 1).await.unwrap().is_allowed());
-    here.reset("k", &policy).await.unwrap();
+    assert!(local.clone().check("k", &policy, 1).await.unwrap().is_allowed());
+    local.reset("k", &policy).await.unwrap();
     clock.advance(Duration::from_secs(10));
-    assert!(elsewhere.check("k", &policy, 1).await.unwrap().is_allowed());
+    assert!(remote.check("k", &policy, 1).await.unwrap().is_allowed());
 }
 
 #[tokio::test]
-async fn law_4_a_peek_that_shows_room_ends_the_denials_that_are_remembered() {
+async fn law_4_a_peek_that_shows_room_removes_cached_denials() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let (here, elsewhere) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
+    let (local, remote) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
     let policies = burst_and_daily();
-    assert!(here.check_all(under(&policies, ["k", "k"], 5)).await.unwrap().is_allowed());
+    assert!(local.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap().is_allowed());
     for source in [Source::Store, Source::DenyCache] {
-        assert_eq!(here.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().source(), source);
+        assert_eq!(local.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap().source(), source);
     }
-    assert_eq!(here.peek("k", &policies[0]).await.unwrap().available(), Some(0));
-    assert_eq!(here.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().source(), Source::DenyCache);
-    elsewhere.reset("k", &policies[0]).await.unwrap();
-    assert_eq!(here.peek("k", &policies[0]).await.unwrap().available(), Some(5));
-    assert!(here.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed(), "a peek and a check agree");
+    assert_eq!(local.peek("k", &policies[0]).await.unwrap().available(), Some(0));
+    assert_eq!(local.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap().source(), Source::DenyCache);
+    remote.reset("k", &policies[0]).await.unwrap();
+    assert_eq!(local.peek("k", &policies[0]).await.unwrap().available(), Some(5));
+    assert!(
+        local.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap().is_allowed(),
+        "a peek and a check agree"
+    );
 }
 
 #[tokio::test]
-async fn what_can_change_otherwise_than_by_time_is_asked_for() {
+async fn denials_that_other_requests_can_change_are_not_cached() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let counting = Policy::new("counting", 1, MINUTE).unwrap().with_count_rejected(true);
@@ -81,19 +84,19 @@ async fn what_can_change_otherwise_than_by_time_is_asked_for() {
     limiter.check("k", &counting, 1).await.unwrap();
     limiter.check("k", &roomy, 5).await.unwrap();
     for _ in 0..5 {
-        // Every refusal has to be counted.
+        // Redis must count every rejection.
         assert_eq!(limiter.check("k", &counting, 1).await.unwrap().source(), Source::Store);
-        // Five are left, and somebody else may spend them.
+        // Another client may spend the five units left.
         assert_eq!(limiter.check("k", &roomy, 6).await.unwrap().source(), Source::Store);
     }
 }
 
-/// The pair that services have most often: five units in ten seconds, a thousand a day.
+/// A common pair of policies: five units per ten seconds, a thousand per day.
 fn burst_and_daily() -> [Policy; 2] {
     [Policy::new("burst", 5, Duration::from_secs(10)).unwrap(), Policy::per_day("daily", 1_000).unwrap()]
 }
 
-fn under(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
+fn check_of(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
     Check::new(keys[0], &policies[0], cost).and(keys[1], &policies[1], cost).unwrap()
 }
 
@@ -101,10 +104,10 @@ fn under(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
 async fn a_flood_under_a_spent_burst_and_a_daily_limit_with_room_costs_redis_one_call() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
-    limiter.check_all(under(&policies, ["k", "k"], 5)).await.unwrap();
+    limiter.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap();
     let before = calls(&server, "evalsha");
     for _ in 0..500 {
-        let decision = limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
+        let decision = limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
         assert!(!decision.is_allowed());
         clock.advance(Duration::from_millis(15));
     }
@@ -112,36 +115,36 @@ async fn a_flood_under_a_spent_burst_and_a_daily_limit_with_room_costs_redis_one
 }
 
 #[tokio::test]
-async fn law_5_a_remembered_denial_of_several_policies_is_the_one_that_redis_gives() {
+async fn law_5_a_cached_denial_of_several_policies_equals_the_denial_of_redis() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, plain) = (with_clock(&server, &clock, true), with_clock(&server, &clock, false));
     let policies = burst_and_daily();
     for wait in [0, 300, 300, 300, 300] {
         clock.advance(Duration::from_millis(wait));
-        assert!(limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap().is_allowed());
+        assert!(limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap().is_allowed());
     }
-    limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
-    let mut remembered = 0;
+    limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
+    let mut cached = 0;
     loop {
         clock.advance(Duration::from_millis(50));
-        let decision = limiter.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
+        let decision = limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
         if decision.is_allowed() {
             break;
         }
-        remembered += u32::from(decision.source() == Source::DenyCache);
-        let asked = plain.check_all(under(&policies, ["k", "k"], 1)).await.unwrap();
-        assert_eq!(format!("{decision:?}").replace("DenyCache", "Store"), format!("{asked:?}"));
+        cached += u32::from(decision.source() == Source::DenyCache);
+        let stored = plain.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
+        assert_eq!(format!("{decision:?}").replace("DenyCache", "Store"), format!("{stored:?}"));
     }
-    assert!(remembered > 150, "{remembered} answers from memory");
+    assert!(cached > 150, "{cached} denials from the deny cache");
 }
 
 #[tokio::test]
-async fn law_5_a_charge_to_the_key_ends_a_denial_beside_which_the_policy_had_room() {
+async fn law_5_a_charge_to_a_policy_with_room_removes_the_cached_denial() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let per = |name, limit, seconds| Policy::new(name, limit, Duration::from_secs(seconds)).unwrap();
     let (long, short) = (per("long", 5, 10), per("short", 3, 2));
-    let both = || under(&[long.clone(), short.clone()], ["k", "k"], 1);
+    let both = || check_of(&[long.clone(), short.clone()], ["k", "k"], 1);
     for _ in 0..3 {
         assert!(limiter.check_all(both()).await.unwrap().is_allowed());
     }
@@ -149,7 +152,7 @@ async fn law_5_a_charge_to_the_key_ends_a_denial_beside_which_the_policy_had_roo
         let denied = limiter.check_all(both()).await.unwrap();
         assert_eq!((denied.source(), denied.retry_after()), (source, Some(Duration::from_secs(2))));
     }
-    // A look at the policy with room ends nothing.
+    // A peek at the policy with room removes nothing.
     assert!(limiter.peek("k", &long).await.unwrap().is_allowed());
     assert_eq!(limiter.check_all(both()).await.unwrap().source(), Source::DenyCache);
     assert!(limiter.check("k", &long, 2).await.unwrap().is_allowed());
@@ -158,10 +161,10 @@ async fn law_5_a_charge_to_the_key_ends_a_denial_beside_which_the_policy_had_roo
 }
 
 #[tokio::test]
-async fn law_5_where_others_share_a_policy_with_room_a_denial_is_remembered_for_a_second_at_most() {
+async fn law_5_a_denial_with_a_shared_policy_with_room_is_cached_for_at_most_a_second() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, [burst, tenant]) = (with_clock(&server, &clock, true), burst_and_daily());
-    let check = || under(&[burst.clone(), tenant.clone()], ["user", "tenant"], 1);
+    let check = || check_of(&[burst.clone(), tenant.clone()], ["user", "tenant"], 1);
     limiter.check("user", &burst, 5).await.unwrap();
     let second = Duration::from_secs(1);
     for wait in [Duration::ZERO, second] {
@@ -169,31 +172,31 @@ async fn law_5_where_others_share_a_policy_with_room_a_denial_is_remembered_for_
         assert_eq!(limiter.check_all(check()).await.unwrap().source(), Source::Store);
         assert_eq!(limiter.check_all(check()).await.unwrap().source(), Source::DenyCache);
     }
-    // Another user spends the tenant's limit: a second later Retry-After is the tenant's.
+    // Another user spends the tenant's limit; one second later Retry-After is that of the tenant's policy.
     limiter.check("tenant", &tenant, 1_000).await.unwrap();
     clock.advance(second);
-    let told = limiter.check_all(check()).await.unwrap();
-    assert_eq!((told.source(), told.violated().count()), (Source::Store, 2));
-    assert_eq!(told.retry_after(), Some(Duration::from_secs(86_400) - second));
+    let text = limiter.check_all(check()).await.unwrap();
+    assert_eq!((text.source(), text.violated().count()), (Source::Store, 2));
+    assert_eq!(text.retry_after(), Some(Duration::from_secs(86_400) - second));
 }
 
 #[tokio::test]
-async fn law_5_where_a_violated_policy_has_units_left_a_denial_is_remembered_for_a_second_at_most() {
+async fn law_5_a_denial_by_a_policy_with_units_left_is_cached_for_at_most_a_second() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
-    limiter.check_all(under(&policies, ["k", "k"], 5)).await.unwrap();
+    limiter.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap();
     limiter.check("k", &policies[1], 994).await.unwrap();
     for wait in [0, 1] {
         clock.advance(Duration::from_secs(wait));
         for source in [Source::Store, Source::DenyCache] {
-            let decision = limiter.check_all(under(&policies, ["k", "k"], 2)).await.unwrap();
+            let decision = limiter.check_all(check_of(&policies, ["k", "k"], 2)).await.unwrap();
             assert_eq!((decision.source(), decision.violated().count()), (source, 2));
         }
     }
 }
 
 #[tokio::test]
-async fn every_denial_before_a_ban_is_counted_and_none_after_it_is_asked_for() {
+async fn every_denial_before_a_ban_is_counted_and_denials_after_it_are_cached() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let instances = [with_clock(&server, &clock, true), with_clock(&server, &clock, true)];
     let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(10, 2 * MINUTE).unwrap();
@@ -203,25 +206,25 @@ async fn every_denial_before_a_ban_is_counted_and_none_after_it_is_asked_for() {
         assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Store), "denial {denial}");
         assert_eq!(decision.policies()[0].ban.is_some(), denial == 10, "denial {denial}");
     }
-    // In all instances, though one of them has to hear of it.
-    let [here, elsewhere] = instances;
-    assert!(elsewhere.check("k", &policy, 1).await.unwrap().policies()[0].ban.is_some());
+    // The ban applies in all instances; the other instance learns of it with one more check.
+    let [local, remote] = instances;
+    assert!(remote.check("k", &policy, 1).await.unwrap().policies()[0].ban.is_some());
     let before = (calls(&server, "evalsha"), calls(&server, "setrange"));
     for step in 0..50 {
         clock.advance(Duration::from_millis(100));
-        for limiter in [&here, &elsewhere] {
+        for limiter in [&local, &remote] {
             let decision = limiter.check("k", &policy, 1).await.unwrap();
             assert_eq!((decision.is_allowed(), decision.source()), (false, Source::DenyCache));
             assert_eq!(decision.retry_after(), Some(2 * MINUTE - Duration::from_millis(100 * (step + 1))));
         }
     }
     assert_eq!((calls(&server, "evalsha"), calls(&server, "setrange")), before);
-    // The policy's window has passed, the ban has not; and what Redis is asked for is not counted.
+    // The window has ended and the ban has not; the check that asks Redis is not counted.
     clock.advance(MINUTE);
-    assert_eq!(here.check("k", &policy, 1).await.unwrap().source(), Source::Store);
+    assert_eq!(local.check("k", &policy, 1).await.unwrap().source(), Source::Store);
     assert_eq!(calls(&server, "setrange"), before.1);
     clock.advance(MINUTE);
-    assert!(here.check("k", &policy, 1).await.unwrap().is_allowed());
+    assert!(local.check("k", &policy, 1).await.unwrap().is_allowed());
 }
 
 #[tokio::test]
@@ -240,7 +243,7 @@ async fn law_6_a_ban_has_a_ttl() {
 }
 
 #[tokio::test]
-async fn it_holds_on_the_servers_clock_too() {
+async fn denials_are_cached_on_the_servers_clock_too() {
     let server = RedisServer::start();
     let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
@@ -252,12 +255,12 @@ async fn it_holds_on_the_servers_clock_too() {
         let decision = limiter.check("k", &policy, 1).await.unwrap();
         assert!(decision.retry_after().unwrap() > Duration::from_secs(50));
     }
-    // Redis is asked once in ten seconds.
+    // A cached denial lasts ten seconds.
     assert!(calls(&server, "evalsha") - before <= start.elapsed().as_secs() / 10);
 }
 
 #[tokio::test]
-async fn when_redis_is_away_the_failure_policy_rules() {
+async fn cached_denials_are_not_used_while_redis_is_down() {
     let mut server = RedisServer::start();
     let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
@@ -269,20 +272,20 @@ async fn when_redis_is_away_the_failure_policy_rules() {
 }
 
 #[tokio::test]
-async fn a_server_that_became_a_replica_takes_the_denials_with_it() {
+async fn a_server_that_became_a_replica_clears_cached_denials() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let proxy = Proxy::to(old.port());
-    // Long enough to dial anew within a check.
+    // The deadline leaves time to reconnect within a check.
     let store = RedisStore::builder().deadline(Duration::from_secs(5)).connect(&proxy.url()).unwrap();
     let (limiter, policy) = (Limiter::new(store), Policy::new("p", 1, MINUTE).unwrap());
     for source in [Source::Store, Source::Store, Source::DenyCache] {
         assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), source);
     }
-    // A connection that breaks within its first second is taken for a failed dial, and those forget denials anyway.
+    // A connection lost within its first second counts as a failed dial, which would clear the cache by itself.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     proxy.retarget(new.port());
     old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
-    // A check that is to be charged finds out, on each connection. A denial writes nothing.
+    // A check that charges gets READONLY on each connection; a denial writes nothing.
     let (mut key, mut answered, mut refused) = (0_u64, 0, 0);
     while answered < 4 {
         key += 1;
@@ -294,12 +297,15 @@ async fn a_server_that_became_a_replica_takes_the_denials_with_it() {
             }
         }
     }
-    assert!(refused > 0, "the replica has charged them");
-    assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), "the new primary knows nothing of the denial");
+    assert!(refused > 0, "no check reached the replica");
+    assert!(
+        limiter.check("k", &policy, 1).await.unwrap().is_allowed(),
+        "the cached denial outlived the switch to the new primary"
+    );
 }
 
 #[tokio::test]
-async fn a_reset_forgets_the_denials_of_its_key_alone() {
+async fn a_reset_removes_cached_denials_of_its_own_key_only() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
@@ -307,21 +313,21 @@ async fn a_reset_forgets_the_denials_of_its_key_alone() {
         limiter.check(key, &policy, 1).await.unwrap();
         assert!(!limiter.check(key, &policy, 1).await.unwrap().is_allowed());
     }
-    let (mut remembered, mut all) = (0, 0);
+    let (mut cached, mut all) = (0, 0);
     for _ in 0..20 {
         limiter.reset("another", &policy).await.unwrap();
         for key in 0..100_u64 {
             let decision = limiter.check(key, &policy, 1).await.unwrap();
             assert!(!decision.is_allowed());
-            (remembered, all) = (remembered + u32::from(decision.source() == Source::DenyCache), all + 1);
+            (cached, all) = (cached + u32::from(decision.source() == Source::DenyCache), all + 1);
         }
     }
-    // A few keys share the fate of the one that is reset.
-    assert!(remembered * 10 >= all * 9, "{remembered} of {all} answered from memory");
+    // A few keys share a segment of the cache with the key of the reset.
+    assert!(cached * 10 >= all * 9, "{cached} of {all} from the deny cache");
 }
 
 #[tokio::test]
-async fn a_reset_of_one_of_its_keys_forgets_the_denial_of_a_check_of_several() {
+async fn a_reset_of_one_key_removes_the_cached_denial_of_a_check_of_several() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap();

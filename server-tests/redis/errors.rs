@@ -1,4 +1,4 @@
-//! What servers refuse, and what that means: the table of `store/redis/error.rs` on real ones.
+//! Error replies of real servers and their kinds: the table of `store/redis/net/error.rs`.
 
 use std::{
     io::{Read, Write},
@@ -11,31 +11,31 @@ use tollgate::{ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 use super::{limiter, policy};
 use crate::support::redis_server::RedisServer;
 
-/// How many connections the server has taken so far, without the one that asks.
+/// The number of connections that the server has accepted, including the connection of this query.
 fn connections(server: &RedisServer) -> u32 {
     let info = server.command("INFO stats");
     let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
     received.trim().parse::<u32>().unwrap()
 }
 
-/// With one connection, so that none is still being made when they are counted.
+/// A pool of one connection, so that no dial is in flight when the connections are counted.
 fn single() -> RedisStoreBuilder {
     RedisStore::builder().pool_size(1).deadline(Duration::from_secs(2))
 }
 
-async fn healed(limiter: &Limiter) {
+async fn recovered(limiter: &Limiter) {
     let start = Instant::now();
     while limiter.check("k", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(2), "still not healed");
+        assert!(start.elapsed() < Duration::from_secs(2), "did not recover");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_write_for_now_keeps_its_connections() {
+async fn a_server_that_temporarily_refuses_writes_keeps_its_connections() {
     let server = RedisServer::start();
     let limiter = Limiter::new(single().connect(&server.url()).unwrap());
-    healed(&limiter).await;
+    recovered(&limiter).await;
     let before = connections(&server);
     server.command("CONFIG SET min-replicas-to-write 1");
     for _ in 0..10 {
@@ -43,9 +43,9 @@ async fn a_server_that_cannot_write_for_now_keeps_its_connections() {
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
     }
     server.command("CONFIG SET min-replicas-to-write 0");
-    // The breaker has opened, and a probe finds out.
-    healed(&limiter).await;
-    // This test's own commands, one connection each.
+    // The breaker is open until a probe succeeds.
+    recovered(&limiter).await;
+    // The three connections are this test's own commands.
     assert_eq!(connections(&server) - before, 3);
 }
 
@@ -53,7 +53,7 @@ async fn a_server_that_cannot_write_for_now_keeps_its_connections() {
 async fn a_busy_server_keeps_its_connections() {
     let server = RedisServer::start_with(&["--lua-time-limit", "5"]);
     let limiter = Limiter::new(single().connect(&server.url()).unwrap());
-    healed(&limiter).await;
+    recovered(&limiter).await;
     let before = connections(&server);
     let mut forever = server.connection();
     let forever =
@@ -73,10 +73,10 @@ async fn a_busy_server_keeps_its_connections() {
 }
 
 #[tokio::test]
-async fn a_replica_without_its_master_is_left() {
+async fn connections_to_a_replica_without_its_master_are_replaced() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
-    healed(&limiter).await;
+    recovered(&limiter).await;
     let before = connections(&server);
     server.command("CONFIG SET replica-serve-stale-data no");
     server.command("REPLICAOF 127.0.0.1 1");
@@ -85,8 +85,8 @@ async fn a_replica_without_its_master_is_left() {
         assert!(error.kind() == ErrorKind::Unavailable && !error.may_have_charged(), "{error}");
     }
     server.command("REPLICAOF NO ONE");
-    healed(&limiter).await;
-    // This test's own commands are four.
+    recovered(&limiter).await;
+    // Four connections are this test's own commands.
     assert!(connections(&server) - before > 4, "no new connection");
 }
 
@@ -98,7 +98,7 @@ async fn a_node_of_a_cluster_without_slots_is_unavailable() {
 }
 
 #[tokio::test]
-async fn something_else_than_redis_is_an_error_and_is_not_dialled_for_every_check() {
+async fn a_server_that_is_not_redis_is_an_error_and_is_not_dialled_for_every_check() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let (sender, dials) = std::sync::mpsc::channel();

@@ -1,5 +1,5 @@
-//! What few will ever meet: the first window of the epoch, values as large as Redis takes them, totals that doubles
-//! cannot tell apart.
+//! Extreme values: the first window of the epoch, values of the maximum size in Redis, and totals beyond the exact range
+//! of doubles.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn with_clock(server: &RedisServer, clock: &ManualClock) -> Limiter {
 }
 
 #[tokio::test]
-async fn law_6_keys_expire_also_when_the_clock_has_only_just_begun() {
+async fn law_6_keys_expire_also_near_the_start_of_the_epoch() {
     let (server, clock) = (RedisServer::start(), ManualClock::at_us(5_000_000));
     let limiter = with_clock(&server, &clock);
     let algorithms =
@@ -31,9 +31,9 @@ async fn law_6_keys_expire_also_when_the_clock_has_only_just_begun() {
 }
 
 #[tokio::test]
-async fn law_3_a_log_that_redis_does_not_let_grow_charges_nothing() {
+async fn law_3_a_log_that_redis_refuses_to_extend_charges_nothing() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
-    // The least that Redis accepts, instead of 512 MB.
+    // The minimum of this setting; the default is 512 MB.
     server.command("CONFIG SET proto-max-bulk-len 1mb");
     let limiter = with_clock(&server, &clock);
     let policy = Policy::per_day("p", u32::MAX).unwrap();
@@ -49,15 +49,15 @@ async fn law_3_a_log_that_redis_does_not_let_grow_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_total_beyond_what_doubles_hold_exactly_begins_anew() {
+async fn a_total_beyond_the_exact_range_of_doubles_starts_over() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock);
     let policy = Policy::new("p", 100, Duration::from_micros(100)).unwrap();
     let mut connection = server.connection();
-    // One unit a microsecond, for ever: all but one of a hundred are always spent.
+    // One unit per microsecond: from the hundredth step on, one of a hundred units is available.
     for step in 0..400 {
         if step == 200 {
-            // As if it had gone on for years. Total, settled, and what was reached with the oldest live record.
+            // Simulates years of traffic: raises the total, the settled total, and the total at the oldest live record.
             for at in [41, 54, 70] {
                 let key = "tollgate:{k}:p:l4:100";
                 let number: Vec<u8> =

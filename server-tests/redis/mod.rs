@@ -1,26 +1,26 @@
-//! What only Redis can do to a check: lose the script, go away, hang, hold something else.
+//! Tests of `RedisStore`: scripts, outages, clusters, sentinels, TLS, URLs, configuration errors and keys.
 
 mod address;
 mod batch;
 mod cluster;
+mod config_errors;
 mod denials;
+mod error_text;
 mod errors;
 mod extremes;
-mod fake;
-mod heal;
-mod messages;
-mod moved;
+mod fake_server;
+mod moved_slot;
 mod outage;
+mod random_schedules;
 mod ready;
+mod recovery;
 mod runtimes;
 mod script;
-mod search;
 mod secrets;
 mod sentinel;
 mod setup;
 mod silent_slots;
 mod slots;
-mod texts;
 mod time;
 mod tls;
 mod topology;
@@ -30,7 +30,7 @@ mod warm_up;
 use crate::support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};
 
-/// Its keys can be written down in a test.
+/// A limiter with plain keys, which tests can write as literals.
 pub(crate) fn limiter(server: &RedisServer) -> Limiter {
     Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap())
 }

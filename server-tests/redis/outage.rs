@@ -1,4 +1,4 @@
-//! A server that is away, silent, or someone else's.
+//! Outages: servers that are down, silent, full, or hold foreign values.
 
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,12 @@ async fn law_8_a_refused_connection_is_an_error_at_once_and_nothing_was_charged(
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
     }
-    // Far below twenty deadlines: nobody waits for a server that says no.
+    // Far below twenty deadlines: a refused connection fails immediately.
     assert!(start.elapsed() < DEADLINE * 10, "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn a_restart_heals_without_help() {
+async fn checks_recover_after_a_restart() {
     let mut server = RedisServer::start();
     let limiter = limiter(&server);
     for round in 0..3 {
@@ -34,7 +34,7 @@ async fn a_restart_heals_without_help() {
             assert!(limiter.check("k", &policy(), 1).await.is_err());
         }
         server.restart();
-        // The pause between two dials, and no longer.
+        // Recovery takes at most the pause between two dials.
         let start = Instant::now();
         while limiter.check("k", &policy(), 1).await.is_err() {
             assert!(start.elapsed() < Duration::from_secs(1));
@@ -57,13 +57,13 @@ async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Deadline, true));
         assert!(start.elapsed() < DEADLINE * 3, "{:?}", start.elapsed());
     }
-    // Waits for the server to go on; its pause is real time.
+    // Waits until the server resumes.
     let mut peeks = 1;
     while limiter.peek("k", &policy()).await.is_err() {
         peeks += 1;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Some were lost with a connection that was given up. None was sent twice.
+    // Some calls were lost with an abandoned connection. No call was sent twice.
     let ran = calls(&server, "evalsha") + calls(&server, "eval") - sent;
     assert!(ran <= 3 + peeks, "{ran} calls for {} checks", 3 + peeks);
     let spent = 99_999 - limiter.peek("k", &policy()).await.unwrap().available().unwrap();
@@ -87,7 +87,7 @@ async fn law_8_no_check_waits_longer_than_the_deadline_for_a_silent_server() {
 }
 
 #[tokio::test]
-async fn someone_elses_value_fails_its_own_key_only() {
+async fn a_foreign_value_fails_only_its_own_key() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     limiter.check("mine", &policy(), 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Runtimes that lack something.
+//! Tokio runtimes without timers or without I/O.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,7 +24,7 @@ thread_local! {
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// All ways to ask a store.
+/// The errors of all operations of a store.
 async fn errors(limiter: &Limiter) -> Vec<Error> {
     let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
     vec![
@@ -61,7 +61,7 @@ fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_an
                 assert!(error.to_string().contains("build it with `enable_all()`"), "{error}");
             }
         }
-        assert!(PANICS.get() <= panics + 1, "found out once for each runtime");
+        assert!(PANICS.get() <= panics + 1, "more than one panic per runtime");
     }
     let whole = Builder::new_current_thread().enable_all().build().unwrap();
     let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
@@ -69,16 +69,16 @@ fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_an
 }
 
 thread_local! {
-    /// What the panic hook of this thread asks.
-    static ASKED_BY_THE_HOOK: RefCell<Option<Limiter>> = const { RefCell::new(None) };
+    /// The limiter that the panic hook calls on this thread.
+    static HOOK_LIMITER: RefCell<Option<Limiter>> = const { RefCell::new(None) };
 }
 
 #[test]
-fn a_panic_hook_that_checks_a_limit_holds_up_nothing() {
+fn a_panic_hook_that_checks_a_limit_does_not_deadlock() {
     let server = RedisServer::start();
     let before = take_hook();
     set_hook(Box::new(move |info| {
-        let limiter = ASKED_BY_THE_HOOK.with_borrow(Clone::clone);
+        let limiter = HOOK_LIMITER.with_borrow(Clone::clone);
         match limiter {
             Some(limiter) => {
                 let mut check = pin!(limiter.check("k", &policy(), 1));
@@ -89,7 +89,7 @@ fn a_panic_hook_that_checks_a_limit_holds_up_nothing() {
         }
     }));
     let stores: [fn(&str) -> Limiter; 2] =
-        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(Silent)];
+        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(PendingStore)];
     for (timers, store) in [(false, 0), (true, 0), (false, 1)] {
         let (ended, end) = mpsc::channel();
         let limiter = stores[store](&server.url());
@@ -97,9 +97,9 @@ fn a_panic_hook_that_checks_a_limit_holds_up_nothing() {
             let mut builder = Builder::new_current_thread();
             let builder = if timers { builder.enable_time() } else { &mut builder };
             let runtime = builder.build().unwrap();
-            ASKED_BY_THE_HOOK.set(Some(limiter.clone()));
+            HOOK_LIMITER.set(Some(limiter.clone()));
             let error = runtime.block_on(limiter.check("k", &policy(), 1)).unwrap_err();
-            ASKED_BY_THE_HOOK.set(None);
+            HOOK_LIMITER.set(None);
             ended.send(error.kind()).unwrap();
         });
         let kind = end.recv_timeout(Duration::from_secs(10)).expect("the check and the hook wait for each other");
@@ -107,11 +107,11 @@ fn a_panic_hook_that_checks_a_limit_holds_up_nothing() {
     }
 }
 
-/// Never answers.
+/// A store that never replies.
 #[derive(Debug)]
-struct Silent;
+struct PendingStore;
 
-impl Store for Silent {
+impl Store for PendingStore {
     fn check(&self, _: &Check) -> Answer<Verdict> {
         Answer::pending(std::future::pending())
     }

@@ -1,4 +1,4 @@
-//! A script cache that is emptied at any time.
+//! Loading of the script, also after a SCRIPT FLUSH.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use tollgate::{Limiter, RedisStore};
 use super::{calls, policy};
 use crate::support::redis_server::RedisServer;
 
-/// Redis 6.2 counts all kinds of SCRIPT as one.
+/// The number of SCRIPT LOAD calls. Redis 6.2 counts all subcommands of SCRIPT together.
 fn loads(server: &RedisServer) -> u64 {
     calls(server, "script|load") + calls(server, "script")
 }
 
 #[tokio::test]
-async fn the_script_is_sent_ahead_of_the_first_check_and_once_more_when_it_is_missing() {
+async fn the_script_is_loaded_before_the_first_check_and_again_when_missing() {
     let server = RedisServer::start();
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let counts = || (calls(&server, "evalsha"), calls(&server, "eval"), loads(&server));
-    // The first check of a process costs no further round trip.
+    // The first check of a process needs no additional round trip.
     assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
     assert_eq!(counts(), (1, 0, 1));
     server.command("SCRIPT FLUSH");
@@ -33,11 +33,11 @@ async fn the_script_is_sent_ahead_of_the_first_check_and_once_more_when_it_is_mi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_checks_that_find_the_script_missing_load_it_once_and_charge_once_each() {
+async fn concurrent_checks_without_the_script_load_it_once_and_charge_once_each() {
     let server = RedisServer::start();
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
-    // Connected, and the script cache empty.
+    // The store is connected, and the script cache is empty.
     limiter.check("warm", &policy(), 1).await.unwrap();
     server.command("SCRIPT FLUSH");
     let before = loads(&server);
@@ -52,7 +52,7 @@ async fn two_hundred_checks_that_find_the_script_missing_load_it_once_and_charge
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_script_load_still_judges() {
+async fn a_server_without_permission_for_script_load_still_decides() {
     let server = RedisServer::start();
     server.command("ACL SETUSER app on >secret ~tollgate:* +evalsha +eval +time +getrange +setrange");
     server.command("ACL SETUSER app +get +set +pexpire +unlink");

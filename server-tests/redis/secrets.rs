@@ -1,4 +1,4 @@
-//! What Redis gets to see of those who are charged.
+//! Privacy of keys and secrets in Redis.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
     redis::cmd("KEYS").arg("*").query(&mut server.connection()).unwrap()
 }
 
-/// All strings of a reply.
+/// All strings of a reply, joined.
 fn text(reply: &redis::Value) -> String {
     match reply {
         redis::Value::Array(values) => values.iter().map(|value| text(value) + " ").collect(),
@@ -37,7 +37,7 @@ fn text(reply: &redis::Value) -> String {
     }
 }
 
-/// The keys that requests are charged to: each way to get one, alone and together.
+/// Keys from each kind of source, single and combined.
 fn subjects() -> Vec<Key> {
     let (parts, ()) = Request::builder().header("x-api-key", API_KEY).body(()).unwrap().into_parts();
     let extracted = |extractor: &dyn Fn(&Parts) -> Key| extractor(&parts);
@@ -50,7 +50,7 @@ fn subjects() -> Vec<Key> {
 }
 
 #[tokio::test]
-async fn law_10_no_raw_key_in_redis_not_even_on_the_way() {
+async fn law_10_no_raw_key_in_redis_or_in_its_commands() {
     for builder in [RedisStore::builder(), RedisStore::builder().key_secret(SECRET).unwrap()] {
         let server = RedisServer::start();
         server.command("CONFIG SET slowlog-log-slower-than 0");
@@ -64,32 +64,32 @@ async fn law_10_no_raw_key_in_redis_not_even_on_the_way() {
             limiter.check(&subject, &policy(), 1).await.unwrap();
         }
         let log = redis::cmd("SLOWLOG").arg("GET").arg(1_000).query(&mut server.connection()).unwrap();
-        let seen = format!("{:?} {}", keys(&server), text(&log));
-        assert!(seen.contains("EVALSHA") && seen.contains("UNLINK"), "{seen}");
+        let sent = format!("{:?} {}", keys(&server), text(&log));
+        assert!(sent.contains("EVALSHA") && sent.contains("UNLINK"), "{sent}");
         for raw in [API_KEY, "sk-live", USER, "example"] {
-            assert!(!seen.contains(raw), "{raw} in {seen}");
+            assert!(!sent.contains(raw), "{raw} in {sent}");
         }
         for subject in subjects() {
-            // The hash by which the process knows a credential would do for trying them out.
+            // The in-process hash of a credential would allow guesses to be verified.
             let known = String::from_utf8(subject.encoded().to_vec()).unwrap();
-            assert!(!seen.contains(&known), "{known} in {seen}");
+            assert!(!sent.contains(&known), "{known} in {sent}");
         }
-        assert_eq!(keys(&server).len(), subjects().len(), "and none is confused with another");
+        assert_eq!(keys(&server).len(), subjects().len(), "keys collide");
     }
 }
 
-/// Who sees a response must not find the count in Redis, nor the other way round, if one secret serves both.
+/// With one secret for both, a response must not identify the count in Redis, nor the key in Redis the response.
 #[tokio::test]
-async fn law_10_what_clients_are_told_is_no_part_of_what_redis_is_told() {
+async fn law_10_the_partition_key_in_a_response_is_unrelated_to_the_redis_key() {
     let server = RedisServer::start();
     let store = store(&server, RedisStore::builder().key_secret(SECRET).unwrap());
     let policy = policy().with_partition_keys(PartitionKeys::hmac(SECRET).unwrap());
     let decision = Limiter::new(store.clone()).check(USER, &policy, 1).await.unwrap();
     let mut headers = http::HeaderMap::new();
     Writer::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
-    let told = headers["ratelimit"].to_str().unwrap();
-    let partition = told.split_once("pk=:").unwrap().1.split_once(':').unwrap().0;
-    // One alphabet for both.
+    let text = headers["ratelimit"].to_str().unwrap();
+    let partition = text.split_once("pk=:").unwrap().1.split_once(':').unwrap().0;
+    // Converts to the alphabet of the Redis key.
     let partition = partition.replace('+', "-").replace('/', "_");
     let key = store.redis_key(USER, &policy);
     assert_eq!(keys(&server), [key.as_str()]);
@@ -130,7 +130,7 @@ async fn law_11_one_budget_with_the_same_secret_or_with_none() {
 }
 
 #[tokio::test]
-async fn several_subjects_in_a_check_are_told_apart() {
+async fn several_keys_in_a_check_have_separate_counts() {
     let server = RedisServer::start();
     let limiter = Limiter::new(store(&server, RedisStore::builder()));
     let q = Policy::per_hour("q", 10).unwrap();

@@ -1,4 +1,4 @@
-//! A master that sentinels name, and the next one.
+//! A master behind sentinels, and failovers.
 
 use std::time::{Duration, Instant};
 
@@ -18,47 +18,49 @@ fn limiter(trio: &Trio) -> Limiter {
     Limiter::new(RedisStore::builder().connect_sentinel(urls, Trio::NAME).unwrap())
 }
 
-/// Sentinels cut all connections of a server whose role they change, this one too.
+/// Whether the server has the role. Sentinels disconnect all clients when they change a role, this query included.
 fn role(server: &RedisServer, role: &str) -> bool {
     server.try_command("ROLE").is_ok_and(|reply| reply.contains(role))
 }
 
-async fn healed(limiter: &Limiter, within: Duration) {
+async fn recovered(limiter: &Limiter, within: Duration) {
     let start = Instant::now();
     while limiter.check("k", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < within, "still not healed");
+        assert!(start.elapsed() < within, "did not recover");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_switch_of_the_master_is_followed_when_it_is_asked_for_and_when_the_master_dies() {
+async fn a_requested_failover_and_the_loss_of_the_master_are_followed() {
     let mut trio = Trio::start(Duration::from_millis(500));
     let limiter = limiter(&trio);
-    healed(&limiter, Duration::from_secs(2)).await;
+    recovered(&limiter, Duration::from_secs(2)).await;
     assert!(trio.master.command("DBSIZE").starts_with(":1"));
 
-    // Asked for: the old master lives on as a replica and keeps our sockets until we find out.
+    // Requested failover: the old master becomes a replica and keeps the store's connections open.
     trio.sentinels[0].command("SENTINEL FAILOVER mymaster");
     until("the replica is the master", || role(&trio.replica, "master"));
     until("the master is a replica", || role(&trio.master, "slave"));
-    healed(&limiter, Duration::from_secs(2)).await;
+    recovered(&limiter, Duration::from_secs(2)).await;
     for _ in 0..20 {
         assert!(limiter.check("k", &policy(), 1).await.is_ok());
     }
 
-    // Killed: the other one is promoted again, once the sentinels agree that nobody answers.
-    until("the old master is in step", || trio.master.command("INFO replication").contains("master_link_status:up"));
-    until("the sentinels have settled", || trio.sentinels.iter().all(|sentinel| Trio::names(sentinel, &trio.replica)));
+    // Killed master: the sentinels agree that it is down and promote the other server.
+    until("the old master is in sync", || trio.master.command("INFO replication").contains("master_link_status:up"));
+    until("the sentinels report the new master", || {
+        trio.sentinels.iter().all(|sentinel| Trio::reports_master(sentinel, &trio.replica))
+    });
     trio.replica.kill();
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     until("the old master is the master again", || role(&trio.master, "master"));
-    healed(&limiter, Duration::from_secs(3)).await;
+    recovered(&limiter, Duration::from_secs(3)).await;
 }
 
 #[tokio::test]
-async fn sentinels_that_are_far_away_are_reached_and_do_not_hold_up_one_that_is_near() {
+async fn distant_sentinels_are_reached_and_do_not_delay_a_near_one() {
     let trio = Trio::start(Duration::from_secs(60));
     let proxies: Vec<_> = trio.sentinels.iter().map(|sentinel| Proxy::to(sentinel.port())).collect();
     let through = |deadline| {
@@ -66,11 +68,11 @@ async fn sentinels_that_are_far_away_are_reached_and_do_not_hold_up_one_that_is_
         let builder = RedisStore::builder().deadline(deadline);
         Limiter::new(builder.connect_sentinel(urls.iter().map(String::as_str), Trio::NAME).unwrap())
     };
-    // Real time: a sentinel is asked in three round trips.
+    // A query of a sentinel takes three round trips.
     for proxy in &proxies {
         proxy.set(Fault::Latency(Duration::from_millis(80)));
     }
-    healed(&through(Duration::from_secs(3)), Duration::from_secs(3)).await;
+    recovered(&through(Duration::from_secs(3)), Duration::from_secs(3)).await;
 
     for proxy in &proxies[..2] {
         proxy.set(Fault::Mute);
@@ -82,9 +84,9 @@ async fn sentinels_that_are_far_away_are_reached_and_do_not_hold_up_one_that_is_
 }
 
 #[tokio::test]
-async fn sentinels_that_do_not_know_the_master_or_are_not_there_are_an_error_in_time() {
-    let nobody = format!("redis://127.0.0.1:{}", free_port());
-    let limiter = Limiter::new(RedisStore::builder().connect_sentinel([nobody.as_str()], "mymaster").unwrap());
+async fn unreachable_sentinels_are_an_error_in_time() {
+    let unreachable = format!("redis://127.0.0.1:{}", free_port());
+    let limiter = Limiter::new(RedisStore::builder().connect_sentinel([unreachable.as_str()], "mymaster").unwrap());
     let start = Instant::now();
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
@@ -92,7 +94,7 @@ async fn sentinels_that_do_not_know_the_master_or_are_not_there_are_an_error_in_
 }
 
 #[test]
-fn a_login_and_a_database_are_read_from_the_masters_url_and_nonsense_is_refused() {
+fn a_login_and_a_database_are_read_from_the_masters_url_and_invalid_urls_are_errors() {
     let connect =
         |sentinels: &[&str], master: &str| RedisStore::builder().connect_sentinel(sentinels.iter().copied(), master);
     let store = connect(&["redis://:sesame@127.0.0.1:1"], "redis://user:hunter2@mymaster/3").unwrap();

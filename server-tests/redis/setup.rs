@@ -1,4 +1,4 @@
-//! Addresses, pools, connections.
+//! Configuration of addresses, pools and connections.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn a_wrong_address_or_setting_is_an_error_that_shows_no_password() {
     assert!(!format!("{:?}", builder().connect(url).unwrap()).contains("hunter2"));
 }
 
-/// A check of one key, of several keys in several slots of a cluster, and a reset.
+/// Covers a check of one key, a check across slots, and a reset.
 #[test]
 fn without_a_runtime_checks_and_resets_are_errors() {
     let url = "redis://127.0.0.1:1";
@@ -65,7 +65,7 @@ async fn ten_thousand_checks_use_the_same_few_connections() {
     tasks.join_all().await;
     let info = server.command("INFO stats");
     let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
-    // Three of ours; the rest are this test's own commands.
+    // Three connections are the store's; up to three are this test's own commands.
     let own = 3;
     assert!(received.trim().parse::<u32>().unwrap() <= 3 + own, "{received}");
 }

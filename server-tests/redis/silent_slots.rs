@@ -1,34 +1,34 @@
-//! Checks across slots of a cluster of which one does not answer.
+//! Checks across slots of a cluster while the master of one slot does not reply.
 
 use std::time::{Duration, Instant};
 
 use tollgate::{Check, Decision, ErrorKind, Limiter, Policy, RedisStore};
 
-use super::cluster::settled;
+use super::cluster::connected;
 use crate::support::cluster::Cluster;
 
-/// "bar" is in slot 5061, of the first node, and "foo" in slot 12182, of the third one.
-const WELL: &str = "bar";
+/// "bar" is in slot 5061 on the first node, "foo" in slot 12182 on the third.
+const HEALTHY: &str = "bar";
 const SILENT: &str = "foo";
 
 const DEADLINE: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// With nothing remembered and no breaker, so that every check is asked for.
+/// A limiter without deny cache and breaker, so that every check is sent.
 fn limiter(cluster: &Cluster) -> Limiter {
     let builder = RedisStore::builder().plain_keys().deadline(DEADLINE).deny_cache(false).breaker(None);
     Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap())
 }
 
-/// A minute's policy of one unit, which "bar" has spent.
+/// An hour's policy of one unit, which "bar" has spent.
 async fn spent(limiter: &Limiter) -> Policy {
     let spent = Policy::new("spent", 1, HOUR).unwrap();
-    assert!(limiter.check(WELL, &spent, 1).await.unwrap().is_allowed());
+    assert!(limiter.check(HEALTHY, &spent, 1).await.unwrap().is_allowed());
     spent
 }
 
-/// Denied for what is spent alone, before the deadline.
-async fn is_denied(limiter: &Limiter, check: Check, what: &str) -> Decision {
+/// Asserts a denial by the spent policy alone, before the deadline.
+async fn assert_denied(limiter: &Limiter, check: Check, what: &str) -> Decision {
     let start = Instant::now();
     let decision = limiter.check_all(check).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(start.elapsed() < DEADLINE, "{what}: {:?}", start.elapsed());
@@ -40,42 +40,42 @@ async fn is_denied(limiter: &Limiter, check: Check, what: &str) -> Decision {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_8_a_denial_in_one_slot_stands_while_another_one_is_silent() {
+async fn law_8_a_denial_in_one_slot_stands_while_another_slot_is_silent() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100, HOUR).unwrap());
     assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
     cluster.nodes[2].pause(5 * DEADLINE);
     for what in ["asked first", "asked last"] {
         let check = match what {
-            "asked first" => Check::new(WELL, &spent, 1).and(SILENT, &roomy, 1),
-            _ => Check::new(SILENT, &roomy, 1).and(WELL, &spent, 1),
+            "asked first" => Check::new(HEALTHY, &spent, 1).and(SILENT, &roomy, 1),
+            _ => Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1),
         };
-        let decision = is_denied(&limiter, check.unwrap(), what).await;
+        let decision = assert_denied(&limiter, check.unwrap(), what).await;
         let unknown = decision.policies().iter().find(|policy| policy.policy.name() == "roomy").unwrap();
-        // Nothing is promised, and nothing is held against it.
+        // The policy of the silent slot reports no units, and counts as not violated.
         assert_eq!((unknown.violated, unknown.available, unknown.retry_after), (false, 0, None), "{what}");
     }
-    // Where nothing denies, there is no verdict.
+    // Without a denial there is no verdict.
     let free = Check::new("k", &roomy, 1).and(SILENT, &roomy, 1).unwrap();
     assert_eq!(limiter.check_all(free).await.unwrap_err().kind(), ErrorKind::Deadline);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_9_a_silent_slot_counts_the_rejection_once_when_it_goes_on() {
+async fn law_9_a_silent_slot_counts_the_rejected_cost_once_after_it_resumes() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let counting = Policy::new("counting", 100, HOUR).unwrap().with_count_rejected(true);
     let spent = spent(&limiter).await;
     assert!(limiter.check(SILENT, &counting, 1).await.unwrap().is_allowed());
     cluster.nodes[2].pause(2 * DEADLINE);
-    let check = Check::new(WELL, &spent, 1).and(SILENT, &counting, 7).unwrap();
-    is_denied(&limiter, check, "counted").await;
-    // Its pause is real time.
+    let check = Check::new(HEALTHY, &spent, 1).and(SILENT, &counting, 7).unwrap();
+    assert_denied(&limiter, check, "counted").await;
+    // Waits until the pause ends.
     tokio::time::sleep(2 * DEADLINE).await;
-    settled(&limiter).await;
+    connected(&limiter).await;
     let start = Instant::now();
     while limiter.peek(SILENT, &counting).await.unwrap().available() == Some(99) {
         assert!(start.elapsed() < DEADLINE, "never counted");
@@ -85,38 +85,38 @@ async fn law_9_a_silent_slot_counts_the_rejection_once_when_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denial_in_one_slot_stands_beside_the_error_of_another_one() {
+async fn a_denial_in_one_slot_stands_despite_an_error_in_another_slot() {
     let mut cluster = Cluster::start();
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100, HOUR).unwrap());
     assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
-    // A value of another kind, which its node refuses at once.
+    // A value of another type, for which its node returns an error at once.
     cluster.nodes[2].command("SADD tollgate:{foo}:bad:l3:3600000000 x");
     let bad = Policy::new("bad", 1, HOUR).unwrap();
     for number in 0..20 {
-        let check = Check::new(SILENT, &bad, 1).and(WELL, &spent, 1).unwrap();
-        is_denied(&limiter, check, &format!("bad key, check {number}")).await;
+        let check = Check::new(SILENT, &bad, 1).and(HEALTHY, &spent, 1).unwrap();
+        assert_denied(&limiter, check, &format!("bad key, check {number}")).await;
     }
     cluster.nodes[2].kill();
     for number in 0..20 {
-        let check = Check::new(SILENT, &roomy, 1).and(WELL, &spent, 1).unwrap();
-        is_denied(&limiter, check, &format!("killed, check {number}")).await;
+        let check = Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1).unwrap();
+        assert_denied(&limiter, check, &format!("killed, check {number}")).await;
     }
 }
 
-/// Asks until the breaker of the silent slots is open, and a few times after that.
-const OFTEN: usize = 60;
+/// Number of checks: enough to open the breaker of the silent slots, and a few more.
+const ATTEMPTS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_one_is_open() {
+async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open() {
     let cluster = Cluster::start();
     let store = RedisStore::builder().plain_keys().deny_cache(false);
     let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
-    settled(&limiter).await;
+    connected(&limiter).await;
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100_000, HOUR).unwrap());
     assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
     cluster.nodes[2].signal("STOP");
@@ -125,12 +125,12 @@ async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_one_is_open() 
         assert!(limiter.check(SILENT, &roomy, 1).await.is_err());
         assert!(start.elapsed() < Duration::from_secs(5), "the breaker does not open");
     }
-    for number in 0..OFTEN {
+    for number in 0..ATTEMPTS {
         let both = match number % 2 {
-            0 => Check::new(SILENT, &roomy, 1).and(WELL, &spent, 1),
-            _ => Check::new(WELL, &spent, 1).and(SILENT, &roomy, 1),
+            0 => Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1),
+            _ => Check::new(HEALTHY, &spent, 1).and(SILENT, &roomy, 1),
         };
-        is_denied(&limiter, both.unwrap(), &format!("check {number}")).await;
+        assert_denied(&limiter, both.unwrap(), &format!("check {number}")).await;
     }
 }
 
@@ -139,20 +139,20 @@ async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
     let cluster = Cluster::start();
     let store = RedisStore::builder().plain_keys().deny_cache(false);
     let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
-    settled(&limiter).await;
+    connected(&limiter).await;
     let roomy = Policy::new("roomy", 100_000, HOUR).unwrap();
-    for key in [WELL, SILENT] {
+    for key in [HEALTHY, SILENT] {
         assert!(limiter.check(key, &roomy, 1).await.unwrap().is_allowed());
     }
     cluster.nodes[2].signal("STOP");
     let start = Instant::now();
-    for _ in 0..OFTEN {
-        let both = Check::new(WELL, &roomy, 1).and(SILENT, &roomy, 1).unwrap();
+    for _ in 0..ATTEMPTS {
+        let both = Check::new(HEALTHY, &roomy, 1).and(SILENT, &roomy, 1).unwrap();
         assert!(limiter.check_all(both).await.is_err());
-        let well = limiter.check(WELL, &roomy, 1).await;
+        let well = limiter.check(HEALTHY, &roomy, 1).await;
         assert!(well.is_ok(), "{well:?}");
     }
     assert!(limiter.is_breaker_open());
-    // Without a breaker each of them would have waited for the deadline of 50 ms.
+    // Without a breaker each check would have waited for the deadline of 50 ms.
     assert!(start.elapsed() < Duration::from_millis(50 * 40), "{:?}", start.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Checks on a cluster: those of one slot travel together, those of several are paid everywhere or nowhere.
+//! Checks on a cluster: batching within a slot, and atomicity across slots.
 
 use std::{
     sync::{
@@ -14,12 +14,12 @@ use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, clock
 
 use super::{
     calls,
-    cluster::{limiter, settled},
+    cluster::{connected, limiter},
     policy,
 };
 use crate::support::{cluster::Cluster, redis_server::RedisServer};
 
-/// "bar" is in slot 5061, of the first node, and is paid before "foo", in slot 12182, of the third one.
+/// "bar" is in slot 5061 on the first node and is committed before "foo", in slot 12182 on the third.
 const FIRST: &str = "bar";
 const LAST: &str = "foo";
 
@@ -27,27 +27,27 @@ async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
     policy.limit() - limiter.peek(key, policy).await.unwrap().available().unwrap()
 }
 
-fn evalshas(cluster: &Cluster) -> u64 {
+fn evalsha_calls(cluster: &Cluster) -> u64 {
     cluster.nodes.iter().map(|node| calls(node, "evalsha")).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
+async fn a_denied_check_refunds_its_charges_in_other_slots() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow] {
-        // A window that no other begins in the middle of.
+        // A window long enough that none ends during the test.
         let policy = |name, limit| Policy::new(name, limit, Duration::from_secs(86_400 * 365)).unwrap();
         let wide = policy("wide", 100_000).with_algorithm(algorithm);
         let scarce = policy("scarce", 100).with_algorithm(algorithm);
-        let unconcerned = 7;
-        assert!(limiter.check(FIRST, &wide, unconcerned).await.unwrap().is_allowed());
-        let mut storm = JoinSet::new();
+        let unrelated = 7;
+        assert!(limiter.check(FIRST, &wide, unrelated).await.unwrap().is_allowed());
+        let mut burst = JoinSet::new();
         for task in 0..300_u32 {
             let (limiter, wide, scarce) = (limiter.clone(), wide.clone(), scarce.clone());
-            storm.spawn(async move {
-                // Most want both, and some spend of the scarce one alone.
+            burst.spawn(async move {
+                // One check in six charges only the scarce policy; the others charge both.
                 let check = match task % 6 {
                     0 => Check::new(LAST, &scarce, 1),
                     _ => Check::new(LAST, &scarce, 1).and(FIRST, &wide, 3).unwrap(),
@@ -55,33 +55,33 @@ async fn a_refused_check_gives_back_what_it_has_paid_in_other_slots() {
                 (task % 6 > 0, limiter.check_all(check).await.unwrap().is_allowed())
             });
         }
-        let admitted: Vec<_> = storm.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
+        let admitted: Vec<_> = burst.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
         let pairs = u32::try_from(admitted.iter().filter(|(both, _)| *both).count()).unwrap();
         assert_eq!((admitted.len(), spent(&limiter, LAST, &scarce).await), (100, 100), "{algorithm:?}");
-        // They are answered before it is given back.
+        // The denial returns before the refund is executed.
         let start = Instant::now();
-        while spent(&limiter, FIRST, &wide).await != unconcerned + 3 * pairs {
+        while spent(&limiter, FIRST, &wide).await != unrelated + 3 * pairs {
             let counted = spent(&limiter, FIRST, &wide).await;
             assert!(start.elapsed() < Duration::from_secs(5), "{algorithm:?}: {pairs} pairs, {counted} counted");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(spent(&limiter, FIRST, &wide).await, unconcerned + 3 * pairs, "{algorithm:?}");
+        assert_eq!(spent(&limiter, FIRST, &wide).await, unrelated + 3 * pairs, "{algorithm:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
+async fn law_1_holds_in_every_slot_while_checks_commit_and_refund() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
-    // Each is the scarce one now and then; and buckets, which give back no more than they know to be theirs.
+    connected(&limiter).await;
+    // Either policy may deny. A bucket refunds no more than it has not refilled since.
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
         let one = Policy::per_day("one", 50).unwrap().with_algorithm(algorithm);
         let other = Policy::per_day("other", 60).unwrap().with_algorithm(algorithm);
-        let mut storm = JoinSet::new();
+        let mut burst = JoinSet::new();
         for task in 0..200_u32 {
             let (limiter, one, other) = (limiter.clone(), one.clone(), other.clone());
-            storm.spawn(async move {
+            burst.spawn(async move {
                 let check = match task % 4 {
                     0 => Check::new(FIRST, &one, 1),
                     1 => Check::new(LAST, &other, 1),
@@ -90,10 +90,10 @@ async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
                 (task % 4, limiter.check_all(check).await.unwrap().is_allowed())
             });
         }
-        let admitted: Vec<_> = storm.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
+        let admitted: Vec<_> = burst.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
         let of = |kind| admitted.iter().filter(|(admitted, _)| *admitted != kind).count();
         assert!(of(1) <= 50 && of(0) <= 60, "{algorithm:?}: {} and {} admitted", of(1), of(0));
-        // Whatever was held for a moment: what is left is admitted, and then no more.
+        // Refunds may be in flight: the remaining units are admitted, and no more.
         let mut rest = 0;
         while limiter.check(FIRST, &one, 1).await.unwrap().is_allowed() {
             rest += 1;
@@ -103,12 +103,12 @@ async fn law_1_holds_in_every_slot_while_checks_take_and_give_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_is_given_back_than_was_taken_while_the_slot_moves() {
+async fn no_more_is_refunded_than_was_charged_while_the_slot_moves() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let wide = Policy::per_day("wide", 1_000_000).unwrap();
-    // "a" is in slot 15495, so it is paid last; all want what comes back every 10 ms.
+    // "a" is in slot 15495, so it is committed last. All tasks contend for one unit per 10 ms.
     let scarce = Policy::new("scarce", 1, Duration::from_millis(10)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let mut contenders = JoinSet::new();
@@ -138,12 +138,12 @@ async fn no_more_is_given_back_than_was_taken_while_the_slot_moves() {
 }
 
 #[tokio::test]
-async fn a_denial_costs_nothing_and_tells_the_truth_across_slots() {
+async fn a_denial_across_slots_charges_nothing_and_its_retry_after_is_exact() {
     let cluster = Cluster::start();
     let clock = ManualClock::default();
     let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(1));
     let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
-    settled(&limiter).await;
+    connected(&limiter).await;
     let policy = |name, seconds| Policy::new(name, 10, Duration::from_secs(seconds)).unwrap();
     let (short, long, idle) = (policy("short", 60), policy("long", 90), policy("idle", 60));
     for _ in 0..10 {
@@ -151,11 +151,11 @@ async fn a_denial_costs_nothing_and_tells_the_truth_across_slots() {
         assert!(limiter.check(LAST, &long, 1).await.unwrap().is_allowed());
         clock.advance(Duration::from_secs(1));
     }
-    // Four units of the first come back after 54 s, two of the last after 82 s.
+    // Four units of the first policy free up 53 s from now, two of the last policy 81 s from now.
     let check = || Check::new(FIRST, &short, 4).and("k", &idle, 5).unwrap().and(LAST, &long, 2).unwrap();
-    let before = evalshas(&cluster);
+    let before = evalsha_calls(&cluster);
     let denied = limiter.check_all(check()).await.unwrap();
-    assert_eq!(evalshas(&cluster) - before, 3, "a call for each slot");
+    assert_eq!(evalsha_calls(&cluster) - before, 3, "a call for each slot");
     let waits: Vec<_> = denied.policies().iter().map(|policy| policy.retry_after).collect();
     assert_eq!(waits, [Some(Duration::from_secs(53)), None, Some(Duration::from_secs(81))]);
     assert_eq!(denied.policies().iter().map(|policy| policy.available).collect::<Vec<_>>(), [0, 10, 0]);
@@ -168,10 +168,10 @@ async fn a_denial_costs_nothing_and_tells_the_truth_across_slots() {
 }
 
 #[tokio::test]
-async fn rejections_are_counted_in_every_slot_whichever_refuses() {
+async fn rejected_cost_is_counted_in_every_slot_whichever_slot_denies() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let counting = Policy::per_hour("counting", 100).unwrap().with_count_rejected(true);
     let (plain, full) = (Policy::per_hour("plain", 100).unwrap(), Policy::per_hour("full", 1).unwrap());
     for key in [FIRST, LAST] {
@@ -184,31 +184,31 @@ async fn rejections_are_counted_in_every_slot_whichever_refuses() {
 }
 
 #[tokio::test]
-async fn a_crowd_in_one_slot_shares_a_few_calls_and_a_lone_check_is_one() {
+async fn concurrent_checks_in_one_slot_share_calls_and_a_single_check_is_one_call() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
-    let before = evalshas(&cluster);
+    connected(&limiter).await;
+    let before = evalsha_calls(&cluster);
     for _ in 0..20 {
         limiter.check(FIRST, &policy(), 1).await.unwrap();
     }
-    assert_eq!(evalshas(&cluster) - before, 20);
-    let mut crowd = JoinSet::new();
+    assert_eq!(evalsha_calls(&cluster) - before, 20);
+    let mut burst = JoinSet::new();
     for _ in 0..1_000 {
         let limiter = limiter.clone();
-        crowd.spawn(async move { assert!(limiter.check(FIRST, &policy(), 1).await.unwrap().is_allowed()) });
+        burst.spawn(async move { assert!(limiter.check(FIRST, &policy(), 1).await.unwrap().is_allowed()) });
     }
-    crowd.join_all().await;
-    let shared = evalshas(&cluster) - before - 20;
+    burst.join_all().await;
+    let shared = evalsha_calls(&cluster) - before - 20;
     assert!(shared < 100, "{shared} calls for 1 000 checks");
     assert_eq!(spent(&limiter, FIRST, &policy()).await, 1_020);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hot_slot_on_a_master_that_hangs_holds_up_no_other() {
+async fn a_hot_slot_on_a_hanging_master_delays_no_other_slot() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     cluster.nodes[2].pause(Duration::from_millis(600));
     let start = Instant::now();
     let mut flood = JoinSet::new();
@@ -224,7 +224,7 @@ async fn a_hot_slot_on_a_master_that_hangs_holds_up_no_other() {
     others.join_all().await;
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
     let answered = flood.join_all().await.into_iter().filter(|answered| *answered).count();
-    // Its own lane was full, and up to 32 calls of 128 were under way: the rest was refused at once.
+    // The lane of the hot slot was full, with up to 32 calls of 128 in flight; the rest failed at once.
     assert!(start.elapsed() >= Duration::from_millis(500) && (4_050..8_700).contains(&answered), "{answered}");
     assert_eq!(spent(&limiter, LAST, &policy()).await, u32::try_from(answered).unwrap());
 }
@@ -233,10 +233,10 @@ async fn a_hot_slot_on_a_master_that_hangs_holds_up_no_other() {
 async fn a_ban_counts_the_denials_of_its_own_slot() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let (scarce, ample) = (Policy::per_hour("p", 1).unwrap(), Policy::per_hour("p", 100).unwrap());
-    let bans = |policy: Policy| policy.ban_after(3, Duration::from_secs(600)).unwrap();
-    let (scarce, ample) = (bans(scarce), bans(ample));
+    let with_ban = |policy: Policy| policy.ban_after(3, Duration::from_secs(600)).unwrap();
+    let (scarce, ample) = (with_ban(scarce), with_ban(ample));
     for (full, free) in [(FIRST, LAST), (LAST, FIRST)] {
         for key in [full, free] {
             limiter.reset(key, &scarce).await.unwrap();
@@ -254,8 +254,8 @@ async fn a_ban_counts_the_denials_of_its_own_slot() {
     }
 }
 
-/// Keeps a server busy, so that it takes some milliseconds for every command, until it is stopped.
-fn slow_down(server: &RedisServer, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
+/// Keeps a server busy until `stop` is set, so that every command takes some milliseconds.
+fn keep_busy(server: &RedisServer, stop: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let (mut connection, stop) = (server.connection(), Arc::clone(stop));
     thread::spawn(move || {
         let mut slow = redis::cmd("EVAL");
@@ -265,35 +265,35 @@ fn slow_down(server: &RedisServer, stop: &Arc<AtomicBool>) -> thread::JoinHandle
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_given_back_can_be_spent_at_once_by_a_check_that_was_denied_for_it() {
+async fn a_refunded_cost_can_be_spent_at_once_by_a_check_that_was_denied() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let stop = Arc::default();
-    let slow = slow_down(&cluster.nodes[2], &stop);
-    let mut given_back = 0;
+    let slow = keep_busy(&cluster.nodes[2], &stop);
+    let mut refunded = 0;
     for round in 0..20 {
         let policy = |name| Policy::per_day(format!("{name}{round}"), 1).unwrap();
         let (held, scarce) = (policy("held"), policy("scarce"));
-        // Both fit when they are looked at. The one that takes the scarce unit is faster, and the other one gives back.
+        // Both checks fit when evaluated. The faster one takes the scarce unit, so the other is refunded.
         let both = limiter.check_all(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1).unwrap());
         let faster = limiter.check(LAST, &scarce, 1);
         let (both, faster) = (tokio::spawn(both), tokio::spawn(faster));
         while !both.is_finished() && spent(&limiter, FIRST, &held).await == 0 {}
         let denied = !both.is_finished() && !limiter.check(FIRST, &held, 1).await.unwrap().is_allowed();
         let is_refused = both.await.unwrap().is_ok_and(|decision| !decision.is_allowed());
-        // A machine that is busy itself may leave a check without a verdict.
+        // On a busy machine a check may get no verdict.
         if faster.await.unwrap().is_err() || !is_refused || !denied {
             continue;
         }
         let start = Instant::now();
         while spent(&limiter, FIRST, &held).await > 0 {
-            assert!(start.elapsed() < Duration::from_secs(1), "never given back");
+            assert!(start.elapsed() < Duration::from_secs(1), "not refunded");
         }
-        given_back += 1;
+        refunded += 1;
         assert!(limiter.check(FIRST, &held, 1).await.unwrap().is_allowed(), "round {round}");
     }
     stop.store(true, Ordering::Relaxed);
     slow.join().unwrap();
-    assert!(given_back > 0, "nothing was denied for what was held");
+    assert!(refunded > 0, "no check was denied by a charge that was refunded");
 }

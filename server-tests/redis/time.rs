@@ -1,13 +1,13 @@
-//! Servers that do not let scripts ask for the time.
+//! Servers where scripts cannot call TIME.
 
 use std::{sync::mpsc, time::Duration};
 
 use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
-use super::fake;
+use super::fake_server;
 use crate::support::{redis_server::RedisServer, until};
 
-async fn counts_by_its_own_clock(url: &str) {
+async fn assert_counted_without_server_time(url: &str) {
     let limiter = Limiter::new(RedisStore::connect(url).unwrap());
     let policy = Policy::per_minute("p", 2).unwrap();
     for allowed in [true, true, false] {
@@ -17,14 +17,14 @@ async fn counts_by_its_own_clock(url: &str) {
 }
 
 #[tokio::test]
-async fn a_server_without_the_time_in_scripts_is_noticed_and_charged_once() {
+async fn a_server_without_time_in_scripts_is_detected_and_charged_once() {
     let server = RedisServer::start_with(&["--rename-command", "TIME", ""]);
-    counts_by_its_own_clock(&server.url()).await;
+    assert_counted_without_server_time(&server.url()).await;
 }
 
-/// Also those whose calls were on their way when the first was refused.
+/// Includes the checks whose calls were in flight when the first call failed.
 #[tokio::test]
-async fn many_checks_at_once_find_out_together_and_none_is_lost() {
+async fn concurrent_checks_all_succeed_without_the_time_in_scripts() {
     let server = RedisServer::start_with(&["--rename-command", "TIME", ""]);
     let store = RedisStore::builder().batching(false).deadline(std::time::Duration::from_secs(10));
     let limiter = Limiter::new(store.connect(&server.url()).unwrap());
@@ -38,17 +38,17 @@ async fn many_checks_at_once_find_out_together_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_ask_for_the_time_is_noticed_and_charged_once() {
+async fn a_user_without_permission_for_time_is_detected_and_charged_once() {
     let server = RedisServer::start();
     server.command("ACL SETUSER app on >secret ~* +@all -time");
-    counts_by_its_own_clock(&server.url().replace("redis://", "redis://app:secret@")).await;
+    assert_counted_without_server_time(&server.url().replace("redis://", "redis://app:secret@")).await;
 }
 
-/// What it says of the time is sent back to it, and is all that it is good for.
+/// An absurd server time is used in further calls and nowhere else.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_time_is_nonsense_makes_nothing_panic() {
+async fn an_absurd_server_time_causes_no_panic() {
     let (counted, count) = mpsc::channel();
-    let port = fake::start(move |command| {
+    let port = fake_server::start(move |command| {
         let reply = match command {
             "HELLO" => b"%1\r\n+proto\r\n:3\r\n".to_vec(),
             "EVALSHA" => {

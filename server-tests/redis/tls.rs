@@ -1,4 +1,4 @@
-//! `rediss://`: a server with certificates of its own.
+//! `rediss://`: servers with certificates of a test authority.
 
 use std::time::{Duration, Instant};
 
@@ -42,15 +42,15 @@ impl Authority {
     }
 }
 
-/// A server that speaks TLS on a port of its own.
-struct Encrypted {
+/// A server with an additional TLS port.
+struct TlsServer {
     authority: Authority,
     port: u16,
     server: RedisServer,
     _directory: Directory,
 }
 
-impl Encrypted {
+impl TlsServer {
     fn start(clients_need_certificates: &str) -> Self {
         let (authority, directory, port) = (Authority::new(), Directory::new(), free_port());
         let identity = authority.issue("127.0.0.1");
@@ -70,22 +70,22 @@ impl Encrypted {
     }
 
     fn connect(&self, builder: RedisStoreBuilder) -> Limiter {
-        // A handshake in a debug build on a busy machine may take longer than a check should.
+        // A long deadline, because a handshake in a debug build is slow on a busy machine.
         let builder = builder.deadline(Duration::from_secs(2));
         Limiter::new(builder.connect(&format!("rediss://127.0.0.1:{}", self.port)).unwrap())
     }
 }
 
 #[tokio::test]
-async fn a_server_whose_certificate_is_trusted_is_spoken_to_through_tls() {
-    let server = Encrypted::start("no");
+async fn a_server_with_a_trusted_certificate_is_reached_through_tls() {
+    let server = TlsServer::start("no");
     let limiter = server.connect(RedisStore::builder().root_certificates(server.authority.pem()));
     assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(99_999));
 }
 
 #[tokio::test]
 async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_of_twenty_milliseconds() {
-    let server = Encrypted::start("no");
+    let server = TlsServer::start("no");
     let url = Link::far_from(server.port, Duration::from_millis(20)).url().replace("redis://", "rediss://");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
     assert_judged(builder.connect(&url).unwrap()).await;
@@ -93,7 +93,7 @@ async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_o
 
 #[tokio::test]
 async fn a_server_whose_certificate_is_not_trusted_is_a_misconfiguration() {
-    let server = Encrypted::start("no");
+    let server = TlsServer::start("no");
     for builder in [RedisStore::builder(), RedisStore::builder().root_certificates(Authority::new().pem())] {
         let error = server.connect(builder).check("k", &policy(), 1).await.unwrap_err();
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
@@ -101,8 +101,8 @@ async fn a_server_whose_certificate_is_not_trusted_is_a_misconfiguration() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_gets_it() {
-    let server = Encrypted::start("yes");
+async fn a_server_that_requires_a_client_certificate_gets_it() {
+    let server = TlsServer::start("yes");
     let Identity { certificate, key } = server.authority.issue("gate");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
     let limiter = server.connect(builder.clone().client_certificate(certificate, key));
@@ -111,8 +111,8 @@ async fn a_server_that_asks_for_a_certificate_gets_it() {
     assert!(!error.may_have_charged(), "{error}");
 }
 
-/// The error of a server at this URL when the builder has such certificates.
-fn refused(builder: RedisStoreBuilder, url: &str) -> ConfigError {
+/// The configuration error of connecting to the URL.
+fn config_error(builder: RedisStoreBuilder, url: &str) -> ConfigError {
     builder.connect(url).unwrap_err()
 }
 
@@ -133,8 +133,8 @@ fn a_certificate_that_cannot_be_read_is_a_configuration_error_that_names_the_set
         (client(&certificate, &certificate), "client_certificate", "no private key"),
         (client(&certificate, &stranger.key), "client_certificate", "KeyMismatch"),
     ] {
-        let error = refused(builder, "rediss://127.0.0.1:1");
-        assert!(matches!(error, ConfigError::InvalidCertificate { setting: told, .. } if told == setting), "{error}");
+        let error = config_error(builder, "rediss://127.0.0.1:1");
+        assert!(matches!(error, ConfigError::InvalidCertificate { setting: text, .. } if text == setting), "{error}");
         assert!(error.to_string().contains(reason) && error.to_string().contains("std::fs::read"), "{error}");
     }
     assert!(client(&certificate, &key).root_certificates(authority.pem()).connect("rediss://127.0.0.1:1").is_ok());
@@ -151,7 +151,7 @@ fn certificates_for_an_address_without_tls_are_a_configuration_error_that_says_r
         for url in
             ["redis://:hunter2@127.0.0.1:1", "valkey://127.0.0.1:1", "unix:///run/redis.sock", "unix:/run/r.sock"]
         {
-            let error = refused(builder.clone(), url);
+            let error = config_error(builder.clone(), url);
             assert_eq!(error, ConfigError::CertificatesWithoutTls, "{url}");
             assert!(error.to_string().contains("write rediss://"), "{error}");
         }
@@ -163,7 +163,7 @@ fn certificates_for_an_address_without_tls_are_a_configuration_error_that_says_r
             let plain = ["redis://127.0.0.1:1"];
             let error = builder.clone().connect_sentinel(plain, "mymaster").unwrap_err();
             assert_eq!(error, ConfigError::CertificatesWithoutTls);
-            // They are the master's.
+            // The certificates apply to the master.
             assert!(builder.connect_sentinel(plain, "rediss://mymaster").is_ok());
         }
     }
@@ -180,10 +180,10 @@ fn sentinels_with_tls_and_a_master_without_are_a_configuration_error_that_says_w
     assert!(connect("rediss://mymaster").is_ok());
 }
 
-/// Neither says so by itself: one waits for more, the other hangs up.
+/// Neither server reports the mismatch: a plaintext port waits for more data, a TLS port closes the connection.
 #[tokio::test]
-async fn tls_to_a_plain_port_and_the_other_way_round_are_told_with_what_to_write() {
-    let server = Encrypted::start("no");
+async fn tls_to_a_plaintext_port_and_plaintext_to_a_tls_port_say_what_to_write() {
+    let server = TlsServer::start("no");
     let plain = server.server.port();
     let limiters = |scheme: &str, port: u16| {
         let url = format!("{scheme}://127.0.0.1:{port}");

@@ -1,5 +1,5 @@
-//! What a store on a cluster makes of masters that are away, of nodes that contradict each other, and of a runtime that
-//! ends in the middle of it.
+//! Clusters with masters that are down, nodes whose slot maps contradict each other, and a runtime that ends during a
+//! check.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore, observe::Warning};
 
 use super::{
-    cluster::{Warnings, limiter, settled},
+    cluster::{Warnings, connected, limiter},
     policy,
 };
 use crate::support::{
@@ -23,17 +23,17 @@ use crate::support::{
     until,
 };
 
-/// "bar" is in slot 5061, of the first node, and "foo" in slot 12182, of the third one.
+/// The slot of "foo", on the third node. "bar" is in slot 5061 on the first.
 const SLOT: u16 = 12_182;
 
-fn covered_in_part(cluster: &Cluster) {
+fn allow_partial_coverage(cluster: &Cluster) {
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
 }
 
 #[test]
-fn a_runtime_that_has_ended_gets_an_error_and_does_not_hang() {
+fn a_check_on_a_runtime_that_has_ended_returns_an_error() {
     let cluster = Cluster::start();
     let store = RedisStore::builder().batching(false).breaker(None);
     let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
@@ -52,16 +52,16 @@ fn a_runtime_that_has_ended_gets_an_error_and_does_not_hang() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_master_is_found_although_another_one_is_silent_and_the_deadline_is_long() {
+async fn a_new_master_is_found_while_another_master_is_silent_and_the_deadline_is_long() {
     let mut cluster = Cluster::start_with_replicas();
-    covered_in_part(&cluster);
+    allow_partial_coverage(&cluster);
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-replica-no-failover yes");
     }
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(12)).breaker(None);
     let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
     let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap());
-    settled(&limiter).await;
+    connected(&limiter).await;
     let key = (0..100_u64).find(|key| cluster.slot_of(key).1 == 1).unwrap();
     for key in 0..100_u64 {
         limiter.check(key, &policy(), 1).await.unwrap();
@@ -76,15 +76,15 @@ async fn a_new_master_is_found_although_another_one_is_silent_and_the_deadline_i
     });
     let start = Instant::now();
     while limiter.check(key, &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(4), "it is not found");
+        assert!(start.elapsed() < Duration::from_secs(4), "the new master was not found");
     }
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_13_eviction_is_warned_of_although_a_master_is_away_at_the_start() {
+async fn law_13_eviction_is_warned_of_although_a_master_is_down_at_the_start() {
     let cluster = Cluster::start();
-    covered_in_part(&cluster);
+    allow_partial_coverage(&cluster);
     for node in &cluster.nodes {
         node.command("CONFIG SET maxmemory-policy allkeys-lru");
     }
@@ -98,19 +98,19 @@ async fn law_13_eviction_is_warned_of_although_a_master_is_away_at_the_start() {
         let _ = limiter.check("foo", &policy(), 1).await;
         match warnings.try_recv() {
             Ok(warning) => break warning,
-            Err(_) => assert!(start.elapsed() < Duration::from_secs(5), "nobody was warned"),
+            Err(_) => assert!(start.elapsed() < Duration::from_secs(5), "no warning"),
         }
     };
     assert_eq!(warned, Warning::Eviction { policy: "allkeys-lru".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denials_are_answered_from_memory_although_another_master_is_away() {
+async fn denials_come_from_the_deny_cache_while_another_master_is_down() {
     const DENIALS: u64 = 1_000;
     let mut cluster = Cluster::start();
-    covered_in_part(&cluster);
+    allow_partial_coverage(&cluster);
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let spent = Policy::per_hour("spent", 1).unwrap();
     assert!(limiter.check("bar", &spent, 1).await.unwrap().is_allowed());
     cluster.nodes[2].kill();
@@ -118,7 +118,7 @@ async fn denials_are_answered_from_memory_although_another_master_is_away() {
     let others = tokio::spawn({
         let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
         async move {
-            // Each part of its slots finds out by itself that the master is away.
+            // Each failure domain of the lost master detects the outage by itself.
             for key in (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_008) {
                 let _ = limiter.check(key, &policy(), 1).await;
                 if stop.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ async fn denials_are_answered_from_memory_although_another_master_is_away() {
     let asked = calls(&cluster.nodes[0], "evalsha") - before;
     stop.store(true, Ordering::Relaxed);
     others.await.unwrap();
-    // Once a second.
+    // A cached denial is refreshed once per second.
     assert!(asked < 20, "{asked} calls for {DENIALS} denials");
 }
 
@@ -143,27 +143,27 @@ fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % 16_384
 }
 
-/// Subjects whose keys are in the slot that moves.
-fn of_the_slot(count: usize) -> Vec<String> {
+/// Keys in the slot that moves.
+fn keys_in_the_slot(count: usize) -> Vec<String> {
     (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) == SLOT).take(count).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subjects_on_either_side_of_a_move_are_judged_although_they_share_calls() {
+async fn keys_on_both_sides_of_a_migration_get_verdicts_from_shared_calls() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
-    let subjects = of_the_slot(40);
-    for known in &subjects[..20] {
+    connected(&limiter).await;
+    let keys = keys_in_the_slot(40);
+    for known in &keys[..20] {
         limiter.check(known.as_str(), &policy(), 1).await.unwrap();
     }
     cluster.begin_move(SLOT, 2, 0);
     let mut load = JoinSet::new();
-    for subject in subjects {
+    for key in keys {
         let limiter = limiter.clone();
         load.spawn(async move {
             for _ in 0..50 {
-                limiter.check(subject.as_str(), &policy(), 1).await.unwrap();
+                limiter.check(key.as_str(), &policy(), 1).await.unwrap();
             }
         });
     }
@@ -171,14 +171,14 @@ async fn subjects_on_either_side_of_a_move_are_judged_although_they_share_calls(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_moving_slot_cannot_judge_opens_no_breaker() {
+async fn errors_of_a_migrating_slot_open_no_breaker() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     let [a, b] = ["a", "b"].map(|name| Policy::per_hour(name, 1_000).unwrap());
     cluster.begin_move(SLOT, 2, 0);
     for _ in 0..30 {
-        // Two keys that the old master does not have and the new one does not own.
+        // Two Redis keys that the old master does not hold and the new master does not own yet.
         let error = limiter.check_all(Check::new("foo", &a, 1).and("foo", &b, 1).unwrap()).await.unwrap_err();
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
     }
@@ -187,12 +187,12 @@ async fn what_a_moving_slot_cannot_judge_opens_no_breaker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_of_the_node_that_is_to_get_a_slot_is_understood() {
+async fn an_error_of_the_importing_node_is_unavailable() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
-    settled(&limiter).await;
+    connected(&limiter).await;
     cluster.begin_move(SLOT, 2, 0);
-    // Each of the two sends to the other one.
+    // Both masters now redirect to each other.
     cluster.nodes[0].command(&format!("CLUSTER SETSLOT {SLOT} STABLE"));
     let error = limiter.check("foo", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

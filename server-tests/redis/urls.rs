@@ -1,11 +1,11 @@
-//! URLs that are written wrong, and what is said about them.
+//! Invalid URLs and their error messages.
 
 use tollgate::{ConfigError, Limiter, RedisStore};
 
 use super::policy;
 use crate::support::redis_server::RedisServer;
 
-/// The password of all URLs here, in pieces where it is cut by mistake.
+/// Parts of the passwords in these URLs; an unescaped character may split a password.
 const PIECES: [&str; 3] = ["hunter2", "sesame", "swordfish"];
 
 fn mistake(url: &str) -> String {
@@ -19,15 +19,15 @@ fn mistake(url: &str) -> String {
 }
 
 #[test]
-fn each_mistake_in_a_url_is_told_with_what_to_write_and_without_the_password() {
+fn each_url_error_says_what_to_write_and_hides_the_password() {
     for (url, remedy) in [
         ("", "write redis:// in front"),
         ("localhost", "write redis:// in front"),
         ("localhost:6379", "write redis:// in front"),
         (":hunter2@localhost:6379", "write redis:// in front"),
         ("/run/redis.sock", "unix://"),
-        ("http://localhost:6379", "http:// is no scheme of Redis; write redis://"),
-        ("https://localhost:6379", "http:// is no scheme of Redis; write redis://"),
+        ("http://localhost:6379", "http:// is not a scheme of Redis; write redis://"),
+        ("https://localhost:6379", "http:// is not a scheme of Redis; write redis://"),
         ("hunter2://localhost", "write redis://"),
         ("redis:/localhost", "two slashes"),
         ("redis://", "it has no host"),
@@ -58,14 +58,14 @@ fn each_mistake_in_a_url_is_told_with_what_to_write_and_without_the_password() {
 }
 
 #[tokio::test]
-async fn what_is_escaped_and_what_is_clear_is_read_as_it_is_meant() {
+async fn escaped_and_plain_parts_of_a_url_are_parsed_correctly() {
     let server = RedisServer::start();
     let password = "a/b#c?d@e%f:g";
     server.command(&format!("ACL SETUSER gate on >{password} ~* +@all"));
     let address = server.url().trim_start_matches("redis://").to_owned();
     for url in [
         format!("redis://gate:a%2Fb%23c%3Fd%40e%25f%3Ag@{address}"),
-        // A colon and a line's end do not mislead.
+        // An unescaped colon, and a trailing newline.
         format!("redis://gate:a%2Fb%23c%3Fd%40e%25f:g@{address}\n"),
         format!("valkey://gate:a%2Fb%23c%3Fd%40e%25f%3Ag@{address}/0?protocol=resp2"),
     ] {

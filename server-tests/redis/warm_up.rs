@@ -1,4 +1,4 @@
-//! The first checks of a process, before there is a connection.
+//! The first checks of a process, before the first connection.
 
 use std::{
     sync::mpsc,
@@ -8,7 +8,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{Check, ErrorKind, Limiter, RedisStore, decision::Source, store::RedisStoreBuilder};
 
-use super::{fake, policy};
+use super::{fake_server, policy};
 use crate::support::{
     link::Link,
     proxy::{Fault, Proxy},
@@ -19,7 +19,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_millis(50);
 const FIRST_DIAL: Duration = Duration::from_millis(250);
 
-/// Asserts that the first check of a store is judged by Redis, and how long it may take.
+/// Asserts that Redis decides the first check of a store, and that the check is in time.
 pub(crate) async fn assert_judged(store: RedisStore) {
     let start = Instant::now();
     let decision = Limiter::new(store).check("k", &policy(), 1).await;
@@ -38,7 +38,7 @@ async fn the_first_check_over_a_round_trip_of_twenty_milliseconds_is_judged_by_r
 }
 
 #[tokio::test]
-async fn all_checks_that_come_before_the_first_connection_are_judged() {
+async fn all_checks_before_the_first_connection_get_verdicts() {
     let server = RedisServer::start();
     let limiter = Limiter::new(RedisStore::connect(&Link::far_from(server.port(), ROUND_TRIP).url()).unwrap());
     let mut checks = JoinSet::new();
@@ -54,7 +54,7 @@ async fn all_checks_that_come_before_the_first_connection_are_judged() {
 }
 
 #[tokio::test]
-async fn the_first_check_behind_sentinels_that_are_far_away_is_judged() {
+async fn the_first_check_behind_distant_sentinels_gets_a_verdict() {
     let trio = crate::support::sentinel::Trio::start(Duration::from_secs(60));
     let links: Vec<_> =
         trio.sentinels.iter().map(|sentinel| Link::far_from(sentinel.port(), ROUND_TRIP).url()).collect();
@@ -62,7 +62,7 @@ async fn the_first_check_behind_sentinels_that_are_far_away_is_judged() {
 }
 
 #[tokio::test]
-async fn the_first_check_on_a_cluster_that_is_far_away_is_judged_also_across_slots() {
+async fn the_first_check_on_a_distant_cluster_gets_a_verdict_also_across_slots() {
     let cluster = crate::support::cluster::Cluster::start();
     let links: Vec<_> = cluster.nodes.iter().map(|node| Link::far_from(node.port(), ROUND_TRIP).url()).collect();
     let store = || RedisStore::builder().connect_cluster(&links).unwrap();
@@ -71,8 +71,8 @@ async fn the_first_check_on_a_cluster_that_is_far_away_is_judged_also_across_slo
     assert!(Limiter::new(store()).check_all(check).await.unwrap().is_allowed());
 }
 
-/// Connections are taken, and nothing is ever answered.
-fn swallowed(builder: RedisStoreBuilder) -> (Vec<Limiter>, RedisServer) {
+/// Limiters whose servers accept connections and never reply.
+fn silent_servers(builder: RedisStoreBuilder) -> (Vec<Limiter>, RedisServer) {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     proxy.set(Fault::BlackHole);
@@ -81,9 +81,9 @@ fn swallowed(builder: RedisStoreBuilder) -> (Vec<Limiter>, RedisServer) {
 }
 
 #[tokio::test]
-async fn law_8_where_nothing_answers_only_the_first_checks_wait_longer_than_the_deadline() {
-    // Without a breaker, which would answer the later checks at once.
-    let (limiters, _server) = swallowed(RedisStore::builder().breaker(None));
+async fn law_8_without_any_reply_only_the_first_checks_wait_longer_than_the_deadline() {
+    // Without a breaker, which would fail later checks at once.
+    let (limiters, _server) = silent_servers(RedisStore::builder().breaker(None));
     for limiter in limiters {
         let start = Instant::now();
         let mut checks = JoinSet::new();
@@ -107,8 +107,8 @@ async fn law_8_where_nothing_answers_only_the_first_checks_wait_longer_than_the_
 }
 
 #[tokio::test]
-async fn law_8_a_check_that_comes_late_waits_for_the_rest_of_the_first_dial_only() {
-    let (limiters, _server) = swallowed(RedisStore::builder().breaker(None));
+async fn law_8_a_later_check_waits_only_for_the_rest_of_the_first_dial() {
+    let (limiters, _server) = silent_servers(RedisStore::builder().breaker(None));
     for limiter in limiters {
         let early = tokio::spawn(limiter.check("k", &policy(), 1));
         tokio::time::sleep(FIRST_DIAL * 3 / 5).await;
@@ -121,7 +121,7 @@ async fn law_8_a_check_that_comes_late_waits_for_the_rest_of_the_first_dial_only
 
 #[tokio::test]
 async fn law_8_without_a_deadline_for_the_first_dial_no_check_waits_longer_than_the_deadline() {
-    let (limiters, _server) = swallowed(RedisStore::builder().first_dial_deadline(Duration::ZERO));
+    let (limiters, _server) = silent_servers(RedisStore::builder().first_dial_deadline(Duration::ZERO));
     for limiter in limiters {
         let start = Instant::now();
         limiter.check("k", &policy(), 1).await.unwrap_err();
@@ -130,12 +130,12 @@ async fn law_8_without_a_deadline_for_the_first_dial_no_check_waits_longer_than_
 }
 
 #[tokio::test]
-async fn law_8_the_deadline_begins_anew_with_the_first_connection_and_ends_in_time() {
+async fn law_8_the_deadline_restarts_with_the_first_connection_and_is_kept() {
     const DIAL: Duration = Duration::from_millis(60);
     const REPLY: Duration = Duration::from_millis(45);
     for batching in [true, false] {
         let (asked, first_call) = mpsc::channel();
-        let port = fake::start(move |command| match command {
+        let port = fake_server::start(move |command| match command {
             "HELLO" => (DIAL, b"%1\r\n+proto\r\n:3\r\n".to_vec()),
             "EVALSHA" | "EVAL" => {
                 let _ = asked.send(Instant::now());
@@ -148,7 +148,7 @@ async fn law_8_the_deadline_begins_anew_with_the_first_connection_and_ends_in_ti
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
         let waited = first_call.try_recv().unwrap().elapsed();
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
-        // Less than two replies take.
+        // The time is below that of two replies.
         assert!(waited > REPLY && waited < DEADLINE + Duration::from_millis(30), "{waited:?}");
     }
 }

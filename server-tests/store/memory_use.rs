@@ -1,4 +1,4 @@
-//! Redis' memory: every key expires, and refused traffic takes none.
+//! Memory in Redis: every key expires, and denied traffic is bounded.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::redis_server::RedisServer;
 #[tokio::test]
 async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
     let server = RedisServer::start();
-    // A loaded machine must not turn into missing answers.
+    // A long deadline, so that a loaded machine causes no timeouts.
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let changes = || {
@@ -45,7 +45,7 @@ async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
 }
 
 #[tokio::test]
-async fn law_6_refused_traffic_takes_no_more_memory_than_the_highest_limit_on_the_count() {
+async fn law_6_denied_traffic_takes_no_more_memory_than_the_highest_limit_on_the_count() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url());
     let (store, mut connection) = (store.unwrap(), server.connection());

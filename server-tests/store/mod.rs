@@ -1,4 +1,4 @@
-//! The suite of every store, on Redis.
+//! Runs the store suite on Redis, with the store's own pool and with a pool of the user.
 
 mod memory_use;
 #[path = "../../tests/store/suite/mod.rs"]
@@ -22,12 +22,12 @@ mod on {
         Fixture::new(builder(&clock).connect(&server.url()).unwrap(), clock, server)
     }
 
-    fn given_pool() -> Fixture {
+    fn user_pool() -> Fixture {
         let (clock, server) = (ManualClock::default(), RedisServer::start());
         let pool = bb8::Pool::builder().build_unchecked(RedisConnectionManager::new(server.url()).unwrap());
         Fixture::new(builder(&clock).from_pool(pool).unwrap(), clock, server)
     }
 
     suite!(redis, super::own_pool);
-    suite!(users_pool, super::given_pool);
+    suite!(user_pool, super::user_pool);
 }

@@ -1,8 +1,9 @@
-//! Judges the history of a key by sliding the window over it, as it comes in: memory stays flat however long it gets.
+//! Checks the laws on the history of a key with a sliding window. The history is processed as it arrives, so memory
+//! stays constant.
 
 use std::collections::VecDeque;
 
-/// An answer of the store, by the store's time.
+/// A verdict of the store, stamped with the store's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub time_us: u64,
@@ -11,7 +12,7 @@ pub struct Answer {
     pub retry_after_us: Option<u64>,
 }
 
-/// A check that was not answered: it may have been charged at any time in between.
+/// A check without a reply: Redis may have charged the cost at any time between `from_us` and `until_us`.
 #[derive(Clone, Copy, Debug)]
 pub struct Unknown {
     pub from_us: u64,
@@ -19,18 +20,18 @@ pub struct Unknown {
     pub cost: u64,
 }
 
-/// What was found so far.
+/// Counts of verdicts and of violated laws.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Findings {
     pub answers: u64,
     pub denials: u64,
-    /// Law 1: admissions above the limit of the window that ends with them, and what the store may have forgotten.
+    /// Law 1: admissions that exceed the limit of the window ending with them, less what the store may have lost.
     pub over: u64,
-    /// Law 2: denials of what would have fit.
+    /// Law 2: denials of a cost that would have fit.
     pub false_denials: u64,
-    /// Law 5: denials whose Retry-After was too early or too late.
+    /// Law 5: denials whose Retry-After is too early or too late.
     pub wrong_waits: u64,
-    /// The most that was admitted in any window.
+    /// The highest admitted cost of any window.
     pub most: u64,
 }
 
@@ -46,18 +47,18 @@ impl Findings {
     }
 }
 
-/// Judges one key.
+/// Judge of one key.
 #[derive(Debug)]
 pub struct Judge {
     limit: u64,
     window_us: u64,
     unsettled: Vec<Answer>,
     unknown: Vec<Unknown>,
-    /// Until when the last of them may count.
+    /// The latest time at which an unanswered check may still count.
     unknown_until_us: u64,
-    /// When what was admitted may have been forgotten later.
-    forgotten: Vec<(u64, u64)>,
-    /// What was admitted in the window, and its sum.
+    /// Periods whose admissions the store may have lost later.
+    lost: Vec<(u64, u64)>,
+    /// Admissions (time, cost) of the current window; `spent` is their sum.
     admitted: VecDeque<(u64, u64)>,
     spent: u64,
     found: Findings,
@@ -65,9 +66,9 @@ pub struct Judge {
 
 impl Judge {
     pub fn new(limit: u64, window_us: u64) -> Self {
-        let (unsettled, unknown, forgotten, admitted) = Default::default();
+        let (unsettled, unknown, lost, admitted) = Default::default();
         let (unknown_until_us, spent, found) = Default::default();
-        Self { limit, window_us, unsettled, unknown, unknown_until_us, forgotten, admitted, spent, found }
+        Self { limit, window_us, unsettled, unknown, unknown_until_us, lost, admitted, spent, found }
     }
 
     pub fn answer(&mut self, answer: Answer) {
@@ -79,16 +80,16 @@ impl Judge {
         self.unknown.push(unknown);
     }
 
-    /// The store may lose what it admits in that time.
-    pub fn forgets(&mut self, from_us: u64, until_us: u64) {
-        self.forgotten.push((from_us, until_us));
+    /// Declares that the store may lose what it admits in this period.
+    pub fn may_lose(&mut self, from_us: u64, until_us: u64) {
+        self.lost.push((from_us, until_us));
     }
 
     pub fn found(&self) -> Findings {
         self.found
     }
 
-    /// Judges all that was before `time_us`. Nothing of then may come in later.
+    /// Judges every verdict before `time_us`. The caller must not add earlier verdicts afterwards.
     pub fn settle(&mut self, time_us: u64) {
         self.unsettled.sort_by_key(|answer| answer.time_us);
         let count = self.unsettled.partition_point(|answer| answer.time_us < time_us);
@@ -99,7 +100,7 @@ impl Judge {
         self.unknown.retain(|unknown| unknown.until_us + self.window_us >= time_us);
     }
 
-    /// All answers of one microsecond: which of them came first cannot be told.
+    /// Judges all verdicts of one microsecond together, because their order is unknown.
     fn judge(&mut self, instant: &[Answer]) {
         let time = instant[0].time_us;
         while let Some(&(at, cost)) = self.admitted.front()
@@ -117,25 +118,25 @@ impl Judge {
         self.found.answers += instant.len() as u64;
         self.found.denials += denied.len() as u64;
         self.found.most = self.found.most.max(self.spent);
-        if self.spent > self.limit && self.spent - self.maybe_forgotten() > self.limit {
+        if self.spent > self.limit && self.spent - self.maybe_lost() > self.limit {
             self.found.over += allowed.len() as u64;
         }
         for answer in denied {
             let free = self.limit.saturating_sub(self.spent);
             self.found.false_denials += u64::from(answer.cost + self.maybe_spent(time, free) <= free);
             if self.unknown_until_us <= time && allowed.is_empty() {
-                self.found.wrong_waits += u64::from(!self.tells_the_truth(answer));
+                self.found.wrong_waits += u64::from(!self.has_exact_retry_after(answer));
             }
         }
     }
 
-    /// What of the window the store may not know.
-    fn maybe_forgotten(&self) -> u64 {
-        let lost = |at: &u64| self.forgotten.iter().any(|(from, until)| (from..until).contains(&at));
-        self.admitted.iter().filter(|(at, _)| lost(at)).map(|(_, cost)| cost).sum()
+    /// The cost in the current window that the store may have lost.
+    fn maybe_lost(&self) -> u64 {
+        let is_lost = |at: &u64| self.lost.iter().any(|(from, until)| (from..until).contains(&at));
+        self.admitted.iter().filter(|(at, _)| is_lost(at)).map(|(_, cost)| cost).sum()
     }
 
-    /// What unanswered checks may have spent in the window, counted until it is more than `enough`.
+    /// The cost that unanswered checks may have spent in the window; stops counting above `enough`.
     fn maybe_spent(&self, time: u64, enough: u64) -> u64 {
         let counts = |it: &&Unknown| it.from_us <= time && it.until_us + self.window_us > time;
         let mut sum = 0;
@@ -148,8 +149,8 @@ impl Judge {
         sum
     }
 
-    /// Had nobody else come, the cost would have fit at Retry-After and not a microsecond earlier.
-    fn tells_the_truth(&self, answer: &Answer) -> bool {
+    /// Whether the cost fits at Retry-After and not a microsecond earlier, given no further admissions.
+    fn has_exact_retry_after(&self, answer: &Answer) -> bool {
         let Some(wait) = answer.retry_after_us else { return true };
         let fits_at = |time: u64| {
             let left = self.admitted.iter().filter(|(at, _)| *at + self.window_us > time).map(|(_, cost)| cost);

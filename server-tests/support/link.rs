@@ -1,6 +1,7 @@
-//! A network with a round trip: what is sent arrives later, in both directions.
+//! A network link with latency: bytes arrive half a round trip later, in both directions.
 //!
-//! Threads and not tasks: the timers of an executor are a millisecond too coarse for a round trip of a millisecond.
+//! The link runs on threads, because an executor's timers, with steps of a millisecond, are too coarse for a round trip
+//! of a millisecond.
 
 use std::{
     io::{Read, Write},
@@ -17,17 +18,17 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link to a port of this machine, with this round trip.
+    /// Links to a local port. Connecting is immediate; data takes `round_trip` there and back.
     pub fn to(target: u16, round_trip: Duration) -> Self {
         Self::start(target, round_trip, Duration::ZERO)
     }
 
-    /// The same with connections that take a round trip to be made, as over a real network.
+    /// Like [`to`](Self::to), but connecting also takes a round trip, as over a real network.
     pub fn far_from(target: u16, round_trip: Duration) -> Self {
         Self::start(target, round_trip, round_trip)
     }
 
-    /// The first bytes of a connection come later by the time that the `connect` takes: here, connecting takes none.
+    /// `connect` is the simulated connect time. The local connect is instant, so the first bytes are held back instead.
     fn start(target: u16, round_trip: Duration, connect: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -62,7 +63,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, connected: Instant, delay: Du
     });
     thread::spawn(move || {
         for (due, bytes) in sent {
-            // The time that the network takes.
+            // The latency of the network.
             thread::sleep(due.saturating_duration_since(Instant::now()));
             if to.write_all(&bytes).is_err() {
                 break;

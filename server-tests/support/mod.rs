@@ -1,4 +1,4 @@
-//! Servers and networks to test on, and what the tests without servers share.
+//! Test servers and networks, and the support code shared with the tests that need no server.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
 pub mod cluster;
@@ -17,12 +17,12 @@ use std::{
 
 pub use shared::*;
 
-/// Waits until it is so. Servers take real time to agree.
+/// Polls until `reached` returns true, for at most a minute. `what` names the awaited state in the panic message.
 pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let start = Instant::now();
     while !reached() {
-        // A sentinel that was kept from running for two seconds does nothing for thirty.
-        assert!(start.elapsed() < Duration::from_secs(60), "not yet: {what}");
+        // A sentinel that was stopped for two seconds stays passive for thirty (TILT mode).
+        assert!(start.elapsed() < Duration::from_secs(60), "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }

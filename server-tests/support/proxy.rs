@@ -1,4 +1,4 @@
-//! A TCP proxy for faults: slow, silent, cut off, half closed; switched while it runs.
+//! A TCP proxy that injects network faults, switchable at run time.
 
 use std::{
     future::Future,
@@ -22,24 +22,24 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// What becomes of connections, old and new.
+/// How the proxy treats all connections, existing and new.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// None.
+    /// Forward without a fault.
     Pass,
-    /// Nothing is forwarded and nobody is told, also not when the fault is over: those connections stay half open.
+    /// Drop all data silently. Connections of this period stay half open, even after the fault ends.
     BlackHole,
-    /// Clients are told that nothing more will come, and may go on sending.
+    /// Close the direction to the client (FIN); the client may continue to send.
     HalfClose,
-    /// What is sent comes so much later, in both directions, also if the fault is over by then.
+    /// Delay data by this time in both directions. Data in flight stays delayed when the fault ends.
     Latency(Duration),
-    /// Nothing is forwarded until the fault is over.
+    /// Hold all data back until the fault ends, then forward it.
     Mute,
-    /// Nobody listens any more.
+    /// Stop listening, so that connections are refused.
     Refuse,
-    /// Connections are cut off with a RST.
+    /// Abort connections with a RST.
     Reset,
-    /// So many bytes a second in each direction.
+    /// Forward at most this many bytes per second in each direction.
     Throttle(u32),
 }
 
@@ -59,7 +59,7 @@ struct Shared {
 #[derive(Clone, Copy)]
 struct State {
     fault: Fault,
-    /// Connections up to this number are in a black hole.
+    /// Connections with numbers up to this one forward nothing.
     silenced: u32,
 }
 
@@ -70,7 +70,7 @@ impl Proxy {
         let state = watch::Sender::new(State { fault: Fault::Pass, silenced: 0 });
         let shared = Arc::new(Shared { target: target.into(), accepted: 0.into(), state });
         let this = Self { port, shared: Arc::clone(&shared) };
-        // A thread of its own, so that tests that block and tests that are async can both use it.
+        // The proxy has a thread and a runtime of its own, so blocking and async tests can both use it.
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(listen(listener, shared)).unwrap();
@@ -86,27 +86,27 @@ impl Proxy {
         self.port
     }
 
-    /// How many connections came so far.
+    /// The number of connections accepted so far.
     pub fn accepted(&self) -> u32 {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// From now on.
+    /// Applies a fault until the next call.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| state.fault = fault);
     }
 
-    /// Makes the connections that there are half open: nothing is forwarded, and nobody is told.
+    /// Makes all existing connections half open: they forward nothing and are not closed.
     pub fn silence(&self) {
         self.shared.state.send_modify(|state| state.silenced = self.accepted());
     }
 
-    /// Sends new connections elsewhere; those that there are stay.
+    /// Sends new connections to another port; existing connections stay.
     pub fn retarget(&self, target: u16) {
         self.shared.target.store(target, Ordering::SeqCst);
     }
 
-    /// While mute, connections are accepted and nothing is forwarded yet.
+    /// Sets or clears [`Fault::Mute`]: connections are accepted, and data is held back.
     pub fn mute(&self, mute: bool) {
         self.set(if mute { Fault::Mute } else { Fault::Pass });
     }
@@ -132,14 +132,14 @@ async fn listen(listener: Bound, shared: Arc<Shared>) -> io::Result<()> {
     }
 }
 
-/// The state changes for as long as the process runs, so the other outcome does not come.
+/// Waits for a state. The sender lives as long as the process, so an error cannot occur.
 async fn until(state: &mut watch::Receiver<State>, condition: impl FnMut(&State) -> bool) {
     let _ = state.wait_for(condition).await;
 }
 
 async fn serve(mut client: TcpStream, number: u32, shared: Arc<Shared>) -> io::Result<()> {
     let mut server = TcpStream::connect(("127.0.0.1", shared.target.load(Ordering::SeqCst))).await?;
-    // The proxy's own delays are none of the faults.
+    // Without Nagle's algorithm the proxy adds no delay of its own.
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let mut state = shared.state.subscribe();
@@ -152,7 +152,7 @@ async fn serve(mut client: TcpStream, number: u32, shared: Arc<Shared>) -> io::R
         let up = pump(from_client, to_server, shared.state.subscribe());
         let down = pump(from_server, to_client, shared.state.subscribe());
         tokio::select! {
-            // Before anything is forwarded: a connection that was silenced is silent from the first byte.
+            // Polled first: a connection that starts silenced must not forward a single byte.
             biased;
             () = until(&mut state, ends) => {}
             () = up => return Ok(()),
@@ -166,13 +166,13 @@ async fn serve(mut client: TcpStream, number: u32, shared: Arc<Shared>) -> io::R
         _ => {}
     }
     if !matches!(fault, Fault::Refuse | Fault::Reset) {
-        // The server's end stays open meanwhile, and what the client sends gets lost.
+        // Discards the client's data and keeps the server's end open.
         while client.read(&mut [0; 4096]).await? > 0 {}
     }
     Ok(())
 }
 
-/// Forwards in one direction: one half reads and says when, the other one waits and writes.
+/// Forwards in one direction: one half reads and sets the due time, the other half waits for it and writes.
 async fn pump(mut from: ReadHalf<'_>, to: WriteHalf<'_>, state: watch::Receiver<State>) {
     let (line, delayed) = mpsc::channel(1024);
     let fault = state.clone();
@@ -193,10 +193,9 @@ async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     tokio::join!(one, other);
 }
 
-/// Ends when nothing more is to be read or nothing more can be written.
+/// Writes data when due. Ends at the end of the data or at a failed write.
 async fn write(mut to: WriteHalf<'_>, mut line: mpsc::Receiver<(Instant, Vec<u8>)>, mut state: watch::Receiver<State>) {
     while let Some((due, bytes)) = line.recv().await {
-        // A fault of a network takes real time.
         sleep_until(due).await;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -205,7 +204,7 @@ async fn write(mut to: WriteHalf<'_>, mut line: mpsc::Receiver<(Instant, Vec<u8>
                 Fault::Throttle(rate) => Some(rate),
                 _ => None,
             };
-            // A hundredth of a second at a time.
+            // A throttled connection writes the bytes of 10 ms at a time.
             let length = throttle.map_or(rest.len(), |rate| rest.len().min(rate.div_ceil(100) as usize));
             if to.write_all(&rest[..length]).await.is_err() {
                 line.close();

@@ -1,6 +1,6 @@
 //! A real `redis-server`, started for one test and ended with it.
 //!
-//! `TOLLGATE_REDIS_SERVER` names another one: the path of a Redis of another version, or of Valkey.
+//! `TOLLGATE_REDIS_SERVER` sets the path of another server: another version of Redis, or Valkey.
 
 use std::{
     collections::BTreeSet,
@@ -16,18 +16,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A server of its own on a free port. It ends when this is dropped, and also when the test process dies.
+/// A server process on a free port. The process ends when this value is dropped or the test process dies.
 #[derive(Debug)]
 pub struct RedisServer {
     guard: Child,
-    /// The server's own process.
+    /// Process id of the server, which is a child of the guard.
     pid: u32,
     port: u16,
     arguments: Vec<String>,
     _directory: Option<Directory>,
 }
 
-/// Ends the server as soon as standard input is closed, however the test ends.
+/// Shell script that kills the server when standard input closes, which happens however the test ends.
 const GUARD: &str = r#""$0" "$@" >/dev/null 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
 impl RedisServer {
@@ -41,7 +41,7 @@ impl RedisServer {
         Self::start_at(free_port(), arguments)
     }
 
-    /// Starts a node of a cluster. Its bus is 10 000 ports above it: Redis 6.2 cannot be told another one.
+    /// Starts a cluster node. Its bus port is the port plus 10 000, which Redis 6.2 cannot change.
     pub fn start_node(arguments: &[&str]) -> Self {
         let is_free =
             |port: &u16| port.checked_add(10_000).is_some_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok());
@@ -50,7 +50,8 @@ impl RedisServer {
     }
 
     fn start_at(port: u16, arguments: &[&str]) -> Self {
-        // A replica writes what it gets from its master, and the next server must not start with that.
+        // Each server has its own directory: a replica writes its master's data set to disk, and another server in
+        // that directory would load it.
         let directory = Directory::new();
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
         arguments.extend(["--dir".to_owned(), directory.path("")]);
@@ -60,7 +61,7 @@ impl RedisServer {
         server
     }
 
-    /// Starts a sentinel from its configuration, a file that it rewrites.
+    /// Starts a sentinel with this configuration file. The sentinel rewrites the file.
     pub fn start_sentinel(configuration: &str, port: u16) -> Self {
         let port_text = port.to_string();
         let arguments: Vec<_> =
@@ -91,7 +92,7 @@ impl RedisServer {
         assert!(status.success());
     }
 
-    /// Starts it again on the same port: empty, unless its arguments make it write things down.
+    /// Kills the server and starts it on the same port: empty, unless its arguments enable persistence.
     pub fn restart(&mut self) {
         self.kill();
         (self.guard, self.pid) = spawn(self.port, &self.arguments);
@@ -103,34 +104,34 @@ impl RedisServer {
         self.try_command(command).unwrap()
     }
 
-    /// A server that sends a replica what it does as soon as the replica has got all data. Without a disk in between it
-    /// would wait five seconds for further replicas, and up to a second for the replica to say that it is ready.
-    pub const FEEDS_AT_ONCE: [&str; 2] = ["--repl-diskless-sync", "no"];
+    /// Arguments of a master that starts to replicate as soon as the replica has the data set. A diskless sync would
+    /// wait five seconds for more replicas, and up to a second for the replica's acknowledgement.
+    pub const IMMEDIATE_REPLICATION: [&str; 2] = ["--repl-diskless-sync", "no"];
 
-    /// Whether this server, one that [feeds at once](Self::FEEDS_AT_ONCE), sends all it does to so many replicas.
-    pub fn feeds(&self, replicas: usize) -> bool {
+    /// Whether exactly this many replicas are in sync. Requires [`Self::IMMEDIATE_REPLICATION`].
+    pub fn has_replicas_in_sync(&self, replicas: usize) -> bool {
         self.command("INFO replication").matches("state=online").count() == replicas
     }
 
-    /// Makes the server silent for so long: it takes commands and answers none.
+    /// Pauses all clients for this time: the server accepts commands and sends no replies.
     pub fn pause(&self, pause: Duration) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.write_all(format!("CLIENT PAUSE {} ALL\r\n", pause.as_millis()).as_bytes()).unwrap();
         stream.read_exact(&mut [0; 5]).unwrap();
     }
 
-    /// A blocking connection, for setting up data and looking at it.
+    /// Opens a blocking connection, to prepare and to inspect data.
     pub fn connection(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// The same, of a server that may just be going or coming.
+    /// Like [`command`](Self::command), but returns an error when the server is unreachable.
     pub fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut reply = String::new();
         if self.arguments.iter().any(|argument| argument == "--sentinel") {
-            // Sentinels do not know QUIT.
+            // Sentinels reject QUIT.
             stream.write_all(format!("{command}\r\n").as_bytes())?;
             stream.shutdown(std::net::Shutdown::Write)?;
             stream.read_to_string(&mut reply)?;
@@ -141,7 +142,7 @@ impl RedisServer {
         Ok(reply.trim_end_matches("+OK\r\n").to_owned())
     }
 
-    /// Waits until the server answers; a process needs some time to start, and no clock moves that.
+    /// Waits until the server answers PING.
     fn wait(&mut self) {
         let start = Instant::now();
         while !self.try_command("PING").is_ok_and(|reply| reply.starts_with("+PONG") || reply.starts_with("-NOAUTH")) {
@@ -181,7 +182,7 @@ fn spawn_plain(arguments: &[String]) -> (Child, u32) {
     (guard, pid.trim().parse().unwrap())
 }
 
-/// How often the server ran a command, this one's INFO not included.
+/// The number of calls of a command in `INFO commandstats`; the INFO of this query is not included.
 pub fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command("INFO commandstats");
     let prefix = format!("cmdstat_{command}:calls=");
@@ -189,9 +190,9 @@ pub fn calls(server: &RedisServer, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-/// A port that nobody listens on.
+/// A free port, unique within the process.
 pub fn free_port() -> u16 {
-    // One that nobody listens on yet is soon free for the next test that asks.
+    // The system may hand out a port again before a server listens on it, so earlier ports are remembered.
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -201,7 +202,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A directory for one test, gone with it.
+/// A temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 

@@ -1,4 +1,4 @@
-//! A master, a replica, and three sentinels that agree on who is which.
+//! A master, a replica, and three sentinels that monitor them.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ pub struct Trio {
 }
 
 impl Trio {
-    /// What the sentinels call the master.
+    /// The sentinels' name of the master.
     pub const NAME: &str = "mymaster";
 
-    /// Starts them; a master that says nothing for `down_after` is down.
+    /// Starts all five processes. The sentinels consider a master down after `down_after` without a reply.
     pub fn start(down_after: Duration) -> Self {
-        let server = || RedisServer::start_with(&RedisServer::FEEDS_AT_ONCE);
+        let server = || RedisServer::start_with(&RedisServer::IMMEDIATE_REPLICATION);
         let (master, replica) = (server(), server());
         replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
-        until("the replica is in step", || master.feeds(1));
+        until("the replica is in sync", || master.has_replicas_in_sync(1));
         let directory = Directory::new();
         let sentinels: Vec<_> = (0..3)
             .map(|number| {
@@ -49,8 +49,8 @@ impl Trio {
         this
     }
 
-    /// Whether this sentinel says that the server is the master.
-    pub fn names(sentinel: &RedisServer, server: &RedisServer) -> bool {
+    /// Whether the sentinel reports this server as the master.
+    pub fn reports_master(sentinel: &RedisServer, server: &RedisServer) -> bool {
         let address = sentinel.command(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", Self::NAME));
         address.contains(&server.port().to_string())
     }

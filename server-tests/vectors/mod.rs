@@ -1,4 +1,4 @@
-//! The vectors of the algorithms, on Redis. All other vectors, and these in memory, are in the tests without servers.
+//! Runs the vectors of the algorithms on Redis. `tests/vectors` runs them in memory, with all other vectors.
 
 #[path = "../../tests/vectors/algorithms.rs"]
 mod algorithms;
@@ -11,7 +11,7 @@ use tollgate::{Limiter, ManualClock, RedisStore};
 
 use crate::support::redis_server::RedisServer;
 
-/// Reads the directory in `TOLLGATE_VECTORS` (default `tests/data/vectors`), as the test `vectors` does.
+/// Reads the vectors from the directory in `TOLLGATE_VECTORS`; the default is `tests/data/vectors`.
 #[tokio::test]
 async fn algorithms_on_redis() {
     let directory = std::env::var_os("TOLLGATE_VECTORS")

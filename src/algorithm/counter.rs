@@ -1,90 +1,56 @@
-//! The sliding window counter: two buckets aligned to the epoch, and an even spread assumed in the older one.
+//! What every algorithm implements, and the arithmetic that they share.
 
-use super::{Count, Report, muldiv};
 use crate::policy::Policy;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counter {
-    start: u64,
-    previous: u64,
-    current: u64,
+/// The count of one key under one policy.
+pub(super) trait Counter {
+    /// The state at the time of the check. Computed once for all steps of the check.
+    type Advanced;
+
+    /// Computes the state at `now`. Changes nothing.
+    fn advance_to(&self, policy: &Policy, now: u64) -> Self::Advanced;
+    /// Whether `cost` fits now.
+    fn fits(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u32) -> bool;
+    /// Charges `cost`, which is at most the capacity.
+    fn charge(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, cost: u32) -> Self::Advanced;
+    /// Reports where the count stands, and how long a cost that does not fit (`denied`) has to wait.
+    fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport;
+    /// The time from which this state equals a fresh one.
+    fn idle_at(&self, policy: &Policy) -> u64;
 }
 
-/// The two buckets as they are now, and what is made of them.
-pub(crate) struct Rolled {
-    count: Counter,
-    /// The time left in the current bucket.
-    left: u64,
-    estimate: u64,
+/// Where a count stands. Waits are microseconds.
+pub(super) struct CountReport {
+    /// The largest cost that fits now.
+    pub(super) available: u32,
+    /// Until the denied cost fits, if nothing else is charged.
+    pub(super) retry_after: Option<u64>,
+    /// Until more than `available` fits; 0 if nothing is spent.
+    pub(super) next: u64,
+    /// Until the whole capacity fits.
+    pub(super) reset: u64,
 }
 
-impl Counter {
-    /// How long `cost` has to wait when the estimate is `spent`.
-    fn wait(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
-        if spent + u64::from(cost) <= policy.limit().into() {
-            return 0;
+impl CountReport {
+    /// The report of an algorithm that can compute the `wait` of any cost.
+    pub(super) fn new(policy: &Policy, available: u32, denied: Option<u32>, wait: impl Fn(u32) -> u64) -> Self {
+        let is_spent = available < policy.capacity();
+        Self {
+            available,
+            retry_after: denied.map(&wait),
+            next: if is_spent { wait(available + 1) } else { 0 },
+            reset: if is_spent { wait(policy.capacity()) } else { 0 },
         }
-        let window = policy.window_us();
-        let (end, room) = (self.start + window, u64::from(policy.limit() - cost));
-        // In this window, while the older bucket fades.
-        if let Some(room) = room.checked_sub(self.current) {
-            let left = left_for(self.previous, room, window);
-            if left > 0 {
-                return end - left - now;
-            }
-        }
-        // In the next one, where the current bucket is the older one.
-        if self.current <= room {
-            return end - now;
-        }
-        end + window - left_for(self.current, room, window) - now
-    }
-
-    fn with_estimate(self, policy: &Policy, left: u64) -> Rolled {
-        let faded = if self.previous == 0 { 0 } else { muldiv(self.previous, left, policy.window_us()).0 };
-        Rolled { count: self, left, estimate: faded + self.current }
     }
 }
 
-/// The most time that may be left in a window for `count` units of the one before to weigh at most `room`.
-fn left_for(count: u64, room: u64, window: u64) -> u64 {
-    // floor(count * left / window) <= room  <=>  left < (room + 1) * window / count
-    let (quotient, rest) = muldiv(room + 1, window, count);
-    window.min(if rest > 0 { quotient } else { quotient - 1 })
-}
-
-impl Count for Counter {
-    type Rolled = Rolled;
-
-    fn rolled(&self, policy: &Policy, now: u64) -> Rolled {
-        let window = policy.window_us();
-        let at = now.max(self.start);
-        let start = at - at % window;
-        let (previous, current) = match start - self.start {
-            0 => (self.previous, self.current),
-            past if past == window => (self.current, 0),
-            _ => (0, 0),
-        };
-        Self { start, previous, current }.with_estimate(policy, start + window - at)
+/// The quotient, saturating, and the remainder of `a * b / c`.
+pub(super) fn muldiv(a: u64, b: u64, c: u64) -> (u64, u64) {
+    // 128-bit division is several times slower and rarely needed.
+    if let Some(product) = a.checked_mul(b) {
+        return (product / c, product % c);
     }
-
-    fn fits(&self, rolled: &Rolled, policy: &Policy, _: u64, cost: u32) -> bool {
-        rolled.estimate + u64::from(cost) <= policy.limit().into()
-    }
-
-    fn charge(&mut self, rolled: Rolled, policy: &Policy, _: u64, cost: u32) -> Rolled {
-        *self = rolled.count;
-        self.current += u64::from(cost);
-        self.with_estimate(policy, rolled.left)
-    }
-
-    fn report(&self, rolled: &Rolled, policy: &Policy, now: u64, refused: Option<u32>) -> Report {
-        let spent = rolled.estimate;
-        let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
-        Report::of(policy, available, refused, |cost| rolled.count.wait(policy, now, spent, cost))
-    }
-
-    fn idle_at(&self, policy: &Policy) -> u64 {
-        self.start + 2 * policy.window_us()
-    }
+    let (product, c) = (u128::from(a) * u128::from(b), u128::from(c));
+    let narrow = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
+    (narrow(product / c), narrow(product % c))
 }

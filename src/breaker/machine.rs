@@ -1,4 +1,4 @@
-//! The circuit breaker: closed, open, probing. One test per arrow is in `tests/contract/breaker.rs`.
+//! The states of a breaker: closed, open, probing. `tests/contract/breaker.rs` has one test for each transition.
 
 use std::{
     fmt, mem,
@@ -11,46 +11,46 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
-    notifier::Notifier,
-    settings::{Breaker, HOUR},
-    window::{CallOutcome, Tally},
-};
 use crate::{
+    breaker::{
+        call_outcome::CallOutcome,
+        notifier::Notifier,
+        settings::{Breaker, HOUR},
+        window::FailureWindow,
+    },
     error::{Error, ErrorKind, StoreEvidence},
     observe::BreakerState,
 };
 
-/// Decides whether a check is sent, and learns from what comes of it.
+/// Decides whether a check is sent, and learns from the outcomes of checks.
 ///
-/// While all is well, a check costs two loads: nothing is counted before something fails.
-pub(super) struct Circuit {
-    limits: Breaker,
-    /// How long a probe may take before another one takes its place: its future may be kept and not be polled.
-    patience: Duration,
-    /// Within so long after the store is back, every instance has noticed.
+/// A closed breaker without failures costs a check two loads: outcomes are recorded only after a first failure.
+pub(super) struct Machine {
+    settings: Breaker,
+    /// How long a probe may take before another one replaces it: a caller may keep its future without polling it.
+    probe_timeout: Duration,
+    /// How long after the store came back every instance has noticed.
     recovery: Duration,
-    /// Whether the circuit has closed, perhaps not long ago.
+    /// Whether the breaker has closed after an outage, perhaps recently.
     recovering: AtomicBool,
-    /// Whether the circuit is not closed.
-    broken: AtomicBool,
-    /// Whether an answer is worth counting.
-    noted: AtomicBool,
-    /// Goes up with every timeout that counts and every change of state, so that a result can be told from one of a
-    /// check that was sent before. Changed under the lock only.
-    wave: AtomicU64,
-    state: Mutex<State>,
+    not_closed: AtomicBool,
+    /// Whether a failure is on record, so that answers have to be recorded too.
+    has_failures: AtomicBool,
+    /// Incremented with every timeout that counts and every change of state, under the lock only. Results of checks
+    /// that were sent in an earlier epoch are ignored.
+    epoch: AtomicU64,
+    state: Mutex<MachineState>,
     notifier: Arc<Notifier>,
 }
 
-enum State {
-    Closed(Tally),
-    /// Nobody asks before `until`.
+enum MachineState {
+    Closed(FailureWindow),
+    /// No check is sent before `until`.
     Open {
         until: Instant,
         round: u32,
     },
-    /// One check is on its way; after `until` it is given up for lost.
+    /// One check is in flight; after `until` it counts as lost.
     Probing {
         number: u64,
         until: Instant,
@@ -58,7 +58,7 @@ enum State {
     },
 }
 
-impl State {
+impl MachineState {
     fn name(&self) -> BreakerState {
         match self {
             Self::Closed(_) => BreakerState::Closed,
@@ -69,122 +69,124 @@ impl State {
 }
 
 /// The right to send a check.
-pub(super) enum Pass {
-    Ordinary { wave: u64 },
+pub(super) enum Grant {
+    Ordinary { epoch: u64 },
     Probe(Probe),
 }
 
-/// The only check under way. Dropped without a result, it makes room for another one.
+/// The only check in flight. If it is dropped without an outcome, another probe may be sent.
 pub(super) struct Probe {
-    circuit: Arc<Circuit>,
+    machine: Arc<Machine>,
     number: u64,
     settled: bool,
 }
 
-/// Within so long an instance has noticed that its store is back, dialling included.
+/// Within this time an instance has noticed that its store is back, dialling included.
 const RECOVERY: Duration = Duration::from_secs(1);
 
-impl Circuit {
-    pub(super) fn new(limits: Breaker, deadline: Duration, notifier: Arc<Notifier>) -> Self {
-        // A deadline may be set so long that it never comes.
+impl Machine {
+    pub(super) fn new(settings: Breaker, deadline: Duration, notifier: Arc<Notifier>) -> Self {
+        // A deadline may be arbitrarily long; sums of times must not overflow.
         let deadline = deadline.min(HOUR);
         Self {
-            limits,
-            patience: deadline + limits.interval(0),
-            recovery: RECOVERY.max(limits.longest + 2 * deadline),
+            settings,
+            probe_timeout: deadline + settings.probe_interval(0),
+            recovery: RECOVERY.max(settings.longest_probe_interval + 2 * deadline),
             recovering: AtomicBool::new(false),
-            broken: AtomicBool::new(false),
-            noted: AtomicBool::new(false),
-            wave: AtomicU64::new(0),
-            state: Mutex::new(State::Closed(Tally::new(0, Instant::now()))),
+            not_closed: AtomicBool::new(false),
+            has_failures: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            state: Mutex::new(MachineState::Closed(FailureWindow::new(0, Instant::now()))),
             notifier,
         }
     }
 
     /// Lets a check through, or fails at once.
-    pub(super) fn admit(self: &Arc<Self>) -> Result<Pass, Error> {
-        if !self.broken.load(Ordering::Acquire) {
-            return Ok(Pass::Ordinary { wave: self.wave.load(Ordering::Acquire) });
+    pub(super) fn admit(self: &Arc<Self>) -> Result<Grant, Error> {
+        if !self.not_closed.load(Ordering::Acquire) {
+            return Ok(Grant::Ordinary { epoch: self.epoch.load(Ordering::Acquire) });
         }
         let state = self.lock();
         let (until, round) = match *state {
-            State::Closed(_) => return Ok(Pass::Ordinary { wave: self.wave.load(Ordering::Acquire) }),
-            State::Open { until, round } | State::Probing { until, round, .. } => (until, round),
+            MachineState::Closed(_) => return Ok(Grant::Ordinary { epoch: self.epoch.load(Ordering::Acquire) }),
+            MachineState::Open { until, round } | MachineState::Probing { until, round, .. } => (until, round),
         };
         let now = Instant::now();
         if now < until {
-            return Err(Error::new(ErrorKind::Unavailable, "not asked, for it has not answered lately")
-                .with_evidence(StoreEvidence::NotSent));
+            let message = "not asked, because the last checks had no answer";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::NotSent));
         }
-        // ## Open => Probing; Probing => Probing, when the probe is lost.
-        let number = self.next_wave();
-        self.change(state, State::Probing { number, until: now + self.patience, round });
-        Ok(Pass::Probe(Probe { circuit: Arc::clone(self), number, settled: false }))
+        // Open => Probing; Probing => Probing, when the probe is lost.
+        let number = self.next_epoch();
+        self.change(state, MachineState::Probing { number, until: now + self.probe_timeout, round });
+        Ok(Grant::Probe(Probe { machine: Arc::clone(self), number, settled: false }))
     }
 
-    /// Learns what came of a check.
-    pub(super) fn settle(&self, pass: Pass, signal: CallOutcome) {
-        match pass {
-            Pass::Ordinary { .. } if signal == CallOutcome::Answered && !self.noted.load(Ordering::Acquire) => {}
-            Pass::Ordinary { wave } => self.note(wave, signal),
-            Pass::Probe(probe) => probe.settle(signal),
+    /// Reports the outcome of a check.
+    pub(super) fn settle(&self, grant: Grant, outcome: CallOutcome) {
+        match grant {
+            Grant::Ordinary { .. }
+                if outcome == CallOutcome::Answered && !self.has_failures.load(Ordering::Acquire) => {}
+            Grant::Ordinary { epoch } => self.record(epoch, outcome),
+            Grant::Probe(probe) => probe.settle(outcome),
         }
     }
 
-    /// Whether checks are not sent, probes aside.
+    /// Whether no checks are sent except probes.
     pub(super) fn is_open(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
+        self.not_closed.load(Ordering::Acquire)
     }
 
-    /// Whether the store has come back so short a time ago that other instances may not have noticed.
+    /// Whether the store has come back so recently that other instances may not have noticed.
     pub(super) fn is_recovering(&self) -> bool {
         if !self.recovering.load(Ordering::Acquire) {
             return false;
         }
         let state = self.lock();
-        let recovering = matches!(&*state, State::Closed(tally) if Instant::now() < tally.closed_at() + self.recovery);
+        let is_recent = |window: &FailureWindow| Instant::now() < window.closed_at() + self.recovery;
+        let recovering = matches!(&*state, MachineState::Closed(window) if is_recent(window));
         self.recovering.store(recovering, Ordering::Release);
         recovering
     }
 
-    fn note(&self, wave: u64, signal: CallOutcome) {
+    fn record(&self, epoch: u64, outcome: CallOutcome) {
         let mut state = self.lock();
-        // Otherwise it was sent before the circuit opened, and only a probe can close it.
-        let State::Closed(tally) = &mut *state else { return };
+        // In another state, the check was sent before the breaker opened; only a probe can close it.
+        let MachineState::Closed(window) = &mut *state else { return };
         let now = Instant::now();
-        let opens = tally.note(signal, wave, now, &self.limits);
-        self.wave.store(tally.wave, Ordering::Release);
-        self.noted.store(opens || !tally.is_quiet(), Ordering::Release);
+        let opens = window.record(outcome, epoch, now, &self.settings);
+        self.epoch.store(window.epoch, Ordering::Release);
+        self.has_failures.store(opens || window.has_failures(), Ordering::Release);
         if opens {
-            // ## Closed => Open
-            self.broken.store(true, Ordering::Release);
-            self.change(state, State::Open { until: now + self.limits.interval(0), round: 0 });
+            // Closed => Open.
+            self.not_closed.store(true, Ordering::Release);
+            self.change(state, MachineState::Open { until: now + self.settings.probe_interval(0), round: 0 });
         }
     }
 
-    fn probed(&self, number: u64, signal: CallOutcome) {
+    fn settle_probe(&self, number: u64, outcome: CallOutcome) {
         let state = self.lock();
-        let State::Probing { number: current, round, .. } = *state else { return };
+        let MachineState::Probing { number: current, round, .. } = *state else { return };
         let now = Instant::now();
-        let open = |round, interval| State::Open { until: now + self.limits.interval(interval), round };
-        let next = match signal {
-            // ## Probing => Closed. Good news is welcome also from a probe that was given up for lost.
+        let open = |round, interval| MachineState::Open { until: now + self.settings.probe_interval(interval), round };
+        let next = match outcome {
+            // Probing => Closed, also by a probe that counted as lost.
             CallOutcome::Answered => {
-                self.noted.store(false, Ordering::Release);
+                self.has_failures.store(false, Ordering::Release);
                 self.recovering.store(true, Ordering::Release);
-                self.broken.store(false, Ordering::Release);
-                State::Closed(Tally::new(self.next_wave(), now))
+                self.not_closed.store(false, Ordering::Release);
+                MachineState::Closed(FailureWindow::new(self.next_epoch(), now))
             }
             _ if number != current => return,
-            // ## Probing => Open, for longer than before.
+            // Probing => Open, for longer than before.
             CallOutcome::Failed | CallOutcome::TimedOut => open(round.saturating_add(1), round.saturating_add(1)),
-            // ## Probing => Open, when the probe was dropped: it says nothing, and the store may be back already.
+            // Probing => Open for the shortest interval: a dropped probe says nothing, and the store may be back.
             CallOutcome::NoEvidence => open(round, 0),
         };
         self.change(state, next);
     }
 
-    fn change(&self, mut state: MutexGuard<'_, State>, next: State) {
+    fn change(&self, mut state: MutexGuard<'_, MachineState>, next: MachineState) {
         let change = self.notifier.count(state.name(), next.name());
         *state = next;
         drop(state);
@@ -193,33 +195,36 @@ impl Circuit {
         }
     }
 
-    fn next_wave(&self) -> u64 {
-        self.wave.fetch_add(1, Ordering::AcqRel) + 1
+    fn next_epoch(&self) -> u64 {
+        self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A state is put in whole, so a poisoned lock is as good as any.
+    fn lock(&self) -> MutexGuard<'_, MachineState> {
+        // A state is replaced as a whole, so it is valid behind a poisoned lock too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Probe {
-    pub(super) fn settle(mut self, signal: CallOutcome) {
+    pub(super) fn settle(mut self, outcome: CallOutcome) {
         self.settled = true;
-        self.circuit.probed(self.number, signal);
+        self.machine.settle_probe(self.number, outcome);
     }
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
         if !mem::replace(&mut self.settled, true) {
-            self.circuit.probed(self.number, CallOutcome::NoEvidence);
+            self.machine.settle_probe(self.number, CallOutcome::NoEvidence);
         }
     }
 }
 
-impl fmt::Debug for Circuit {
+impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Circuit").field("limits", &self.limits).field("open", &self.is_open()).finish_non_exhaustive()
+        f.debug_struct("Machine")
+            .field("settings", &self.settings)
+            .field("open", &self.is_open())
+            .finish_non_exhaustive()
     }
 }

@@ -1,13 +1,17 @@
 //! The circuit breaker: it stops asking a store that does not answer.
+//!
+//! [`Breaker`] has the settings, `machine` the three states of one failure domain, `breakers` one machine for each failure
+//! domain of a store.
 
+mod breakers;
+mod call_outcome;
 mod machine;
 mod notifier;
-mod partitioned;
-mod settings;
+pub(crate) mod settings;
 mod window;
 
-pub use self::settings::Breaker;
 pub(crate) use self::{
-    partitioned::{Breakers, Permit},
-    window::CallOutcome,
+    breakers::{Breakers, Permit},
+    call_outcome::CallOutcome,
+    settings::Breaker,
 };

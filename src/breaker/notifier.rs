@@ -1,4 +1,4 @@
-//! Reports to an observer how the breakers of one store change.
+//! Reports changes of a store's breakers to an observer.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -8,24 +8,24 @@ use std::{
 
 use crate::observe::{BreakerChange, BreakerState, Observer, ObserverCell};
 
-/// Sums up the breakers of one store: open if one is, or else probing if one is, or else closed.
+/// Sums up the breakers of one store: open if one is open, else probing if one is probing, else closed.
 ///
-/// An observer is called without a lock: it may take its time, panic, or do what changes a breaker again. So two threads
-/// may report two changes in either order; their numbers say which came first.
+/// Observers are called without a lock, because they may block, panic, or do something that changes a breaker again. Two
+/// threads may therefore report two changes in either order; their sequence numbers say which came first.
 #[derive(Default)]
 pub(super) struct Notifier {
     observer: ObserverCell,
-    counts: Mutex<Counts>,
+    counts: Mutex<NotClosed>,
 }
 
-/// How many breakers are not closed.
+/// Number of breakers in each state other than closed.
 #[derive(Default)]
-struct Counts {
+struct NotClosed {
     open: usize,
     probing: usize,
 }
 
-impl Counts {
+impl NotClosed {
     fn state(&self) -> BreakerState {
         match (self.open, self.probing) {
             (0, 0) => BreakerState::Closed,
@@ -34,7 +34,7 @@ impl Counts {
         }
     }
 
-    fn count(&mut self, state: BreakerState) -> Option<&mut usize> {
+    fn count_mut(&mut self, state: BreakerState) -> Option<&mut usize> {
         match state {
             BreakerState::Closed => None,
             BreakerState::Open => Some(&mut self.open),
@@ -48,27 +48,28 @@ impl Notifier {
         self.observer.set(observer.cloned());
     }
 
-    /// Counts the change of one breaker, and returns what it changes for the store. Called under the breaker's lock, so
-    /// that the numbers are in order.
+    /// Counts the change of one breaker. Returns the change of the sum, if there is one.
+    ///
+    /// Must be called under the breaker's lock, so that sequence numbers follow the order of changes.
     pub(super) fn count(&self, from: BreakerState, to: BreakerState) -> Option<BreakerChange> {
-        // No invariant spans a panic: nothing under the lock calls out.
+        // The counts are valid behind a poisoned lock: no foreign code runs under it.
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let before = counts.state();
-        if let Some(count) = counts.count(from) {
+        if let Some(count) = counts.count_mut(from) {
             *count -= 1;
         }
-        if let Some(count) = counts.count(to) {
+        if let Some(count) = counts.count_mut(to) {
             *count += 1;
         }
         let after = counts.state();
         (before != after).then(|| BreakerChange::new(before, after))
     }
 
-    /// Reports a change. Called without any lock.
+    /// Reports a change. Must be called without a lock.
     pub(super) fn report(&self, change: &BreakerChange) {
         let Some(observer) = self.observer.get() else { return };
         if thread::panicking() {
-            // A probe is dropped while its task unwinds. A second panic that left the drop would end the process.
+            // A task that unwinds drops its probe. A second panic out of that drop would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| observer.on_breaker_change(change)));
         } else {
             observer.on_breaker_change(change);

@@ -1,7 +1,10 @@
-//! What the fallback has admitted, and the store does not know of yet.
+//! What the fallback has admitted and the store has yet to be charged.
+//!
+//! The table knows neither the fallback nor the limiter: a closure charges the store for one debt.
 
 use std::{
     collections::{HashMap, HashSet},
+    future::Future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,65 +15,69 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use super::shares::Fallback;
-use crate::{
-    check::Check,
-    error::{Error, ErrorKind},
-    key::Key,
-    limiter::Limiter,
-    policy::Policy,
-};
+use crate::{key::Key, policy::Policy};
 
-/// Merged by key and policy.
+/// Debts, merged by key and policy.
 #[derive(Default)]
 pub(crate) struct Debts {
-    /// So that a limiter without debts takes no lock.
+    /// Whether there are debts: a limiter without debts takes no lock.
     any: AtomicBool,
-    owed: Mutex<Owed>,
+    table: Mutex<DebtTable>,
 }
 
 #[derive(Default)]
-struct Owed {
-    /// By part of the store, because one part may be away while another one is back.
-    parts: HashMap<usize, Part>,
+struct DebtTable {
+    /// By failure domain, because one domain may be down while another one is back.
+    domains: HashMap<usize, DomainDebts>,
     entries: usize,
-    /// A payment is under way until then; after that its runtime has come to rest, and another one may begin.
-    paying_until: Option<Instant>,
+    /// A settlement is in progress until this time. After it, the settlement's runtime may have stopped, and another one
+    /// may start.
+    settling_until: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Part {
+struct DomainDebts {
     by_key: HashMap<Key, SmallVec<[(Policy, u32); 1]>>,
-    /// When the part may be paid again after a failure.
+    /// Earliest time of the next settlement after one has failed.
     not_before: Option<Instant>,
 }
 
-/// What is owed for a key under a policy.
-pub(super) struct Debt {
-    /// The part of the store that has the key.
-    pub(super) part: usize,
-    pub(super) key: Key,
-    pub(super) policy: Policy,
-    pub(super) cost: u32,
+/// Units to be charged to a key under a policy.
+pub(crate) struct Debt {
+    /// The failure domain that has the key.
+    pub(crate) domain: usize,
+    pub(crate) key: Key,
+    pub(crate) policy: Policy,
+    pub(crate) cost: u32,
 }
 
-/// Of how many keys (a client under one policy is one) debts are remembered: about 2 MB.
-const MOST: usize = 10_000;
-/// Debits under way at the same time: a batch.
-const AT_ONCE: usize = 128;
-/// Between two payments to a part that fails, and the longest that a payment may come to rest.
+/// The result of charging the store for one debt.
+pub(crate) enum Settlement {
+    /// The store has answered.
+    Answered,
+    /// The store failed. `retry` is the debt, unless it may have been charged.
+    Failed { retry: Option<Debt> },
+    /// The debt has left its window, so the store was not asked.
+    NotSent,
+}
+
+/// Largest number of debts, of which each is one key under one policy: about 2 MB. Further debts are dropped.
+const MAX_DEBTS: usize = 10_000;
+/// Debits in flight at the same time: one batch.
+const MAX_IN_FLIGHT: usize = 128;
+/// Time between two settlements with a failing domain, and the longest time of one batch of debits.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Debts {
     pub(super) fn add(&self, debts: Vec<Debt>) {
-        let mut owed = self.lock();
-        debts.into_iter().for_each(|debt| owed.add(debt));
-        self.any.store(owed.entries > 0, Ordering::Release);
+        let mut table = self.lock();
+        debts.into_iter().for_each(|debt| table.add(debt));
+        self.any.store(table.entries > 0, Ordering::Release);
     }
 
-    pub(super) fn forget(&self, part: usize, key: &Key, policy: &Policy) {
-        let mut owed = self.lock();
-        let Some(by_key) = owed.parts.get_mut(&part).map(|part| &mut part.by_key) else { return };
+    pub(super) fn forget(&self, domain: usize, key: &Key, policy: &Policy) {
+        let mut table = self.lock();
+        let Some(by_key) = table.domains.get_mut(&domain).map(|domain| &mut domain.by_key) else { return };
         let Some(debts) = by_key.get_mut(key) else { return };
         let before = debts.len();
         debts.retain(|(other, _)| !other.counts_with(policy));
@@ -78,160 +85,138 @@ impl Debts {
         if debts.is_empty() {
             by_key.remove(key);
         }
-        owed.entries -= gone;
+        table.entries -= gone;
     }
 
-    /// Whether there are debts and it is time to pay them: once for all who ask.
-    fn is_due(&self) -> bool {
+    /// Starts a task that charges the store for all debts, if a settlement is due and there is a tokio runtime to send
+    /// from. `charge` makes the closure that charges the store for one debt.
+    pub(crate) fn settle_if_due<C, F>(self: &Arc<Self>, charge: impl FnOnce() -> C)
+    where
+        C: Fn(Debt) -> F + Send + 'static,
+        F: Future<Output = Settlement> + Send + 'static,
+    {
+        if let Ok(runtime) = Handle::try_current()
+            && self.start_settlement()
+        {
+            runtime.spawn(settle_all(Arc::clone(self), charge()));
+        }
+    }
+
+    /// Whether a settlement is due. Of several callers at the same time, only one gets `true`.
+    fn start_settlement(&self) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
-        let mut owed = self.lock();
+        let mut table = self.lock();
         let now = Instant::now();
-        let is_free = owed.paying_until.is_none_or(|until| until <= now);
-        let due = is_free && owed.parts.values().any(|part| part.is_due(now));
-        if due {
-            owed.paying_until = Some(now + PAUSE);
+        let is_free = table.settling_until.is_none_or(|until| until <= now);
+        let is_due = is_free && table.domains.values().any(|domain| domain.is_due(now));
+        if is_due {
+            table.settling_until = Some(now + PAUSE);
         }
-        due
+        is_due
     }
 
-    /// Takes as many as are paid at once: those of parts that are `answering`, and of each other part one key's,
-    /// because that part may still be away.
-    fn take(&self, answering: &HashSet<usize>) -> Vec<Debt> {
-        let mut owed = self.lock();
+    /// Takes one batch: debts of all domains that are `answering`, and those of one key of each other domain, because
+    /// that domain may still be down.
+    fn take_batch(&self, answering: &HashSet<usize>) -> Vec<Debt> {
+        let mut table = self.lock();
         let now = Instant::now();
         let mut taken = Vec::new();
-        for (&number, part) in owed.parts.iter_mut().filter(|(_, part)| part.is_due(now)) {
-            let full = if answering.contains(&number) { AT_ONCE } else { AT_ONCE.min(taken.len() + 1) };
+        for (&number, domain) in table.domains.iter_mut().filter(|(_, domain)| domain.is_due(now)) {
+            let full = if answering.contains(&number) { MAX_IN_FLIGHT } else { MAX_IN_FLIGHT.min(taken.len() + 1) };
             while taken.len() < full
-                && let Some(key) = part.by_key.keys().next().cloned()
+                && let Some(key) = domain.by_key.keys().next().cloned()
             {
-                let debts = part.by_key.remove(&key).unwrap_or_default();
-                let debt = |(policy, cost)| Debt { part: number, key: key.clone(), policy, cost };
+                let debts = domain.by_key.remove(&key).unwrap_or_default();
+                let debt = |(policy, cost)| Debt { domain: number, key: key.clone(), policy, cost };
                 taken.extend(debts.into_iter().map(debt));
             }
         }
-        owed.entries -= taken.len();
-        owed.parts.retain(|_, part| !part.by_key.is_empty());
-        owed.paying_until = Some(now + PAUSE);
-        self.any.store(owed.entries > 0, Ordering::Release);
+        table.entries -= taken.len();
+        table.domains.retain(|_, domain| !domain.by_key.is_empty());
+        table.settling_until = Some(now + PAUSE);
+        self.any.store(table.entries > 0, Ordering::Release);
         taken
     }
 
-    /// Lets the parts that have failed rest.
-    fn pause(&self, parts: &HashSet<usize>) {
-        let mut owed = self.lock();
+    /// Defers the next settlement with domains that have failed.
+    fn pause(&self, failed: &HashSet<usize>) {
+        let mut table = self.lock();
         let not_before = Some(Instant::now() + PAUSE);
-        for (_, part) in owed.parts.iter_mut().filter(|(number, _)| parts.contains(number)) {
-            part.not_before = not_before;
+        for (_, domain) in table.domains.iter_mut().filter(|(number, _)| failed.contains(number)) {
+            domain.not_before = not_before;
         }
     }
 
-    /// Nothing more can be paid now, so whatever comes next may be paid at once.
-    fn end(&self) {
-        self.lock().paying_until = None;
+    /// Ends the settlement: the next debt may start another one at once.
+    fn end_settlement(&self) {
+        self.lock().settling_until = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Owed> {
-        // A lost count of entries would only move the cap.
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, DebtTable> {
+        // After a panic under the lock, `entries` may be wrong, which only shifts the cap.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Owed {
-    fn add(&mut self, Debt { part, key, policy, cost }: Debt) {
-        if let Some(part) = self.parts.get_mut(&part)
-            && let Some(debts) = part.by_key.get_mut(&key)
+impl DebtTable {
+    fn add(&mut self, Debt { domain, key, policy, cost }: Debt) {
+        if let Some(domain) = self.domains.get_mut(&domain)
+            && let Some(debts) = domain.by_key.get_mut(&key)
             && let Some((_, owed)) = debts.iter_mut().find(|(other, _)| *other == policy)
         {
             *owed = owed.saturating_add(cost);
             return;
         }
-        if self.entries < MOST {
-            self.parts.entry(part).or_default().by_key.entry(key).or_default().push((policy, cost));
+        if self.entries < MAX_DEBTS {
+            self.domains.entry(domain).or_default().by_key.entry(key).or_default().push((policy, cost));
             self.entries += 1;
         }
     }
 }
 
-impl Part {
+impl DomainDebts {
     fn is_due(&self, now: Instant) -> bool {
         !self.by_key.is_empty() && self.not_before.is_none_or(|instant| instant <= now)
     }
 }
 
-/// Charges what is owed, if something is. The store has just answered, so this is the time.
-pub(crate) fn pay(limiter: &Limiter, fallback: &Arc<Fallback>) {
-    // Without a runtime nothing could be sent.
-    if let Ok(runtime) = Handle::try_current()
-        && fallback.debts.is_due()
-    {
-        runtime.spawn(pay_all(limiter.clone(), Arc::clone(fallback)));
-    }
-}
-
-/// A batch after the other, until all is paid or the parts that are left rest after a failure. What is not taken when
-/// the task ends is paid by another one; what is under way then has an unknown fate, and is not sent again.
+/// Charges the store batch by batch, until no debt is left or the remaining domains pause after a failure. Debts that are
+/// still in the table when the task ends are settled by another task. Debts in flight at that time have an unknown fate
+/// and are not sent again.
 ///
-/// Each part begins with one debt. If that fails, the part rests and the others go on: a part that is away costs one
-/// check a second, and one that does not answer takes one debt with it.
-async fn pay_all(limiter: Limiter, fallback: Arc<Fallback>) {
+/// Each domain starts with the debts of one key. If one of them fails, the domain pauses and the others go on: a domain
+/// that is down costs one check a second, and a domain that does not answer loses one debt with it.
+async fn settle_all<C, F>(debts: Arc<Debts>, charge: C)
+where
+    C: Fn(Debt) -> F,
+    F: Future<Output = Settlement> + Send + 'static,
+{
     let mut answering = HashSet::new();
     loop {
         let mut debits = JoinSet::new();
-        for debt in fallback.debts.take(&answering) {
-            let part = debt.part;
-            let debit = debit(limiter.clone(), Arc::clone(&fallback), debt);
-            debits.spawn(async move { (part, debit.await) });
+        for debt in debts.take_batch(&answering) {
+            let domain = debt.domain;
+            let debit = charge(debt);
+            debits.spawn(async move { (domain, debit.await) });
         }
         if debits.is_empty() {
-            return fallback.debts.end();
+            return debts.end_settlement();
         }
         let (mut failed, mut unpaid) = (HashSet::new(), Vec::new());
-        for (part, debited) in debits.join_all().await {
-            match debited {
-                Ok(true) => drop(answering.insert(part)),
-                Ok(false) => {}
-                Err(debt) => {
-                    failed.insert(part);
-                    unpaid.extend(debt);
+        for (domain, settlement) in debits.join_all().await {
+            match settlement {
+                Settlement::Answered => drop(answering.insert(domain)),
+                Settlement::NotSent => {}
+                Settlement::Failed { retry } => {
+                    failed.insert(domain);
+                    unpaid.extend(retry);
                 }
             }
         }
-        answering.retain(|part| !failed.contains(part));
-        fallback.debts.add(unpaid);
-        fallback.debts.pause(&failed);
+        answering.retain(|domain| !failed.contains(domain));
+        debts.add(unpaid);
+        debts.pause(&failed);
     }
-}
-
-/// Charges one debt, as far as it fits, and tells whether the store has answered: it is not asked for what has left its
-/// window. After a failure, returns the debt if it is to be tried again.
-///
-/// The checks are ordinary ones, so whatever they do the store never counts more than the limit.
-async fn debit(limiter: Limiter, fallback: Arc<Fallback>, debt: Debt) -> Result<bool, Option<Debt>> {
-    let Debt { key, policy, cost, .. } = &debt;
-    // What has left the window since is no debt any more.
-    let mut cost = (*cost).min(fallback.admitted(key, policy));
-    let is_asked = cost > 0;
-    // A refusal that counts must not come of this, so what is there is looked up first.
-    let mut peeks = policy.count_rejected();
-    // Our own refusals are nobody's denials.
-    let mild = policy.without_ban();
-    while cost > 0 {
-        let sent = if peeks { 0 } else { cost };
-        match limiter.debit(Check::new(key.clone(), &mild, sent)).await {
-            Ok(decision) if decision.is_allowed() && !peeks => return Ok(true),
-            Ok(decision) => cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0)),
-            // The store is well, and has no use for this one.
-            Err(error) if concerns_the_key_alone(&error) => return Ok(true),
-            Err(error) => return Err((!error.may_have_charged()).then_some(debt)),
-        }
-        peeks = false;
-    }
-    Ok(is_asked)
-}
-
-fn concerns_the_key_alone(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
 }

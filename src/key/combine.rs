@@ -1,4 +1,4 @@
-//! Extractors made of others: closures, tuples, boxes.
+//! Extractors made of closures, tuples and boxes.
 
 use http::request::Parts;
 
@@ -9,10 +9,10 @@ use super::{
     subject::Key,
 };
 
-/// What a closure may return to be a [`KeyExtractor`]: a key, an option, or a result of either.
+/// The return types of a closure that is a [`KeyExtractor`]: a key, an option, or a result of either.
 ///
-/// **`None` exempts the request from the limit.** For a key that should be there and is not, return
-/// [`KeyError::missing`]: `header.ok_or_else(|| KeyError::missing("x-user"))`. Observers count exempt requests
+/// **`None` exempts the request from the limit.** For a key that is missing, return [`KeyError::missing`]:
+/// `header.ok_or_else(|| KeyError::missing("x-user"))`. Observers count exempt requests
 /// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
@@ -21,11 +21,11 @@ use super::{
             `.map_err(|_| KeyError::missing(\"..\"))`"
 )]
 pub trait IntoExtraction {
-    /// Brings the value into the form that [`KeyExtractor::extract`] returns.
+    /// Converts the value into the return type of [`KeyExtractor::extract`].
     ///
     /// # Errors
     ///
-    /// The value's own.
+    /// The error of the value, if it is one.
     fn into_extraction(self) -> Result<Option<Key>, KeyError>;
 }
 
@@ -83,7 +83,7 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 
 macro_rules! tuple {
     ($($part:ident $key:ident),+) => {
-        /// One compound key of all parts. If a part is exempt, so is the request.
+        /// One compound key of all parts. If one part is exempt, the request is exempt.
         impl<$($part: KeyExtractor),+> KeyExtractor for ($($part,)+) {
             fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
                 let ($($key,)+) = self;
@@ -91,21 +91,21 @@ macro_rules! tuple {
                 Ok(Some(Key::join([$($key),+])))
             }
 
-            /// The first that is not any.
+            /// The origin of the first part that has one.
             fn origin(&self) -> KeyOrigin {
                 let ($($key,)+) = self;
                 let origins = [$($key.origin()),+];
                 origins.into_iter().find(|&origin| origin != KeyOrigin::Other).unwrap_or_default()
             }
 
-            /// What the first part says whose key is missing.
+            /// The setting of the first part whose key is missing.
             fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
                 let ($($key,)+) = self;
                 $(if $key.extract(parts).is_err() { return $key.missing_key(parts) })+
                 None
             }
 
-            /// Of all parts.
+            /// Asks each part.
             fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
                 let ($($key,)+) = self;
                 $($key.check_denied(parts).or_else(KeyError::unless_missing)?;)+

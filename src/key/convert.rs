@@ -1,4 +1,4 @@
-//! What a [`Key`] is made from.
+//! Conversions into a [`Key`].
 
 use std::net::IpAddr;
 
@@ -31,14 +31,14 @@ impl From<&[u8]> for Key {
 macro_rules! from_integer {
     ($($integer:ty),+) => {$(
         impl From<$integer> for Key {
-            /// The decimal text: `17_u64`, `17_i32` and `"17"` are one key.
+            /// Encodes the decimal text: `17_u64`, `17_i32` and `"17"` are one key.
             fn from(subject: $integer) -> Self {
                 Self::new(itoa::Buffer::new().format(subject))
             }
         }
 
         impl From<&$integer> for Key {
-            /// As by value.
+            /// The same key as by value.
             fn from(subject: &$integer) -> Self {
                 Self::from(*subject)
             }
@@ -50,7 +50,7 @@ from_integer!(i32, i64, u32, u64, u128, usize);
 
 #[cfg(feature = "uuid")]
 impl From<uuid::Uuid> for Key {
-    /// The text with hyphens and in lower case, as `Uuid`'s `Display` writes it.
+    /// Encodes the text with hyphens and in lower case, as `Uuid`'s `Display` writes it.
     fn from(subject: uuid::Uuid) -> Self {
         Self::new(subject.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()))
     }
@@ -58,15 +58,15 @@ impl From<uuid::Uuid> for Key {
 
 #[cfg(feature = "uuid")]
 impl From<&uuid::Uuid> for Key {
-    /// As by value.
+    /// The same key as by value.
     fn from(subject: &uuid::Uuid) -> Self {
         Self::from(*subject)
     }
 }
 
 impl From<IpAddr> for Key {
-    /// The whole address. [`PeerIp`](crate::PeerIp) and [`ClientIp`](crate::ClientIp) charge IPv6 addresses by prefix: to
-    /// reset or to peek at a client of theirs, use [`PeerIp::key_of`](crate::PeerIp::key_of) or
+    /// Encodes the whole address. [`PeerIp`](crate::PeerIp) and [`ClientIp`](crate::ClientIp) group IPv6 addresses by
+    /// prefix: to reset or peek at a client of theirs, use [`PeerIp::key_of`](crate::PeerIp::key_of) or
     /// [`ClientIp::key_of`](crate::ClientIp::key_of).
     fn from(address: IpAddr) -> Self {
         Self::new(address.to_canonical().to_string())

@@ -1,17 +1,17 @@
-//! The bytes of a key, in place if they are few.
+//! The bytes of a key, without an allocation for short keys.
 
 use std::hash::{Hash, Hasher};
 
-/// Up to [`INLINE`] bytes without an allocation, copied and compared as a whole.
+/// Up to [`INLINE`] bytes are stored in place, and are copied and compared as a whole.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) enum Encoded {
-    /// What follows the first `length` bytes is 0.
+    /// All bytes after the first `length` are 0.
     Inline { length: u8, bytes: [u8; INLINE] },
     /// Always more than [`INLINE`] bytes.
     Heap(Box<[u8]>),
 }
 
-/// Most subjects, and all hashes.
+/// Room for most subjects and all hashes.
 const INLINE: usize = 38;
 
 impl Encoded {

@@ -1,44 +1,60 @@
-//! Requests without a usable key.
+//! The error of a key extractor.
 
 use std::{borrow::Cow, fmt};
 
 use http::HeaderName;
 
-/// A request without a usable key.
+/// Why a request has no usable key.
+///
+/// # Examples
+///
+/// An extractor of your own reports a missing key, so that the layer's [`MissingKey`](crate::MissingKey) applies:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Key, key::KeyError};
+///
+/// fn tenant(parts: &Parts) -> Result<Key, KeyError> {
+///     let host = parts.uri.host().ok_or_else(|| KeyError::missing("a host"))?;
+///     Ok(Key::from(host))
+/// }
+/// let (parts, ()) = http::Request::get("/").body(())?.into_parts();
+/// assert!(tenant(&parts).unwrap_err().is_missing());
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The client's address is one of those that are refused, see [`ClientIp::deny`](crate::ClientIp::deny). The answer is 403.
+    /// The client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny). The response is 403.
     AddressDenied,
-    /// The header names fewer proxies than the request must have passed.
+    /// The header contains fewer addresses than the request must have passed proxies.
     ChainTooShort(HeaderName),
-    /// The header is there but cannot be read.
+    /// The header is present but cannot be parsed.
     MalformedHeader(HeaderName),
-    /// Something else that the key is made of is not there.
+    /// Another part of the key is missing; made by [`KeyError::missing`].
     Missing(Cow<'static, str>),
-    /// The extension is not there. Is the layer that inserts it outside this one?
+    /// The extension is missing. The response is 500: the layer that inserts the extension must be outside this one.
     MissingExtension(&'static str),
-    /// The header is not there.
+    /// The header is missing.
     MissingHeader(HeaderName),
-    /// The connection's address is not known. The message says how to provide it.
+    /// The address of the connection's peer is not known. The message says how to provide it.
     NoPeerAddress,
-    /// The header has a name in the place of the client's address: `unknown`, `_hidden`.
+    /// The header contains a name in place of the client's address: `unknown`, `_hidden`.
     OpaqueClient(HeaderName),
-    /// The header is there more than once.
+    /// The header is present more than once.
     RepeatedHeader(HeaderName),
-    /// The header names more proxies in a row than there can be.
+    /// The header contains more than 64 trusted addresses in a row.
     TooManyHops(HeaderName),
 }
 
 impl KeyError {
-    /// Says that `what` is missing.
+    /// Creates the error for a missing `what`.
     pub fn missing(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Missing(what.into())
     }
 
-    /// Whether the request simply has no key, which [`MissingKey`](crate::MissingKey) is about.
-    ///
-    /// Not so if it has something that cannot be used.
+    /// Whether the request has no key, so that [`MissingKey`](crate::MissingKey) applies. `false` if the key is present but
+    /// cannot be used.
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Missing(_) | Self::MissingExtension(_) | Self::MissingHeader(_) | Self::NoPeerAddress => true,
@@ -51,7 +67,7 @@ impl KeyError {
         }
     }
 
-    /// A missing key is no error where nothing limits the request.
+    /// Drops the error of a missing key, for requests that no policy limits.
     pub(crate) fn unless_missing(self) -> Result<(), Self> {
         if self.is_missing() { Ok(()) } else { Err(self) }
     }
@@ -61,8 +77,8 @@ impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddressDenied => f.write_str("requests from this address are refused"),
-            Self::ChainTooShort(name) => write!(f, "header {name} names too few proxies"),
-            Self::MalformedHeader(name) => write!(f, "header {name} cannot be read"),
+            Self::ChainTooShort(name) => write!(f, "header {name} contains too few addresses"),
+            Self::MalformedHeader(name) => write!(f, "header {name} is malformed"),
             Self::Missing(what) => write!(f, "{what} is missing"),
             Self::MissingExtension(name) => write!(
                 f,
@@ -74,9 +90,9 @@ impl fmt::Display for KeyError {
                  `into_make_service_with_connect_info::<SocketAddr>()`, or insert a `SocketAddr` or `IpAddr` \
                  extension into each request",
             ),
-            Self::OpaqueClient(name) => write!(f, "header {name} does not tell the client's address"),
-            Self::RepeatedHeader(name) => write!(f, "header {name} is there more than once"),
-            Self::TooManyHops(name) => write!(f, "header {name} names too many proxies"),
+            Self::OpaqueClient(name) => write!(f, "header {name} does not contain the client's address"),
+            Self::RepeatedHeader(name) => write!(f, "header {name} is present more than once"),
+            Self::TooManyHops(name) => write!(f, "header {name} contains too many addresses"),
         }
     }
 }

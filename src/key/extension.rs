@@ -1,4 +1,4 @@
-//! Keys that an outer layer has put into the request, an authenticated user for one.
+//! Keys from the request's extensions.
 
 use std::{any, fmt, marker::PhantomData};
 
@@ -6,10 +6,11 @@ use http::request::Parts;
 
 use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
-/// Charges what an outer layer has inserted into the request's extensions.
+/// Charges a value that an outer layer has inserted into the request's extensions, such as the authenticated user.
 ///
-/// `T` is anything that a [`Key`] can be made from by reference: a type of yours, `String`, an integer, or with feature
-/// `uuid` a `Uuid`.
+/// `T` is a type whose reference converts into a [`Key`]: your own type, `String`, an integer, or a `Uuid` with feature
+/// `uuid`. A request without the extension is refused with 500, because the order of the layers is wrong, unless
+/// [`MissingKey`](crate::MissingKey) says otherwise.
 ///
 /// # Examples
 ///
@@ -27,10 +28,30 @@ use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 ///
 /// let by_user = ExtensionKey::<UserId>::new();
 /// ```
+///
+/// Authentication must be outside the limit. With `Router::layer`, the last layer is the outermost:
+///
+/// ```
+/// use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::get};
+/// use tollgate::{ExtensionKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// async fn authenticate(mut request: Request, next: Next) -> Response {
+///     request.extensions_mut().insert(17_u64); // the user's id
+///     next.run(request).await
+/// }
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_user = Policy::per_minute("per-user", 60)?;
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_user, ExtensionKey::<u64>::new());
+/// let app: Router =
+///     Router::new().route("/", get(|| async {})).layer(limit).layer(middleware::from_fn(authenticate));
+/// # Ok(())
+/// # }
+/// ```
 pub struct ExtensionKey<T>(PhantomData<fn() -> T>);
 
 impl<T> ExtensionKey<T> {
-    /// Creates the extractor.
+    /// Creates the extractor of the extension `T`.
     pub fn new() -> Self {
         Self(PhantomData)
     }

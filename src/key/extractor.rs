@@ -80,7 +80,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Refuses a request that nothing limits, because its route or its key is exempt.
     ///
     /// Defaults to letting it pass. [`ClientIp`](crate::ClientIp) refuses the addresses of
-    /// [`ClientIp::deny`](crate::ClientIp::deny), and, if there are any, requests whose address it cannot read. A closure has the default, also one that calls a `ClientIp`.
+    /// [`ClientIp::deny`](crate::ClientIp::deny), and, if there are any, requests whose address it cannot read. A
+    /// closure has the default, also a closure that calls a `ClientIp`.
     ///
     /// # Errors
     ///

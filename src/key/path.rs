@@ -1,4 +1,4 @@
-//! Keys that are not about the caller: the route, or everybody.
+//! Keys that do not depend on the caller: the route, or one key for all requests.
 
 use http::request::Parts;
 
@@ -6,9 +6,24 @@ use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
 /// Charges the route that the request matched (`/users/{id}`), one budget per route.
 ///
-/// Slashes at the end do not count: `/api/` and `/api` are one route.
-/// Requests that no route matched share one bucket, for a key per raw path would let a scanner make as many as it
-/// likes. Combine it with another extractor for a budget per client and route: `(PeerIp::default(), MatchedPathKey)`.
+/// Slashes at the end are ignored: `/api/` and `/api` are one route. Requests that no route matched share one budget; with
+/// a key per raw path, a scanner could create any number of budgets.
+///
+/// # Examples
+///
+/// A budget per client and route:
+///
+/// ```
+/// use tollgate::{Limiter, MatchedPathKey, MemoryStore, PeerIp, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let policy = Policy::per_minute("per-client-and-route", 60)?;
+/// let key = (PeerIp::default(), MatchedPathKey);
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, key);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatchedPathKey;
 
@@ -19,6 +34,18 @@ impl KeyExtractor for MatchedPathKey {
 }
 
 /// Charges one budget for all requests.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("all", 500)?, GlobalKey);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GlobalKey;
 
@@ -32,17 +59,17 @@ impl KeyExtractor for GlobalKey {
 #[cfg(feature = "axum")]
 pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
     let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
-    // Not a route of the user's: newer versions of axum route their fallback through it.
+    // An internal route: newer versions of axum route their fallback through it.
     if path.contains("__private__") { None } else { without_trailing_slash(path) }
 }
 
-/// Without a router that says so, no route is matched.
+/// Always `None`: no router reports a matched route.
 #[cfg(not(feature = "axum"))]
 pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
     None
 }
 
-/// The path, or template, without slashes at its end, `/` for the root; `None` if it does not begin with a slash.
+/// The path or template without slashes at its end, `/` for the root; `None` if it does not begin with a slash.
 pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {
     match path.trim_end_matches('/') {
         "" if path.starts_with('/') => Some("/"),

@@ -11,10 +11,13 @@ use super::encoded::Encoded;
 
 /// Who is charged: the partition key of a limit.
 ///
-/// Built from text, bytes, addresses, integers or UUIDs (feature `uuid`), injectively: two different inputs never share
-/// a key, and no input can choose its place in the store. Integers and UUIDs are their text, whatever their type, so
-/// `17_u64`, `17_i32` and `"17"` are one key. Long ones are kept as a SHA-256 hash. `Debug` does not show it, for it
-/// identifies somebody; a `RedisStore` gets it as a hash under a secret (`RedisStoreBuilder::key_secret`).
+/// Built from a subject: text, bytes, an address, an integer or a UUID (feature `uuid`). The encoding is injective: two
+/// different subjects never share a key, and no subject can choose its place in the store. Integers and UUIDs are
+/// encoded as their text, whatever their type, so `17_u64`, `17_i32` and `"17"` are one key. Subjects of more than 64
+/// bytes are kept as a SHA-256 hash.
+///
+/// `Debug` does not show the key, because it identifies a client. A `RedisStore` receives a hash of the key under a
+/// secret (`RedisStoreBuilder::key_secret`).
 ///
 /// # Examples
 ///
@@ -36,12 +39,20 @@ impl Key {
     pub(crate) const UNMATCHED: &'static [u8] = b"*unmatched";
 
     /// Creates a key from any bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Key;
+    ///
+    /// assert_eq!(Key::new(b"user:17"), Key::from("user:17"));
+    /// ```
     pub fn new(subject: impl AsRef<[u8]>) -> Self {
         let subject = subject.as_ref();
         if subject.len() > MAX_PLAIN {
             return Self::hashed(subject);
         }
-        // Without a way out in between, so that the bytes need not wait for each other.
+        // Branch-free, so the loop vectorises.
         if !subject.is_empty() && subject.iter().fold(true, |plain, &byte| plain & is_plain(byte)) {
             return Self(subject.into());
         }
@@ -54,7 +65,7 @@ impl Key {
             }
         }
         if encoded.is_empty() {
-            // No escape ends after its sign, so this stands for the empty subject alone.
+            // No escape is `%` alone, so `%` stands for the empty subject only.
             encoded.push(b'%');
         }
         Self(encoded.as_slice().into())
@@ -62,7 +73,21 @@ impl Key {
 
     /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
     ///
-    /// Within the process that is enough; what leaves it for a `RedisStore` is hashed once more, under a secret.
+    /// Use it for credentials. A `RedisStore` hashes the result again, under a secret, because a plain hash of a guessable
+    /// text can be inverted by trial.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::{Key, key::KeyError};
+    ///
+    /// /// One budget per session cookie.
+    /// fn session(parts: &Parts) -> Result<Key, KeyError> {
+    ///     let cookie = parts.headers.get("cookie").ok_or_else(|| KeyError::missing("a session cookie"))?;
+    ///     Ok(Key::hashed(cookie))
+    /// }
+    /// ```
     pub fn hashed(secret: impl AsRef<[u8]>) -> Self {
         let mut encoded = [b'#'; 33];
         for (hex, byte) in encoded[1..].chunks_exact_mut(2).zip(Sha256::digest(secret)) {
@@ -71,9 +96,18 @@ impl Key {
         Self(encoded.as_slice().into())
     }
 
-    /// Joins keys to one: equal only if all parts are, in order.
+    /// Joins keys into one compound key. Two compound keys are equal only if all their parts are, in order.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Key;
+    ///
+    /// let key = Key::join([Key::from("tenant-a"), Key::from(17)]);
+    /// assert_ne!(key, Key::join([Key::from("tenant-a17")]));
+    /// ```
     pub fn join(parts: impl IntoIterator<Item = Key>) -> Self {
-        // No other form begins with a parenthesis, and every one that is opened is closed.
+        // No other form begins with `(`, and each `(` is closed, so nested keys stay unambiguous.
         let mut joined = SmallVec::<[u8; 3 * MAX_PLAIN]>::from_slice(b"(");
         for part in parts {
             joined.extend_from_slice(part.encoded());
@@ -88,13 +122,13 @@ impl Key {
         Self(joined.as_slice().into())
     }
 
-    /// A key that needs no encoding.
+    /// Creates a key from bytes that need no escape.
     pub(super) fn plain(subject: &[u8]) -> Self {
         debug_assert!(!subject.is_empty() && subject.iter().all(|&byte| is_plain(byte)));
         Self(subject.into())
     }
 
-    /// A key that only shows a hash under a secret.
+    /// Creates a key from a hash under a secret.
     #[cfg(feature = "redis")]
     pub(crate) fn sealed(hash: &[u8; 16]) -> Self {
         let mut encoded = [b'$'; 23];
@@ -102,10 +136,10 @@ impl Key {
         Self(encoded.as_slice().into())
     }
 
-    /// Whether it is, or has in it, the hash of a secret or of something long.
+    /// Whether the key is or contains the hash of a credential or of a long subject.
     #[cfg(feature = "redis")]
     pub(crate) fn holds_hash(&self) -> bool {
-        // In all that is not hashed the sign is escaped.
+        // Every other form escapes `#`.
         self.encoded().contains(&b'#')
     }
 
@@ -115,17 +149,17 @@ impl Key {
 
     /// The canonical form, for implementations of [`Store`](crate::store::Store): printable ASCII without braces.
     ///
-    /// It identifies somebody, so keep it out of logs, and out of stores that others read.
+    /// The encoded key identifies a client: keep it out of logs and out of stores that others can read.
     pub fn encoded(&self) -> &[u8] {
         self.0.as_slice()
     }
 }
 
-/// Longer subjects are hashed.
+/// Longest subject, in bytes, that is kept as text.
 const MAX_PLAIN: usize = 64;
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Everything else is escaped, among it the signs that the forms above are built from: `% # $ * ( | ) { }`.
+/// Whether a byte is kept unescaped. The marks of the forms above, `% # $ * ( | )`, and braces are escaped.
 fn is_plain(byte: u8) -> bool {
     PLAIN[usize::from(byte)]
 }

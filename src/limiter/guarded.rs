@@ -1,4 +1,5 @@
-//! An answer of the store, asked for with the breaker's leave and waited for until the deadline.
+//! A call of the store behind the breaker and the deadline: the one place where a permit is asked for, waited on and
+//! settled.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,23 +12,23 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
-use super::Limiter;
 use crate::{
     breaker::{CallOutcome, Permit},
     error::{Error, ErrorKind},
+    limiter::core::Core,
     runtime::deadline::Deadline,
     store::Pending,
 };
 
-/// What checks and resets have in common.
+/// A pending call of the store, of a check, a debit or a reset.
 ///
-/// A [probe](Permit::is_probe) whose caller goes away is waited for all the same, in a task of its own. Otherwise clients
-/// that reset their requests would keep the breaker open: no probe would ever end.
+/// A [probe](Permit::is_probe) whose caller goes away is awaited in a task of its own. Otherwise clients that reset their
+/// requests would keep the breaker open, because no probe would ever end.
 pub(super) struct Guarded<T: Send + 'static> {
     pending: Pending<T>,
-    /// What a result tells the breaker.
-    signal: fn(&Result<T, Error>) -> CallOutcome,
-    /// Set once the store has been asked. In a box, so that the futures of checks that need not wait stay small.
+    /// What a result says about the store.
+    outcome: fn(&Result<T, Error>) -> CallOutcome,
+    /// Set once the store has been asked. Boxed, so that the futures of checks that need not wait stay small.
     wait: Option<Pin<Box<Wait>>>,
 }
 
@@ -48,7 +49,7 @@ impl Wait {
         let mut wait = self.project();
         ready!(wait.deadline.as_mut().poll(cx));
         while let Some(more) = pending.more_time(*wait.time) {
-            // In steps of a deadline: what is awaited may end during a step, and the rest is counted from that end.
+            // In steps of a deadline, because the cause of the extension may end during a step.
             wait.deadline.as_mut().extend(more.min(*wait.time));
             ready!(wait.deadline.as_mut().poll(cx));
         }
@@ -57,16 +58,16 @@ impl Wait {
 }
 
 impl<T: Send + 'static> Guarded<T> {
-    pub(super) fn new(pending: Pending<T>, signal: fn(&Result<T, Error>) -> CallOutcome) -> Self {
-        Self { pending, signal, wait: None }
+    pub(super) fn new(pending: Pending<T>, outcome: fn(&Result<T, Error>) -> CallOutcome) -> Self {
+        Self { pending, outcome, wait: None }
     }
 
-    /// Asks the store if `admit` lets it, and waits until the deadline.
+    /// Asks the store if `admit` permits it, and waits until the deadline.
     ///
-    /// `admit` is called at the first poll and not before: a probe that is never polled would keep others from asking.
+    /// `admit` is called at the first poll: a probe that is never polled would keep other checks from being sent.
     pub(super) fn poll(
         &mut self,
-        limiter: &Limiter,
+        core: &Core,
         admit: impl FnOnce(&Pending<T>) -> Result<Option<Permit>, Error>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, Error>> {
@@ -77,7 +78,7 @@ impl<T: Send + 'static> Guarded<T> {
         let result = match Pin::new(&mut self.pending).poll(cx) {
             Poll::Ready(result) => result,
             Poll::Pending => {
-                let time = limiter.parts.store.deadline();
+                let time = core.store.deadline();
                 if self.wait.is_none() {
                     // Counts from the first poll, because nothing is sent before it.
                     let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });
@@ -90,7 +91,7 @@ impl<T: Send + 'static> Guarded<T> {
             }
         };
         let waited = self.wait.as_mut().and_then(|wait| wait.as_mut().project().permit.take());
-        limiter.settle(permit.or(waited), (self.signal)(&result));
+        core.settle(permit.or(waited), (self.outcome)(&result));
         Poll::Ready(result)
     }
 }
@@ -101,7 +102,7 @@ impl<T: Send + 'static> Drop for Guarded<T> {
         let permit = wait.as_mut().project().permit.take();
         if let (Some(probe), Ok(runtime)) = (permit.filter(Permit::is_probe), Handle::try_current()) {
             let mut pending = mem::replace(&mut self.pending, Pending::never());
-            let signal = self.signal;
+            let outcome = self.outcome;
             runtime.spawn(async move {
                 let answer = poll_fn(|cx| {
                     if let Poll::Ready(result) = Pin::new(&mut pending).poll(cx) {
@@ -109,7 +110,7 @@ impl<T: Send + 'static> Drop for Guarded<T> {
                     }
                     wait.as_mut().poll_late(&pending, cx).map(Err)
                 });
-                probe.settle_probe(signal(&answer.await));
+                probe.settle_probe(outcome(&answer.await));
             });
         }
     }

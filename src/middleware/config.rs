@@ -1,77 +1,65 @@
-//! What a layer knows, and the synchronous half of a request: from its head to the check that it owes.
+//! The settings of a layer.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 
+use super::{
+    route::{RouteTable, Settings},
+    setup_checks::{KeySetupCheck, StackSetupCheck},
+};
 use crate::{
-    check::Check,
-    cost::{Cost, NamedCosts, RequestCost},
+    cost::{Cost, NamedCosts},
     error::ConfigError,
     failure::FailurePolicy,
     headers::Writer,
-    key::{Key, KeyError, KeyExtractor, MissingKey},
+    key::{KeyExtractor, MissingKey},
     limiter::Limiter,
-    middleware::{
-        route::{RouteTable, Settings},
-        setup_checks::{KeySetupCheck, StackSetupCheck},
-    },
-    observe::{Exempt, ExemptCause},
     policy::{Policy, PolicySource},
     rejection::{Denial, ProblemJson, Reason, Rejection},
 };
 
-/// Everything that one layer, its services and their futures share.
+/// The settings that a layer shares with its services and their futures.
 pub(crate) struct Config<K, R> {
-    pub(crate) limiter: Limiter,
-    pub(crate) subject: Subject<K>,
-    pub(crate) others: Vec<Subject<dyn KeyExtractor>>,
-    pub(crate) cost: Cost,
-    pub(crate) named_costs: NamedCosts,
-    pub(crate) failure: FailurePolicy,
-    pub(crate) missing: MissingKey,
-    pub(crate) routes: RouteTable,
+    pub(super) limiter: Limiter,
+    pub(super) first: KeyedPolicies<K>,
+    pub(super) others: Vec<KeyedPolicies<dyn KeyExtractor>>,
+    pub(super) cost: Cost,
+    pub(super) named_costs: NamedCosts,
+    pub(super) failure: FailurePolicy,
+    pub(super) missing: MissingKey,
+    pub(super) routes: RouteTable,
     pub(super) stack: Arc<StackSetupCheck>,
-    pub(crate) rejection: Arc<R>,
-    pub(crate) writer: Writer,
-    pub(crate) outage_retry_after: Duration,
+    pub(super) rejection: Arc<R>,
+    pub(super) writer: Writer,
+    pub(super) outage_retry_after: Duration,
 }
 
-/// Who is charged, and under what.
-pub(crate) struct Subject<K: ?Sized> {
-    pub(crate) extractor: Arc<K>,
-    pub(crate) policies: Arc<dyn PolicySource>,
-    setup_check: Arc<KeySetupCheck>,
+/// A key extractor, and the policies that its keys are charged under.
+pub(super) struct KeyedPolicies<K: ?Sized> {
+    pub(super) extractor: Arc<K>,
+    pub(super) policies: Arc<dyn PolicySource>,
+    pub(super) setup_check: Arc<KeySetupCheck>,
 }
 
-impl<K> Subject<K> {
-    pub(crate) fn new(key: K, policies: impl PolicySource) -> Self {
+impl<K> KeyedPolicies<K> {
+    pub(super) fn new(key: K, policies: impl PolicySource) -> Self {
         Self { extractor: Arc::new(key), policies: Arc::new(policies), setup_check: Arc::default() }
     }
 }
 
-impl Subject<dyn KeyExtractor> {
-    pub(crate) fn any(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
-        let Subject { extractor, policies, setup_check } = Subject::new(key, policies);
+impl KeyedPolicies<dyn KeyExtractor> {
+    pub(super) fn any(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
+        let KeyedPolicies { extractor, policies, setup_check } = KeyedPolicies::new(key, policies);
         Self { extractor, policies, setup_check }
     }
 }
 
-/// What is to be done with a request.
-pub(crate) enum Step {
-    /// Nothing limits it.
-    Pass,
-    /// It owes something; the policy is for the case that the store cannot answer.
-    Check(FailurePolicy),
-    /// It cannot be judged.
-    Refuse(Reason),
-}
-
 impl<K> Config<K, ProblemJson> {
-    pub(crate) fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
+    pub(super) fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
         Self {
             limiter,
-            subject: Subject::new(key, policies),
+            first: KeyedPolicies::new(key, policies),
             others: Vec::new(),
             cost: Cost::ONE,
             named_costs: NamedCosts::default(),
@@ -87,10 +75,10 @@ impl<K> Config<K, ProblemJson> {
 }
 
 impl<K, R> Config<K, R> {
-    pub(crate) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
+    pub(super) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
         Config {
             limiter: self.limiter,
-            subject: self.subject,
+            first: self.first,
             others: self.others,
             cost: self.cost,
             named_costs: self.named_costs,
@@ -104,8 +92,9 @@ impl<K, R> Config<K, R> {
         }
     }
 
-    /// Finds, before the first request, what could never pass or would count in one place.
-    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+    /// Returns the errors that can be found without a request: costs that can never pass, policies that would share a
+    /// count, missing policies and a missing fallback.
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let layer = Settings::default();
         for settings in std::iter::once(&layer).chain(self.routes.all()) {
             if settings.exempt {
@@ -132,9 +121,9 @@ impl<K, R> Config<K, R> {
         Ok(())
     }
 
-    /// Checks that requests with `settings` are counted under a policy called `policy`. Where policies are chosen per
-    /// request, any name may be one of theirs.
-    pub(crate) fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
+    /// Checks that requests with `settings` are counted under a policy with the name `policy`. Passes if policies are
+    /// chosen per request, because any name may be one of theirs.
+    pub(super) fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
         let Some(known) = self.sources(settings).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
             return Ok(());
         };
@@ -146,14 +135,14 @@ impl<K, R> Config<K, R> {
         Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
     }
 
-    /// Where the policies of requests with `settings` come from: the first key's, then those of the others.
+    /// The policy sources of requests with `settings`: that of the first key, then those of the other keys.
     fn sources<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a dyn PolicySource> {
-        let first = settings.policies.as_deref().unwrap_or(&*self.subject.policies);
-        std::iter::once(first).chain(self.others.iter().map(|subject| &*subject.policies))
+        let first = settings.policies.as_deref().unwrap_or(&*self.first.policies);
+        std::iter::once(first).chain(self.others.iter().map(|other| &*other.policies))
     }
 
     /// Builds the response to a refused request.
-    pub(crate) fn refuse<B>(&self, parts: &Parts, mut denial: Denial) -> Response<B>
+    pub(super) fn refuse<B>(&self, parts: &Parts, mut denial: Denial) -> Response<B>
     where
         R: Rejection<B>,
     {
@@ -164,126 +153,11 @@ impl<K, R> Config<K, R> {
     }
 }
 
-impl<K: KeyExtractor, R> Config<K, R> {
-    /// Reads all that `check` needs from the request's head; the borrow ends here.
-    pub(crate) fn begin(&self, parts: &Parts, check: &mut Check) -> Step {
-        self.fill(parts, check).unwrap_or_else(|reason| {
-            self.limiter.refused(&reason);
-            Step::Refuse(reason)
-        })
-    }
-
-    /// Looks, in the first requests, for layers around this one that have charged the same.
-    #[inline]
-    pub(crate) fn warn_on_double_charge(&self, parts: &mut Parts, check: &Check) {
-        if let Some(observer) = self.limiter.listener()
-            && !self.stack.is_over()
-        {
-            self.stack.inspect(parts, &self.limiter, check, observer);
-        }
-    }
-
-    fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Step, Reason> {
-        let route = self.routes.resolve(parts);
-        if let Some(observer) = self.limiter.listener() {
-            self.routes.check_unmatched(route, observer);
-        }
-        if route.is_some_and(|route| route.exempt) {
-            refuse_denied(&*self.subject.extractor, parts)?;
-            self.others.iter().try_for_each(|subject| refuse_denied(&*subject.extractor, parts))?;
-            return Ok(self.exempt(ExemptCause::Route));
-        }
-        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost);
-        let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &self.named_costs);
-        let policies = route.and_then(|route| route.policies.as_deref());
-        let mut exempt = self.charge(&self.subject, policies, parts, check, &cost)?;
-        for subject in &self.others {
-            // A missing key is reported rather than other causes: it may be an oversight.
-            let other = self.charge(subject, None, parts, check, &cost)?;
-            exempt = if exempt == Some(ExemptCause::MissingKey) { exempt } else { other.or(exempt) };
-        }
-        if let Some(cause) = exempt.filter(|_| check.charges().is_empty()) {
-            return Ok(self.exempt(cause));
-        }
-        Ok(Step::Check(route.and_then(|route| route.failure).unwrap_or(self.failure)))
-    }
-
-    fn exempt(&self, cause: ExemptCause) -> Step {
-        if let Some(observer) = self.limiter.listener() {
-            observer.on_exempt(&Exempt::new(cause));
-        }
-        Step::Pass
-    }
-
-    /// Charges one subject, under the route's policies if it has some, unless the request is exempt from it.
-    fn charge<E: KeyExtractor + ?Sized>(
-        &self,
-        subject: &Subject<E>,
-        policies: Option<&dyn PolicySource>,
-        parts: &Parts,
-        check: &mut Check,
-        cost: &RequestCost<'_>,
-    ) -> Result<Option<ExemptCause>, Reason> {
-        let extracted = subject.extractor.extract(parts);
-        let missing = match &extracted {
-            Err(error) if error.is_missing() => subject.extractor.missing_key(parts).unwrap_or(self.missing),
-            _ => self.missing,
-        };
-        if let Some(observer) = self.limiter.listener() {
-            subject.setup_check.inspect(|| subject.extractor.origin(), missing, parts, &extracted, observer);
-        }
-        if !matches!(extracted, Ok(Some(_))) {
-            refuse_denied(&*subject.extractor, parts)?;
-        }
-        let key = match (extracted, missing) {
-            (Ok(Some(key)), _) => key,
-            (Ok(None), _) => return Ok(Some(ExemptCause::Key)),
-            (Err(error), MissingKey::Exempt) if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
-            (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Key::reserved(Key::MISSING),
-            (Err(error), _) => return Err(Reason::Key(error)),
-        };
-        let source = policies.unwrap_or(&*subject.policies);
-        match source.fixed() {
-            Some(policies) => owe(check, key, policies, cost),
-            None => {
-                let policies = source.policies(parts, &key);
-                owe(check, key, &policies.0, cost)
-            }
-        }
-        .map(|()| None)
-    }
-}
-
-/// Refuses a request whose key was not looked for, or not found, if it must not pass in any case. One that hides whose
-/// it is must not either.
-fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), Reason> {
-    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(Reason::Key)
-}
-
-#[inline]
-fn owe(check: &mut Check, key: Key, policies: &[Policy], cost: &RequestCost<'_>) -> Result<(), Reason> {
-    let Some((last, others)) = policies.split_last() else { return Err(Reason::Misconfigured(ConfigError::NoPolicy)) };
-    for policy in others {
-        owe_one(check, key.clone(), policy, cost)?;
-    }
-    owe_one(check, key, last, cost)
-}
-
-#[inline]
-fn owe_one(check: &mut Check, key: Key, policy: &Policy, cost: &RequestCost<'_>) -> Result<(), Reason> {
-    let cost = cost.under(policy);
-    if cost > policy.capacity() {
-        let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-        return Err(Reason::CostAboveLimit { policy, cost, limit });
-    }
-    check.push_distinct(key, policy.clone(), cost).map_err(Reason::Misconfigured)
-}
-
 impl<K, R> Clone for Config<K, R> {
     fn clone(&self) -> Self {
         Self {
             limiter: self.limiter.clone(),
-            subject: self.subject.clone(),
+            first: self.first.clone(),
             others: self.others.clone(),
             cost: self.cost.clone(),
             named_costs: self.named_costs.clone(),
@@ -298,7 +172,7 @@ impl<K, R> Clone for Config<K, R> {
     }
 }
 
-impl<K: ?Sized> Clone for Subject<K> {
+impl<K: ?Sized> Clone for KeyedPolicies<K> {
     fn clone(&self) -> Self {
         let Self { extractor, policies, setup_check } = self;
         Self { extractor: Arc::clone(extractor), policies: Arc::clone(policies), setup_check: Arc::clone(setup_check) }
@@ -309,7 +183,7 @@ impl<K, R> fmt::Debug for Config<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             limiter,
-            subject,
+            first,
             others,
             cost,
             named_costs,
@@ -322,8 +196,8 @@ impl<K, R> fmt::Debug for Config<K, R> {
         } = self;
         f.debug_struct("Config")
             .field("limiter", limiter)
-            .field("policies", &subject.policies.fixed())
-            .field("other_subjects", &others.len())
+            .field("policies", &first.policies.fixed())
+            .field("other_keys", &others.len())
             .field("cost", cost)
             .field("named_costs", named_costs)
             .field("failure", failure)

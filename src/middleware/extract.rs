@@ -1,4 +1,4 @@
-//! Decisions as arguments of axum's handlers, and denials as their responses.
+//! A decision as the argument of an axum handler, and a denial as its response.
 
 use std::{convert::Infallible, error, fmt};
 
@@ -14,7 +14,25 @@ use crate::{
     rejection::{Denial, ProblemJson},
 };
 
-/// A handler takes a [`Decision`], and no layer has put one into the request.
+/// The rejection of a handler that takes a [`Decision`] where no layer has inserted one.
+///
+/// The response is 500, because clients cannot mend it: put a layer around the handler, or take an `Option<Decision>`
+/// where the request may be exempt.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Decision;
+///
+/// /// Also serves exempt requests.
+/// async fn quality(decision: Option<Decision>) -> &'static str {
+///     match decision.and_then(|decision| decision.available()) {
+///         Some(0..=9) => "low",
+///         _ => "high",
+///     }
+/// }
+/// let app: axum::Router = axum::Router::new().route("/", axum::routing::get(quality));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MissingDecision;
 
@@ -46,17 +64,17 @@ impl fmt::Display for MissingDecision {
 impl error::Error for MissingDecision {}
 
 impl IntoResponse for MissingDecision {
-    /// 500 with the message: the client cannot mend it.
+    /// Responds with 500 and the message.
     fn into_response(self) -> Response {
         (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }
 }
 
 impl IntoResponse for Denial {
-    /// The layer's default answer: [`ProblemJson`]'s document with the fields of
-    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). For others see [`Denial::respond`].
+    /// Responds as a layer does by default: with the document of [`ProblemJson`] and the fields of
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). For another response see [`Denial::respond`].
     fn into_response(self) -> Response {
-        // axum itself takes the content from responses to HEAD.
+        // axum removes the content of responses to HEAD.
         let (parts, ()) = Request::new(()).into_parts();
         self.respond(&ProblemJson::default(), &Writer::default(), &parts)
     }

@@ -1,4 +1,4 @@
-//! The future of a response: check, then call, then add the fields.
+//! The response future: wait for the decision, call the inner service, add the fields.
 
 use std::{
     fmt,
@@ -12,17 +12,25 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::config::Config;
 use crate::{
     decision::Decision,
-    failure::FailurePolicy,
     headers::Writer,
-    limiter::CheckFuture,
-    middleware::config::Config,
+    limiter::DecisionFuture,
     rejection::{Denial, Rejection, extensions::insert_if_strictest},
 };
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::middleware::RateLimit).
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is polled after it has returned a response.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while it waits for the store, the check may have been charged without a response; it is never charged
+    /// twice, and the inner service is not called. Dropped later, the charge stays.
     pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody> {
         #[pin]
         state: State<S, F, K, R, ReqBody, ResBody>,
@@ -32,37 +40,36 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, F, K, R, ReqBody, ResBody> {
-        /// Waits for the verdict, holding the service that was polled ready.
+        /// Waits for the decision, and keeps the service that was polled ready.
         Checking { waiting: Option<Box<Waiting<S, K, R, ReqBody>>> },
         /// Waits for the inner service.
         Calling {
             #[pin]
             response: F,
-            toll: Option<(Decision, Writer)>,
+            fields: Option<(Decision, Writer)>,
         },
-        /// Has the answer already.
+        /// Has the response to a refused request.
         Refused { response: Option<Response<ResBody>> },
     }
 }
 
-/// In a box, so that the futures of requests that need not wait stay small.
+/// Boxed, to keep the futures of requests that do not wait small.
 struct Waiting<S, K, R, ReqBody> {
-    check: CheckFuture,
-    failure: FailurePolicy,
+    check: DecisionFuture,
     service: S,
     request: Request<ReqBody>,
     config: Arc<Config<K, R>>,
 }
 
-const POLLED_AGAIN: &str = "a future is not polled after it is ready";
+const POLLED_AGAIN: &str = "`ResponseFuture` polled after completion";
 
 impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> {
     pub(crate) fn pass(response: F) -> Self {
-        Self { state: State::Calling { response, toll: None } }
+        Self { state: State::Calling { response, fields: None } }
     }
 
     pub(crate) fn call(response: F, decision: Decision, writer: Writer) -> Self {
-        Self { state: State::Calling { response, toll: Some((decision, writer)) } }
+        Self { state: State::Calling { response, fields: Some((decision, writer)) } }
     }
 
     pub(crate) fn refuse(response: Response<ResBody>) -> Self {
@@ -70,13 +77,12 @@ impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> 
     }
 
     pub(crate) fn check(
-        check: CheckFuture,
-        failure: FailurePolicy,
+        check: DecisionFuture,
         service: S,
         request: Request<ReqBody>,
         config: Arc<Config<K, R>>,
     ) -> Self {
-        let waiting = Waiting { check, failure, service, request, config };
+        let waiting = Waiting { check, service, request, config };
         Self { state: State::Checking { waiting: Some(Box::new(waiting)) } }
     }
 }
@@ -95,24 +101,22 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Checking { waiting } => {
                     let check = &mut waiting.as_mut().expect(POLLED_AGAIN).check;
-                    let result = ready!(Pin::new(check).poll(cx));
-                    let Waiting { failure, mut service, mut request, config, .. } =
-                        *waiting.take().expect(POLLED_AGAIN);
-                    let decision = failure.resolve(result);
+                    let decision = ready!(Pin::new(check).poll(cx));
+                    let Waiting { mut service, mut request, config, .. } = *waiting.take().expect(POLLED_AGAIN);
                     if decision.is_allowed() {
                         insert_if_strictest(decision.clone(), request.extensions_mut());
                         let response = service.call(request);
-                        State::Calling { response, toll: Some((decision, config.writer)) }
+                        State::Calling { response, fields: Some((decision, config.writer)) }
                     } else {
-                        // Gives the inner service's reservation back before the answer is built.
+                        // Releases the inner service's reservation before the response is built.
                         drop(service);
                         let (parts, _) = request.into_parts();
                         State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
                     }
                 }
-                StateProj::Calling { response, toll } => {
+                StateProj::Calling { response, fields } => {
                     let mut response = ready!(response.poll(cx))?;
-                    if let Some((decision, writer)) = toll.take() {
+                    if let Some((decision, writer)) = fields.take() {
                         writer.apply(&decision, response.headers_mut());
                         insert_if_strictest(decision, response.extensions_mut());
                     }

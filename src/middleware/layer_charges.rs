@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    config::Subject,
+    config::KeyedPolicies,
     layer::RateLimitLayer,
     route::{Route, Settings},
 };
@@ -97,7 +97,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn with_policy(self, policies: impl PolicySource) -> Self {
-        self.change(|config| config.subject.policies = Arc::new(policies))
+        self.change(|config| config.first.policies = Arc::new(policies))
     }
 
     /// Adds a second key: each request is also charged to the key that `key` extracts, under `policies`.
@@ -132,7 +132,7 @@ impl<K, R> RateLimitLayer<K, R> {
     ///
     /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of that name, [`ConfigError::CostAboveLimit`].
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
-        self.change(|config| config.others.push(Subject::any(key, policies))).validated()
+        self.change(|config| config.others.push(KeyedPolicies::any(key, policies))).validated()
     }
 
     /// Sets the settings of one route, in place of the layer's own settings.

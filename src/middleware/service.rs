@@ -1,4 +1,4 @@
-//! The service: takes the toll, then calls the inner service.
+//! The service: charges a request, then calls the inner service.
 
 use std::{
     fmt, mem,
@@ -9,20 +9,43 @@ use std::{
 use http::{Request, Response};
 use tower_service::Service;
 
+use super::{config::Config, future::ResponseFuture, prepare::Prepared};
 use crate::{
     check::Check,
     key::KeyExtractor,
     limiter::Sent,
-    middleware::{
-        config::{Config, Step},
-        future::ResponseFuture,
-    },
     rejection::{Denial, Rejection, extensions::insert_if_strictest},
 };
 
-/// Middleware that lets a request pass only if it can pay; see [`RateLimitLayer`](crate::RateLimitLayer).
+/// Middleware that forwards a request only if its charges fit; made by [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// Readiness is the inner service's. A request that is refused never reaches it; errors pass through untouched.
+/// It is ready when the inner service is ready. A refused request never reaches the inner service. Errors of the inner
+/// service are returned unchanged.
+///
+/// # Examples
+///
+/// Without axum, around any `tower` service over HTTP:
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::ConfigError> {
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 1)?, GlobalKey);
+/// let hello = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Bytes::from("hello"))) });
+/// let service = limit.layer(hello);
+/// for status in [200, 429] {
+///     let Ok(response) = service.clone().oneshot(Request::new(())).await;
+///     assert_eq!(response.status(), status);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct RateLimit<S, K, R = crate::ProblemJson> {
     inner: S,
     config: Arc<Config<K, R>>,
@@ -33,17 +56,17 @@ impl<S, K, R> RateLimit<S, K, R> {
         Self { inner, config }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service, mutably.
+    /// Returns the inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// Takes the inner service out.
+    /// Unwraps the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -66,19 +89,18 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let mut check = Check::empty();
-        let failure = match self.config.begin(&parts, &mut check) {
-            Step::Pass => return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body))),
-            Step::Refuse(reason) => {
+        let failure = match self.config.prepare(&parts, &mut check) {
+            Prepared::Exempt => return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body))),
+            Prepared::Refused(reason) => {
                 self.release();
-                return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason)));
+                return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason.into())));
             }
-            Step::Check(failure) => failure,
+            Prepared::Check(failure) => failure,
         };
         self.config.warn_on_double_charge(&mut parts, &check);
-        match self.config.limiter.send(&mut check, failure.into(), Some(failure)) {
-            // Known at once: no clone is needed.
-            Sent::Decided(result) => {
-                let decision = failure.resolve(result);
+        match self.config.limiter.decide(&mut check, failure) {
+            // The inner service need not be cloned.
+            Sent::Decided(decision) => {
                 if decision.is_allowed() {
                     insert_if_strictest(decision.clone(), &mut parts.extensions);
                     let response = self.inner.call(Request::from_parts(parts, body));
@@ -89,20 +111,20 @@ where
                 }
             }
             Sent::Waiting(check) => {
-                // The instance that was polled ready goes into the future, its clone stays: a reservation that
-                // `poll_ready` made belongs to the instance (tower-rs/tower, `filter`; tower-rs/tower-http#561).
+                // The instance that was polled ready moves into the future, and a clone replaces it: the reservation of
+                // `poll_ready` belongs to the instance (tower-rs/tower, `filter`; tower-rs/tower-http#561).
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
                 let request = Request::from_parts(parts, body);
-                ResponseFuture::check(check, failure, ready, request, Arc::clone(&self.config))
+                ResponseFuture::check(check, ready, request, Arc::clone(&self.config))
             }
         }
     }
 }
 
 impl<S: Clone, K, R> RateLimit<S, K, R> {
-    /// Gives back what `poll_ready` reserved for a request that was refused: the reservation is the instance's, and
-    /// this one may live on without another request, keeping its place from all others.
+    /// Releases the reservation that `poll_ready` has made for a refused request. The reservation ends with its instance,
+    /// and this instance may live on without a further request.
     fn release(&mut self) {
         self.inner = self.inner.clone();
     }

@@ -1,18 +1,14 @@
 //! What an observer is told.
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
-use super::Fingerprint;
 use crate::{
     check::{Charge, Check},
     decision::Decision,
     error::{Error, ErrorKind},
     failure::FailurePolicy,
     key::Key,
+    observe::fingerprint::Fingerprint,
     policy::Policy,
     verdict::Source,
 };
@@ -134,62 +130,66 @@ pub struct Batch {
     pub answered: bool,
 }
 
-/// The circuit breaker went from one state to another.
-///
-/// A store of several [failure domains](crate::store::Store::failure_domains), as on a cluster, has a breaker for each. Then one change stands for all
-/// of them: open as long as one is, or else probing as long as one is. Which part it was is not told.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// A check that was given up before its verdict. See [`Observer::on_abandoned`](super::Observer::on_abandoned).
+#[derive(Clone, Copy)]
 #[non_exhaustive]
-pub struct BreakerChange {
-    /// What it was.
-    pub from: BreakerState,
-    /// What it is now.
-    pub to: BreakerState,
-    /// Orders changes: of two, the one with the higher number came later.
-    ///
-    /// Observers are called without a lock, so threads may report changes in another order than they happened in. To keep
-    /// the state, ignore a change whose number is below the highest that you have seen. One sequence numbers the
-    /// changes of all breakers in the process, so a gap is no loss.
-    pub sequence: u64,
+pub struct Abandoned<'a> {
+    /// How long it had waited.
+    pub elapsed: Duration,
+    check: &'a Check,
 }
 
-impl BreakerChange {
-    /// Creates a change that happens now, for stores with a breaker of their own.
-    pub fn new(from: BreakerState, to: BreakerState) -> Self {
-        static LATEST: AtomicU64 = AtomicU64::new(0);
-        Self { from, to, sequence: LATEST.fetch_add(1, Ordering::Relaxed) + 1 }
+impl<'a> Abandoned<'a> {
+    pub(super) fn new(check: &'a Check, elapsed: Duration) -> Self {
+        Self { elapsed, check }
+    }
+
+    /// What the check owed. Whether it was charged is not known.
+    pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
+        self.check.charges().iter().map(|charge| ObservedCharge::new(charge, false))
     }
 }
 
-/// The states of a circuit breaker.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+/// A key was reset, or was meant to be. See [`Observer::on_reset`](super::Observer::on_reset).
+#[derive(Clone, Copy)]
 #[non_exhaustive]
-pub enum BreakerState {
-    /// Checks go to the store.
-    Closed,
-    /// None does: the failure policy decides at once.
-    Open,
-    /// One check finds out whether the store is back.
-    Probing,
+pub struct Reset<'a> {
+    /// Under which policy.
+    pub policy: &'a Policy,
+    /// Whether there was anything to forget; `None` if the store failed.
+    pub found: Option<bool>,
+    /// Why it was not, if the store failed; what its `Display` says is for operators and holds no key.
+    pub error: Option<&'a Error>,
+    /// How long it took.
+    pub elapsed: Duration,
+    key: &'a Key,
 }
 
-impl BreakerState {
-    /// All states.
-    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Probing];
+impl<'a> Reset<'a> {
+    pub(crate) fn new(key: &'a Key, policy: &'a Policy, result: &'a Result<bool, Error>, elapsed: Duration) -> Self {
+        Self { policy, found: result.as_ref().ok().copied(), error: result.as_ref().err(), elapsed, key }
+    }
 
-    /// The state in lower case, as metrics and logs have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::Probing => "probing",
-        }
+    /// What tells the key apart from others.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.key)
     }
 }
 
-impl fmt::Display for BreakerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+/// A [`MemoryStore`](crate::MemoryStore) that is full has dropped a live count. See
+/// [`Observer::on_evicted`](super::Observer::on_evicted).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Evicted<'a> {
+    /// Under which policy it was counted. A count of denials has the policy's name with `(ban)` behind it.
+    pub policy: &'a Policy,
+    /// How many units it had spent, which its key may now spend once more.
+    pub spent: u32,
+}
+
+impl<'a> Evicted<'a> {
+    pub(crate) fn new(policy: &'a Policy, spent: u32) -> Self {
+        Self { policy, spent }
     }
 }
 
@@ -224,6 +224,29 @@ impl fmt::Debug for StoreFailure<'_> {
             .field("failure", failure)
             .field("elapsed", elapsed)
             .field("charges", &self.charges().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Abandoned<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { elapsed, check: _ } = self;
+        f.debug_struct("Abandoned")
+            .field("elapsed", elapsed)
+            .field("charges", &self.charges().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Reset<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, found, error, elapsed, key: _ } = self;
+        f.debug_struct("Reset")
+            .field("policy", &policy.name())
+            .field("found", found)
+            .field("error", error)
+            .field("elapsed", elapsed)
+            .field("fingerprint", &self.fingerprint())
             .finish()
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 #[cfg(feature = "tracing")]
-use super::StoreFailure;
+use crate::observe::event::StoreFailure;
 use crate::{
     error::{Error, ErrorKind},
     failure::FailurePolicy,

@@ -1,22 +1,28 @@
-//! Observers side by side, and one that comes later.
+//! Several observers as one.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use super::{
-    Abandoned, Batch, BreakerChange, Decided, Evicted, Exempt, Observer, Refused, Reset, StoreFailure, Warning,
+use crate::observe::{
+    breaker_change::BreakerChange,
+    event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
+    exempt::Exempt,
+    observer::Observer,
+    refusal::Refused,
+    warning::Warning,
 };
 
-/// An observer beside those that are there already.
-pub(crate) fn both(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
+/// Adds an observer to those that were set before.
+pub(crate) fn fan_out(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
     match first {
         None => second,
-        Some(first) => Arc::new(Both(first, second)),
+        Some(first) => Arc::new(Fanout(first, second)),
     }
 }
 
-struct Both(Arc<dyn Observer>, Arc<dyn Observer>);
+/// Passes every event to the first observer and then to the second one.
+struct Fanout(Arc<dyn Observer>, Arc<dyn Observer>);
 
-impl Observer for Both {
+impl Observer for Fanout {
     fn on_decision(&self, decided: &Decided<'_>) {
         self.0.on_decision(decided);
         self.1.on_decision(decided);
@@ -69,20 +75,5 @@ impl Observer for Both {
 
     fn traces(&self) -> bool {
         self.0.traces() || self.1.traces()
-    }
-}
-
-/// Where those who were made before keep the observer that they get. Looked at once a call, not once a check.
-#[derive(Default)]
-pub(crate) struct ObserverCell(RwLock<Option<Arc<dyn Observer>>>);
-
-impl ObserverCell {
-    pub(crate) fn set(&self, observer: Option<Arc<dyn Observer>>) {
-        // One assignment, so a poisoned lock is as good as any.
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = observer;
-    }
-
-    pub(crate) fn get(&self) -> Option<Arc<dyn Observer>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum Topic {
 
 /// Writes one line, as a warning: a `tracing` event where a subscriber takes it, otherwise a line on stderr. A subscriber
 /// that filters the event out does not take it. Nothing is written if it is taken and an observer has it `traced`.
-pub(super) fn say(topic: Topic, text: impl fmt::Display, traced: bool) {
+pub(super) fn write_line(topic: Topic, text: impl fmt::Display, traced: bool) {
     match is_taken(topic) {
         true if traced => {}
         true => trace(topic, &line(text)),

@@ -6,11 +6,18 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::{
-    Abandoned, Batch, BreakerChange, BreakerState, Decided, Evicted, Exempt, Observer, Refused, Reset, StoreFailure,
-    Warning,
+use crate::{
+    observe::{
+        breaker_change::{BreakerChange, BreakerState},
+        event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
+        exempt::Exempt,
+        observer::Observer,
+        refusal::Refused,
+        warning::Warning,
+    },
+    policy::Policy,
+    verdict::Source,
 };
-use crate::{policy::Policy, verdict::Source};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
 ///

@@ -6,16 +6,18 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Observer, Refused, Warning,
-    failure_message::{FailureEffect, FailureMessage},
-    log_line::{Topic, say},
-    outage::{Length, Outage},
-    throttle::Cause,
-};
 use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind, StoreEvidence},
+    observe::{
+        failure_message::{FailureEffect, FailureMessage},
+        log_line::{Topic, write_line},
+        observer::Observer,
+        outage::{Length, Outage},
+        refusal::Refused,
+        throttle::Throttle,
+        warning::Warning,
+    },
 };
 
 /// The voice of one limiter and its clones.
@@ -26,10 +28,10 @@ pub(crate) struct Notices {
     outage: Outage,
     /// Why the store gave no verdict when it was last asked. While the breaker is open, it is not asked.
     cause: Mutex<Option<Error>>,
-    overload: Cause,
+    overload: Throttle,
     /// Failures that concern one check alone.
-    single: Cause,
-    refusal: Cause,
+    single: Throttle,
+    refusal: Throttle,
 }
 
 /// Lines of one kind are a minute apart.
@@ -41,14 +43,14 @@ impl Notices {
     }
 
     fn say(&self, topic: Topic, text: impl fmt::Display) {
-        say(topic, text, self.traced);
+        write_line(topic, text, self.traced);
     }
 
     /// A check got no verdict.
     #[cold]
     pub(crate) fn failed(&self, error: &Error, outcome: FailureEffect) {
         let now_us = SystemClock.now_us();
-        let is_due = |cause: &Cause| cause.claim(now_us, PAUSE_US).is_some();
+        let is_due = |cause: &Throttle| cause.claim(now_us, PAUSE_US).is_some();
         match error.kind() {
             ErrorKind::Overloaded if !is_due(&self.overload) => {}
             ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}

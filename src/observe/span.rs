@@ -1,26 +1,35 @@
-//! One check under observation.
+//! One check or one call of the store under observation.
 
 use std::{sync::Arc, time::Instant};
 
 #[cfg(feature = "redis")]
-use super::Batch;
-use super::{Abandoned, Decided, Observer, StoreFailure};
-use crate::{check::Check, decision::Decision, error::Error, failure::FailurePolicy};
+use crate::observe::event::Batch;
+use crate::{
+    check::Check,
+    decision::Decision,
+    error::Error,
+    failure::FailurePolicy,
+    observe::{
+        event::{Abandoned, Decided, StoreFailure},
+        observer::Observer,
+    },
+};
 
-/// Made when a check is sent, and only if somebody listens: it reads the clock and copies the check, for a decision
-/// takes the charges out of it. Given up with the future that waits for the verdict, it says so.
+/// A check under observation, from sending it to its decision. Made only if there is an observer, because it reads the
+/// clock and copies the check (a decision takes the charges out of it).
+///
+/// If it is dropped while it waits for the verdict, it reports the check as abandoned.
 pub(crate) struct CheckSpan {
     observer: Arc<dyn Observer>,
     check: Check,
-    /// What the caller will make of an error, if that is known.
+    /// The caller's failure policy, if the caller has set one.
     failure: Option<FailurePolicy>,
-    /// Whether somebody waits for the verdict.
     waits: bool,
     started: Instant,
 }
 
 impl CheckSpan {
-    /// Out of the way of those who have no observer.
+    /// Not inlined, to keep the path without an observer short.
     #[cold]
     #[inline(never)]
     pub(crate) fn start(observer: &Arc<dyn Observer>, check: &Check, failure: Option<FailurePolicy>) -> Box<Self> {
@@ -33,27 +42,15 @@ impl CheckSpan {
         })
     }
 
-    /// Says that the store is being asked.
+    /// Notes that the store is being asked.
     pub(crate) fn waits(&mut self) {
         self.waits = true;
     }
 
-    /// Reports what became of the check.
-    pub(crate) fn end(mut self, result: &Result<Decision, Error>) {
+    /// Reports the decision, if there is one.
+    pub(crate) fn end(mut self, decision: Option<&Decision>) {
         self.waits = false;
-        match result {
-            Ok(decision) => self.decided(decision),
-            Err(error) => {
-                if let Some(failure) = self.failure {
-                    self.decided(&failure.resolve(Err(error.clone())));
-                }
-            }
-        }
-    }
-
-    /// Reports a decision.
-    fn decided(&self, decision: &Decision) {
-        if self.owes() {
+        if let Some(decision) = decision.filter(|_| self.charges_something()) {
             self.observer.on_decision(&Decided::new(&self.check, decision, self.started.elapsed()));
         }
     }
@@ -63,21 +60,21 @@ impl CheckSpan {
         self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.failure, self.started.elapsed()));
     }
 
-    fn owes(&self) -> bool {
+    fn charges_something(&self) -> bool {
         self.check.charges().iter().any(|charge| charge.cost > 0)
     }
 }
 
 impl Drop for CheckSpan {
     fn drop(&mut self) {
-        // In a panic the observer's own, a second one, would end the process.
-        if self.waits && self.owes() && !std::thread::panicking() {
+        // While the thread unwinds, a second panic in the observer would abort the process.
+        if self.waits && self.charges_something() && !std::thread::panicking() {
             self.observer.on_abandoned(&Abandoned::new(&self.check, self.started.elapsed()));
         }
     }
 }
 
-/// One call of a store under observation. Given up with the future that makes it, it ends unanswered.
+/// One call of the store under observation. Dropped without [`end`](Self::end), it reports a call without an answer.
 #[cfg(feature = "redis")]
 pub(crate) struct BatchSpan {
     observer: Arc<dyn Observer>,
@@ -89,9 +86,9 @@ pub(crate) struct BatchSpan {
 
 #[cfg(feature = "redis")]
 impl BatchSpan {
-    pub(crate) fn start<'a>(observer: Arc<dyn Observer>, checks: impl Iterator<Item = &'a Check>) -> Self {
-        let count = |(count, charges): (usize, usize), check: &Check| (count + 1, charges + check.charges().len());
-        let (checks, charges) = checks.fold((0, 0), count);
+    /// Begins a call. `charges` yields the number of charges of each check.
+    pub(crate) fn start(observer: Arc<dyn Observer>, charges: impl Iterator<Item = usize>) -> Self {
+        let (checks, charges) = charges.fold((0, 0), |(checks, sum), charges| (checks + 1, sum + charges));
         Self { observer, checks, charges, answered: false, started: Instant::now() }
     }
 
@@ -103,8 +100,8 @@ impl BatchSpan {
 #[cfg(feature = "redis")]
 impl Drop for BatchSpan {
     fn drop(&mut self) {
+        // While the thread unwinds, a second panic in the observer would abort the process.
         if std::thread::panicking() {
-            // As above.
             return;
         }
         let Self { checks, charges, answered, .. } = *self;

@@ -1,19 +1,20 @@
-//! How often a warning may be written.
+//! How often a warning is written.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Limits how often a warning of one cause is written.
+/// Limits how often one kind of warning is written.
 #[derive(Debug, Default)]
-pub(super) struct Cause {
+pub(super) struct Throttle {
     next_us: AtomicU64,
     left_out: AtomicU64,
 }
 
-impl Cause {
-    /// Allows one warning every `pause_us`, and tells how many were left out since the last one.
+impl Throttle {
+    /// Allows one warning every `pause_us`. Returns how many were left out since the last one, or `None` if this one is
+    /// left out too.
     pub(super) fn claim(&self, now_us: u64, pause_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
-        // Farther away than a pause: the clock was put back.
+        // If the next warning is further away than a pause, the clock was put back.
         let early = now_us < next_us && next_us - now_us <= pause_us;
         let mine = || self.next_us.compare_exchange(next_us, now_us + pause_us, Ordering::Relaxed, Ordering::Relaxed);
         if early || mine().is_err() {
@@ -21,5 +22,21 @@ impl Cause {
             return None;
         }
         Some(self.left_out.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Allows a warning once.
+#[derive(Debug, Default)]
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    /// Returns `true` for the first caller only.
+    pub(crate) fn claim(&self) -> bool {
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// Allows the warning again.
+    pub(crate) fn rearm(&self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }

@@ -10,13 +10,19 @@ use std::{
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-use super::{
-    Abandoned, Batch, BreakerChange, BreakerState, Decided, Exempt, ExemptCause, ObservedCharge, Observer, Refused,
-    Reset, StoreFailure, Warning, failure_message::FailureMessage, throttle::Cause,
-};
 use crate::{
     clock::{Clock, SystemClock, micros},
     error::ErrorKind,
+    observe::{
+        breaker_change::{BreakerChange, BreakerState},
+        event::{Abandoned, Batch, Decided, ObservedCharge, Reset, StoreFailure},
+        exempt::{Exempt, ExemptCause},
+        failure_message::FailureMessage,
+        observer::Observer,
+        refusal::Refused,
+        throttle::Throttle,
+        warning::Warning,
+    },
     verdict::Source,
 };
 
@@ -52,8 +58,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Tracing {
     clock: Arc<dyn Clock>,
-    causes: [Cause; 6],
-    misconfigured: Cause,
+    causes: [Throttle; 6],
+    misconfigured: Throttle,
     outage: Outage,
 }
 
@@ -66,7 +72,7 @@ impl Tracing {
         Self {
             clock: Arc::new(SystemClock),
             causes: Default::default(),
-            misconfigured: Cause::default(),
+            misconfigured: Throttle::default(),
             outage: Outage::default(),
         }
     }
@@ -77,7 +83,7 @@ impl Tracing {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    fn cause(&self, kind: ErrorKind) -> &Cause {
+    fn cause(&self, kind: ErrorKind) -> &Throttle {
         &self.causes[match kind {
             ErrorKind::BadKey => 0,
             ErrorKind::Config => 1,

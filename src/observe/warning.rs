@@ -1,9 +1,6 @@
 //! What looks wrong about how the limiter is set up.
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::fmt;
 
 use crate::key::KeyError;
 
@@ -148,21 +145,5 @@ impl fmt::Display for Warning {
                  write the router's whole template with its nesting (`/api/users/{{id}}`)"
             ),
         }
-    }
-}
-
-/// That a warning is given once.
-#[derive(Debug, Default)]
-pub(crate) struct Once(AtomicBool);
-
-impl Once {
-    /// The right to warn, for the first who asks.
-    pub(crate) fn claim(&self) -> bool {
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
-    }
-
-    /// Lets the warning be given once more.
-    pub(crate) fn rearm(&self) {
-        self.0.store(false, Ordering::Relaxed);
     }
 }

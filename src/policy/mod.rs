@@ -340,7 +340,7 @@ impl Policy {
     }
 
     /// The same policy with counts of its own, under a name that nobody else can give.
-    pub(crate) fn apart(&self, purpose: &str) -> Self {
+    pub(crate) fn renamed(&self, purpose: &str) -> Self {
         self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
     }
 

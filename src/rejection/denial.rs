@@ -8,6 +8,7 @@ use crate::{
     decision::{Decision, PolicyDecision},
     error::ConfigError,
     key::KeyError,
+    observe::RefusalReason,
     verdict::Source,
 };
 
@@ -45,6 +46,16 @@ pub enum Reason {
     /// The store could not answer, and the failure policy is closed; or more checks waited for it than it answers within
     /// the deadline.
     StoreUnavailable,
+}
+
+impl From<RefusalReason> for Reason {
+    fn from(reason: RefusalReason) -> Self {
+        match reason {
+            RefusalReason::CostAboveLimit { policy, cost, limit } => Self::CostAboveLimit { policy, cost, limit },
+            RefusalReason::Key(error) => Self::Key(error),
+            RefusalReason::Misconfigured(error) => Self::Misconfigured(error),
+        }
+    }
 }
 
 impl Denial {

@@ -14,12 +14,8 @@ mod pending;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::contract::DEFAULT_DEADLINE;
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
-#[cfg(feature = "redis")]
-pub(crate) use self::pending::{GiveUp, no_answer};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{

@@ -31,7 +31,8 @@ fn app<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {
 async fn requests_refused_without_a_check_are_reported_with_the_cause() {
     let key = || HeaderKey::new("x-api-key").unwrap();
     let (limit, recorder) = layer(per_minute("p", 5), key());
-    let app = self::app(limit.with_cost(|parts: &Parts| if parts.uri.query() == Some("big") { 6 } else { 1 }).unwrap());
+    let by_query = |parts: &Parts| if parts.uri.query() == Some("big") { 6 } else { 1 };
+    let limited = app(limit.with_cost(by_query).unwrap());
     for (path, keys, status, cause) in [
         ("/", &[][..], 400, Some("missing_key")),
         ("/", &["a", "b"], 400, Some("unusable_key")),
@@ -39,7 +40,7 @@ async fn requests_refused_without_a_check_are_reported_with_the_cause() {
         ("/", &["a"], 200, None),
     ] {
         let headers: Vec<_> = keys.iter().map(|&key| ("x-api-key", key)).collect();
-        assert_eq!(get_with(&app, path, &headers).await.status, status);
+        assert_eq!(get_with(&limited, path, &headers).await.status, status);
         let seen = recorder.take();
         assert_eq!(seen.refusals, Vec::from_iter(cause));
         assert_eq!(seen.decisions.len(), usize::from(cause.is_none()));

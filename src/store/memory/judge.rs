@@ -10,7 +10,7 @@ use super::{
     shard::{Shard, lock},
 };
 use crate::{
-    algorithm::{Pays, State},
+    algorithm::{Admission, CountState},
     check::Charge,
     key::Key,
     policy::Policy,
@@ -33,7 +33,7 @@ enum Room {
     /// In its own place: it has one, or a live count is dropped for it.
     Own,
     /// In its own place, which is free. It begins with what the key may have spent in a shared bucket.
-    Free { start: Option<Box<State>> },
+    Free { start: Option<Box<CountState>> },
     /// In the bucket of the policy that new keys share. Charges of the same check before this one spend `ahead` there.
     Shared { ahead: u32 },
     /// Nowhere: the store is full until this time at least.
@@ -48,7 +48,7 @@ type Guards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 impl MemoryStore {
     /// Charges a count of the key's own. If the store is full and drops nothing, a new key is not counted at all: the
     /// bucket that new keys share is not charged either.
-    pub(crate) fn note(&self, charge: &Charge) {
+    pub(crate) fn charge_own_count(&self, charge: &Charge) {
         self.judge_one(charge, false);
     }
 
@@ -66,7 +66,7 @@ impl MemoryStore {
         let mut shard = lock(&self.table.shards[place.shard]);
         let now = self.now_us();
         let outcome = match shard.find(&charge.key, &charge.policy, place.hash) {
-            Some(index) => shard.entries[index].judge(&charge.policy, now, charge.cost),
+            Some(index) => shard.entries[index].evaluate_and_commit(&charge.policy, now, charge.cost),
             None if self.evicts() || self.has_place(&mut shard, now) => shard.judge_new(charge, place.hash, now),
             None => {
                 drop(shard);
@@ -116,8 +116,8 @@ impl MemoryStore {
                 }
                 _ => {
                     let banned = after.first().is_some_and(|next| next.count.policy.is_ban() && !next.fits);
-                    let pays = if banned { Pays::Nothing } else { Pays::of(allowed) };
-                    outcomes.push(shard.commit(counted, now, pays));
+                    let admission = if banned { Admission::Banned } else { Admission::of(allowed) };
+                    outcomes.push(shard.commit(counted, now, admission));
                     if let Room::Shared { .. } = counted.room
                         && let Some(idle_at) = shard.idle_at_of(counted)
                     {
@@ -225,10 +225,10 @@ impl Counted<'_> {
     }
 
     /// The state of a count that is not in the table.
-    fn start(&self) -> State {
+    fn start(&self) -> CountState {
         match &self.room {
-            Room::Free { start: Some(start) } => State::clone(start),
-            _ => State::new(self.count.policy),
+            Room::Free { start: Some(start) } => CountState::clone(start),
+            _ => CountState::new(self.count.policy),
         }
     }
 }
@@ -255,7 +255,7 @@ impl Shard {
     }
 
     /// Step two.
-    fn commit(&mut self, counted: &Counted<'_>, now: u64, pays: Pays) -> Outcome {
+    fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
         let &Counted { key, count: Count { policy, cost }, ref place, ref room, index, fits } = counted;
         let index = match room {
             Room::Nowhere { until } if !policy.is_ban() => return turned_away(policy, cost, fits, until - now),
@@ -264,12 +264,13 @@ impl Shard {
             _ => index,
         };
         if let Some(index) = index {
-            return self.entries[index].commit(policy, now, cost, fits, pays);
+            return self.entries[index].commit(policy, now, cost, fits, admission);
         }
         let mut state = counted.start();
-        let outcome = state.commit(policy, now, cost, fits, pays);
+        let outcome = state.commit(policy, now, cost, fits, admission);
         // What was spent in a shared bucket is in that bucket, and needs no place of its own.
-        let is_charged = pays == Pays::Admitted || (pays == Pays::Rejected && policy.count_rejected());
+        let is_charged =
+            admission == Admission::Admitted || (admission == Admission::Rejected && policy.count_rejected());
         if is_charged && cost > 0 {
             self.keep(key, policy, place.hash, state, now);
         }
@@ -280,11 +281,11 @@ impl Shard {
     fn deny(&mut self, counted: &Counted<'_>, now: u64, denied: bool) -> Outcome {
         let &Counted { key, count: Count { policy, cost }, ref place, fits, .. } = counted;
         let pays = denied && fits && cost > 0;
-        let outcome = self.commit(counted, now, Pays::of(pays));
+        let outcome = self.commit(counted, now, Admission::of(pays));
         match self.find(key, policy, place.hash) {
             // The last one: the ban lasts from now on.
             Some(index) if pays && outcome.available == 0 => {
-                self.entries[index].commit(policy, now, policy.limit(), false, Pays::Admitted)
+                self.entries[index].commit(policy, now, policy.limit(), false, Admission::Admitted)
             }
             _ => outcome,
         }

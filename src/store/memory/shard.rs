@@ -14,10 +14,10 @@ use indexmap::{
 use smallvec::SmallVec;
 
 use super::full::Victim;
-use crate::{algorithm::State, check::Charge, key::Key, policy::Policy, verdict::Outcome};
+use crate::{algorithm::CountState, check::Charge, key::Key, policy::Policy, verdict::Outcome};
 
 pub(super) struct Shard {
-    pub(super) entries: IndexMap<Slot, State>,
+    pub(super) entries: IndexMap<Slot, CountState>,
     capacity: usize,
     /// Places that a check under way needs.
     promised: usize,
@@ -68,14 +68,14 @@ impl Shard {
     /// Both steps at once, for a check of one charge whose key is new.
     pub(super) fn judge_new(&mut self, charge: &Charge, hash: u64, now: u64) -> Outcome {
         let Charge { key, policy, cost } = charge;
-        let mut state = State::new(policy);
-        let outcome = state.judge(policy, now, *cost);
+        let mut state = CountState::new(policy);
+        let outcome = state.evaluate_and_commit(policy, now, *cost);
         self.keep(key, policy, hash, state, now);
         outcome
     }
 
     /// Keeps the state of a charge that had none, unless a peek or a denial left no trace in it.
-    pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: State, now: u64) {
+    pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
         if state.idle_at(policy) > now
             && let RawEntryMut::Vacant(vacant) =
                 self.entries.raw_entry_mut_v1().from_hash(hash, |slot| slot.is(key, policy))
@@ -152,7 +152,7 @@ impl Shard {
     }
 
     /// Removes an entry. The last one takes its place, or the last one that is not new: new entries stay last.
-    fn take(&mut self, mut index: usize) -> Option<(Slot, State)> {
+    fn take(&mut self, mut index: usize) -> Option<(Slot, CountState)> {
         let first_new = self.entries.len().checked_sub(self.added)?;
         if index >= first_new {
             self.added = self.added.saturating_sub(1);

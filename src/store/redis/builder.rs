@@ -1,10 +1,7 @@
-//! What a [`RedisStore`] can be told.
+//! The builder of a [`RedisStore`].
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -12,14 +9,21 @@ use bb8_redis::{RedisConnectionManager, bb8};
 #[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
+#[cfg(feature = "cluster")]
+use super::net::cluster::seeds::Seeds;
+#[cfg(feature = "sentinel")]
+use super::net::sentinel::Sentinels;
 use super::{
-    RedisStore, Shared,
-    address::{Address, Security},
-    eviction::Eviction,
-    heartbeat::Heartbeat,
-    pool::Source,
-    script::Loader,
-    seal::Seal,
+    call::{
+        client::Client,
+        denials::Denials,
+        per_runtime::Runtimes,
+        script::{self, Loader},
+        script_clock::ScriptClock,
+    },
+    key_hash::KeyHash,
+    net::{address::Address, settings::Settings, target::Target, url::Security},
+    store::{Inner, RedisStore},
 };
 use crate::{
     breaker::Breaker,
@@ -27,12 +31,32 @@ use crate::{
     error::ConfigError,
     observe::{ObserverCell, Once},
     store::{
-        DEFAULT_DEADLINE,
+        contract::DEFAULT_DEADLINE,
         deny_cache::{self, DenyCache},
     },
 };
 
-/// Builds a [`RedisStore`].
+impl RedisStore {
+    /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`, or another
+    /// [address](Self#addresses).
+    ///
+    /// Lazy: the first check dials, and no runtime is needed yet. [`Limiter::ready`](crate::Limiter::ready) dials and
+    /// reports what is wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidRedisUrl`]. An unavailable Redis is not an error here.
+    pub fn connect(url: &str) -> Result<Self, ConfigError> {
+        Self::builder().connect(url)
+    }
+
+    /// Creates a builder, for settings other than the defaults.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::default()
+    }
+}
+
+/// Builder for [`RedisStore`].
 #[derive(Clone, Debug)]
 #[must_use = "finish with `connect` or `from_pool`"]
 pub struct RedisStoreBuilder {
@@ -44,7 +68,7 @@ pub struct RedisStoreBuilder {
     batching: bool,
     deny_cache: bool,
     breaker: Option<Breaker>,
-    seal: Seal,
+    key_hash: KeyHash,
     security: Security,
 }
 
@@ -59,7 +83,7 @@ impl Default for RedisStoreBuilder {
             batching: true,
             deny_cache: true,
             breaker: Some(Breaker::default()),
-            seal: Seal::default(),
+            key_hash: KeyHash::default(),
             security: Security::default(),
         }
     }
@@ -140,7 +164,7 @@ impl RedisStoreBuilder {
     /// # }
     /// ```
     pub fn key_secret(self, secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
-        Ok(Self { seal: self.seal.with_secret(secret.as_ref())?, ..self })
+        Ok(Self { key_hash: self.key_hash.with_secret(secret.as_ref())?, ..self })
     }
 
     /// Sends keys to Redis as they are, readable, which saves the hashing and some ten bytes each. Defaults to hashing
@@ -150,7 +174,7 @@ impl RedisStoreBuilder {
     /// [joined](crate::Key::join) with others, are still hashed under the [secret](Self::key_secret): a credential is
     /// nobody's to read. All instances have to agree, or they count in two places.
     pub fn plain_keys(self) -> Self {
-        Self { seal: self.seal.plain(), ..self }
+        Self { key_hash: self.key_hash.plain(), ..self }
     }
 
     /// Sends checks that wait at the same time in one call. Defaults to `true`, because it multiplies what one Redis can
@@ -217,7 +241,7 @@ impl RedisStoreBuilder {
     /// error shows a part of the URL, because it may hold a password.
     pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
         let (address, size) = (Address::server(url, &self.security), self.pool_size);
-        self.dial(address.map(|address| Source::Dial { address, size }))
+        self.dial(address.map(|address| Target::Server { address, size }))
     }
 
     /// Finishes with a pool of our own on the master that `sentinels` name.
@@ -256,8 +280,8 @@ impl RedisStoreBuilder {
         master: &str,
     ) -> Result<RedisStore, ConfigError> {
         let (size, security) = (self.pool_size, &self.security);
-        let sentinels = super::sentinel::Sentinels::new(sentinels, master, security, self.deadline);
-        self.dial(sentinels.map(|sentinels| Source::Dial { address: Address::Sentinels(Box::new(sentinels)), size }))
+        let sentinels = Sentinels::new(sentinels, master, security, self.deadline);
+        self.dial(sentinels.map(|sentinels| Target::Server { address: Address::Sentinels(Box::new(sentinels)), size }))
     }
 
     /// Finishes with connections to all masters of the Redis Cluster that `nodes` belong to; one or two are enough, the
@@ -311,15 +335,15 @@ impl RedisStoreBuilder {
     #[cfg(feature = "cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn connect_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
-        let (cluster, size) = (super::cluster::Cluster::new(nodes, &self.security), self.pool_size);
-        self.dial(cluster.map(|cluster| Source::Cluster { cluster, size }))
+        let (seeds, size) = (Seeds::new(nodes, &self.security), self.pool_size);
+        self.dial(seeds.map(|seeds| Target::Cluster { seeds, size }))
     }
 
-    fn dial(self, source: Result<Source, ConfigError>) -> Result<RedisStore, ConfigError> {
+    fn dial(self, target: Result<Target, ConfigError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
             return Err(ConfigError::ZeroPoolSize);
         }
-        self.build(source?)
+        self.build(target?)
     }
 
     /// Finishes with a bb8-redis pool that the service has already; the pool size set here is not used.
@@ -333,42 +357,40 @@ impl RedisStoreBuilder {
     ///
     /// [`ConfigError`] if the prefix or deadline is unusable.
     pub fn from_pool(self, pool: bb8::Pool<RedisConnectionManager>) -> Result<RedisStore, ConfigError> {
-        self.build(Source::Pool(pool))
+        self.build(Target::External(pool))
     }
 
-    fn build(self, source: Source) -> Result<RedisStore, ConfigError> {
-        let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, seal, .. } = self;
+    fn build(self, target: Target) -> Result<RedisStore, ConfigError> {
+        let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, key_hash, .. } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
         }
         if prefix.contains(['{', '}']) {
             return Err(ConfigError::InvalidPrefix { prefix });
         }
-        let max_age_us = match &source {
-            #[cfg(feature = "cluster")]
-            source if source.is_cluster() => deny_cache::MAX_AGE_ON_CLUSTER_US,
-            _ => deny_cache::MAX_AGE_US,
-        };
-        let shared = Shared {
-            source,
-            links: Box::default(),
-            loader: Loader::default(),
-            batching,
-            deny_cache: deny_cache.then(|| DenyCache::new(max_age_us)),
-            breaker,
-            heartbeat: Heartbeat::default(),
-            seal,
-            guessable: AtomicBool::new(false),
-            warned: Once::default(),
-            eviction: Eviction::default(),
+        let is_cluster = target.is_cluster();
+        let deny_cache = deny_cache.then(|| {
+            DenyCache::new(if is_cluster { deny_cache::MAX_AGE_ON_CLUSTER_US } else { deny_cache::MAX_AGE_US })
+        });
+        let client = Client {
+            target,
+            settings: Settings { deadline, first_dial_deadline, first_command: script::load },
             prefix: prefix.into(),
-            deadline,
-            first_dial_deadline,
-            clock,
-            latest_us: AtomicU64::new(0),
-            time_forbidden_until_us: AtomicU64::new(0),
+            batching,
+            clock: ScriptClock::new(clock.clone()),
+            denials: Denials::new(deny_cache, clock, is_cluster),
             observer: ObserverCell::default(),
+            has_unkeyed_hashes: AtomicBool::new(false),
+            unkeyed_warning: Once::default(),
+            loader: Loader::default(),
+            runtimes: Runtimes::default(),
         };
-        Ok(RedisStore { shared: Arc::new(shared) })
+        Ok(RedisStore::new(Inner {
+            client: Arc::new(client),
+            key_hash,
+            breaker,
+            instances: Arc::default(),
+            eviction: Arc::default(),
+        }))
     }
 }

@@ -1,4 +1,5 @@
-//! Whether the server may drop the keys of limits: asked once, on the back of the first check, for those who listen.
+//! Warns of a server that may evict the keys of limits. The server is asked once, after the first check, if there is an
+//! observer.
 
 use std::sync::{
     Arc,
@@ -8,65 +9,66 @@ use std::sync::{
 use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use super::{connection::Connection, shared::Shared};
+use super::{call::client::Client, net::routed::RoutedConnection};
 use crate::{
     clock::{Clock, SystemClock},
     observe::Warning,
 };
 
-/// How far the question is.
+/// The state of the question for the server's eviction policy.
 #[derive(Debug, Default)]
-pub(super) struct Eviction(AtomicU8);
+pub(super) struct EvictionCheck(AtomicU8);
 
-const NOBODY_LISTENS: u8 = 0;
-const WANTED: u8 = 1;
-const ASKED: u8 = 2;
+/// There is no observer.
+const OFF: u8 = 0;
+const DUE: u8 = 1;
+const DONE: u8 = 2;
 
-impl Eviction {
-    /// Whether a warning would be heard from now on.
-    pub(super) fn listens(&self, listens: bool) {
-        self.0.store(if listens { WANTED } else { NOBODY_LISTENS }, Ordering::Relaxed);
+impl EvictionCheck {
+    /// Makes the question due if there is an observer.
+    pub(super) fn observer_changed(&self, has_observer: bool) {
+        self.0.store(if has_observer { DUE } else { OFF }, Ordering::Relaxed);
     }
 
-    fn ask_again(&self) {
-        self.0.store(WANTED, Ordering::Relaxed);
+    fn retry(&self) {
+        self.0.store(DUE, Ordering::Relaxed);
     }
 
-    /// Whether it is to be asked, and nobody else has noticed.
+    /// Returns true to one caller when the question is due.
     fn is_due(&self) -> bool {
-        let exchange = || self.0.compare_exchange(WANTED, ASKED, Ordering::Relaxed, Ordering::Relaxed);
-        self.0.load(Ordering::Relaxed) == WANTED && exchange().is_ok()
+        let exchange = || self.0.compare_exchange(DUE, DONE, Ordering::Relaxed, Ordering::Relaxed);
+        self.0.load(Ordering::Relaxed) == DUE && exchange().is_ok()
     }
 }
 
-/// Asks, if nobody has, in a task of its own: the check has its answer already.
-pub(super) fn touch(shared: &Arc<Shared>) {
-    if shared.eviction.is_due()
+/// Asks the server if the question is due. A task does so, because the check has its answer already.
+pub(super) fn ask_if_due(eviction: &Arc<EvictionCheck>, client: &Arc<Client>) {
+    if eviction.is_due()
         && let Ok(runtime) = Handle::try_current()
     {
-        runtime.spawn(ask(Arc::clone(shared)));
+        runtime.spawn(ask(Arc::clone(eviction), Arc::clone(client)));
     }
 }
 
-async fn ask(shared: Arc<Shared>) {
-    let Ok(link) = shared.link() else { return };
-    // Any master, and another one the next time: one of a cluster's may be away.
-    let slot = shared.slot_of(&SystemClock.now_us().to_ne_bytes());
-    let Ok(mut connection) = shared.connect(&link, slot).await else { return shared.eviction.ask_again() };
+async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
+    let Ok(runtime) = client.runtime() else { return };
+    // A random slot: the next attempt asks another master of a cluster, if this one is unavailable.
+    let slot = client.target.slot_of(&SystemClock.now_us().to_ne_bytes());
+    let Ok(mut connection) = client.connect(&runtime.pool, slot).await else { return eviction.retry() };
     match policy(&mut connection).await {
         Ok(Some(policy)) if policy != "noeviction" => {
-            if let Some(observer) = shared.observer.get() {
+            if let Some(observer) = client.observer.get() {
                 observer.on_warning(&Warning::Eviction { policy });
             }
         }
-        // No answer: after the next check.
-        Err(error) if error.is_io_error() => shared.eviction.ask_again(),
-        // Not permitted, say: that stays so, and limits work without.
+        // No reply: the next check asks again.
+        Err(error) if error.is_io_error() => eviction.retry(),
+        // For example a missing permission, which is permanent. Limits work without the answer.
         _ => {}
     }
 }
 
-async fn policy(connection: &mut Connection) -> RedisResult<Option<String>> {
+async fn policy(connection: &mut RoutedConnection) -> RedisResult<Option<String>> {
     let info: String = connection.query(redis::cmd("INFO").arg("memory")).await?;
     Ok(info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::to_owned))
 }

@@ -1,13 +1,16 @@
-//! Whether checks would be judged: a real round trip to each master, with nothing charged.
+//! Readiness: a round trip to each master that does what a check does, without a charge.
 
 use std::{sync::Arc, time::Duration};
 
+use smallvec::smallvec;
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{
+use super::call::{
+    client::Client,
+    outgoing::{Outgoing, Request},
+    per_runtime::{PerRuntime, no_runtime},
     progress::Progress,
-    protocol::{Request, Step},
-    shared::{self, Link, Shared},
+    redis_key,
 };
 use crate::{
     check::Check,
@@ -17,39 +20,39 @@ use crate::{
     runtime::{deadline::within, stalls::Begin},
 };
 
-/// How long slow dials and late answers are waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two attempts.
+/// How long slow dials and late replies are waited for.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Tries until each master has answered, or one has said no, or [`PATIENCE`] has passed.
-pub(super) async fn ready(shared: Arc<Shared>) -> Result<(), Error> {
-    let link = shared.link()?;
-    let begin = Begin::now(PATIENCE).ok_or_else(shared::no_runtime)?;
-    let mut late = ErrorKind::Unavailable;
+/// Repeats attempts until each master has answered, or one has refused, or [`TIMEOUT`] has passed.
+pub(super) async fn ready(client: Arc<Client>) -> Result<(), Error> {
+    let runtime = client.runtime()?;
+    let begin = Begin::now(TIMEOUT).ok_or_else(no_runtime)?;
+    let mut last_kind = ErrorKind::Unavailable;
     loop {
-        let left = PATIENCE.saturating_sub(begin.running(Instant::now()));
-        match within(left, attempt(&shared, &link)).await {
-            Some(Err(error)) if error.is_late() && !left.is_zero() => late = error.kind(),
-            Some(Err(error)) if error.is_late() => return Err(too_late(error.kind())),
+        let left = TIMEOUT.saturating_sub(begin.running(Instant::now()));
+        match within(left, attempt(&client, &runtime)).await {
+            Some(Err(error)) if error.is_late() && !left.is_zero() => last_kind = error.kind(),
+            Some(Err(error)) if error.is_late() => return Err(timed_out(error.kind())),
             Some(result) => return result,
-            None => return Err(too_late(late)),
+            None => return Err(timed_out(last_kind)),
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// The error after [`PATIENCE`], which is longer than what the last attempt waited for.
-fn too_late(kind: ErrorKind) -> Error {
+/// The error after [`TIMEOUT`]. The error of the last attempt would name a shorter time.
+fn timed_out(kind: ErrorKind) -> Error {
     let missing = if kind == ErrorKind::Deadline { "answer" } else { "connection" };
-    Error::new(kind, format!("no {missing} within {PATIENCE:?}"))
+    Error::new(kind, format!("no {missing} within {TIMEOUT:?}"))
 }
 
-async fn attempt(shared: &Arc<Shared>, link: &Arc<Link>) -> Result<(), Error> {
-    let subjects = link.pool.subjects(|subject| shared.slot_of(key(subject).encoded())).await?;
+async fn attempt(client: &Arc<Client>, runtime: &Arc<PerRuntime>) -> Result<(), Error> {
+    let numbers = runtime.pool.probe_numbers(|number| client.target.slot_of(Key::from(number).encoded())).await?;
     let mut attempts = JoinSet::new();
-    for subject in subjects {
-        attempts.spawn(ask(Arc::clone(shared), Arc::clone(link), key(subject)));
+    for number in numbers {
+        attempts.spawn(probe(Arc::clone(client), Arc::clone(runtime), Key::from(number)));
     }
     while let Some(result) = attempts.join_next().await {
         result.unwrap_or_else(|_| Err(given_up()))?;
@@ -57,40 +60,40 @@ async fn attempt(shared: &Arc<Shared>, link: &Arc<Link>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The keys are numbers; on a cluster they lead to different masters.
-fn key(subject: u64) -> Key {
-    Key::from(subject)
-}
-
-/// Asks one master what a check does: for a connection, for the script, and for leave to write. Leaves nothing behind.
-async fn ask(shared: Arc<Shared>, link: Arc<Link>, key: Key) -> Result<(), Error> {
-    let slot = shared.slot_of(key.encoded());
-    let connection = link.pool.get(slot).await?;
+/// Tests on one master what a check needs: a connection, the script, and the permission to write. Leaves nothing behind.
+async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Result<(), Error> {
+    let connection = runtime.pool.get(client.target.slot_of(key.encoded())).await?;
     let policy = Policy::per_second("ready", 1)?;
-    let check = Check::new(key.clone(), &policy, 0);
-    let request = Request { check, step: Step::Pay, progress: Progress::new(false) };
-    shared.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
-    // What the script calls only now and then, and what a reset calls. Nothing of it changes a key that does not exist. A
-    // replica and a full server refuse to write nothing as they would refuse a charge.
-    let redis_key = shared.redis_key(&key, &policy);
-    let mut tries = JoinSet::new();
-    for (command, arguments) in LEAVE {
+    let outgoing = Outgoing {
+        check: Check::new(key.clone(), &policy, 0),
+        keys: smallvec![key.clone()],
+        progress: Progress::new(false),
+        ticket: None,
+    };
+    let request = Request::whole(Arc::new(outgoing));
+    client.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
+    // Commands that the script calls only now and then, and those of a reset. They do not change a key that does not exist,
+    // but a replica and a full server refuse them as they refuse a charge.
+    let redis_key = redis_key::text(&client.prefix, &key, &policy);
+    let mut probes = JoinSet::new();
+    for (command, arguments) in WRITE_COMMANDS {
         let mut command = redis::cmd(command);
         command.arg(&redis_key).arg(arguments);
         let mut connection = connection.clone();
-        tries.spawn(async move { connection.query::<redis::Value>(&command).await });
+        probes.spawn(async move { connection.query::<redis::Value>(&command).await });
     }
-    while let Some(tried) = tries.join_next().await {
-        let tried = tried.map_err(|_| given_up())?;
-        tried.map_err(|error| shared.failed(&connection, &error))?;
+    while let Some(probed) = probes.join_next().await {
+        let probed = probed.map_err(|_| given_up())?;
+        probed.map_err(|error| client.failed(&connection, &error))?;
     }
     Ok(())
 }
 
-/// The commands that leave is asked for, with what follows the key.
-const LEAVE: [(&str, &[&str]); 4] = [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[]), ("GET", &[])];
+/// Commands that are probed, with the arguments behind the key.
+const WRITE_COMMANDS: [(&str, &[&str]); 4] =
+    [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[]), ("GET", &[])];
 
-/// A task ends early only with its runtime.
+/// The error of a task that ended with its runtime.
 fn given_up() -> Error {
     Error::new(ErrorKind::Unavailable, "the runtime has ended")
 }

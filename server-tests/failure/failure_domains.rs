@@ -1,0 +1,98 @@
+//! A cluster of which a part comes back, and another one does not.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Check, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
+
+use crate::support::cluster::Cluster;
+
+const KEYS: u64 = 600;
+
+/// How many keys of the first master are charged, by another instance.
+async fn charged(limiter: &Limiter, keys: &[u64], policy: &Policy) -> usize {
+    let mut charged = 0;
+    for key in keys {
+        charged += usize::from(limiter.peek(*key, policy).await.is_ok_and(|decision| decision.available() == Some(99)));
+    }
+    charged
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_down() {
+    let mut cluster = Cluster::start();
+    let uncovered = "CONFIG SET cluster-require-full-coverage no";
+    for node in &cluster.nodes {
+        node.command(uncovered);
+    }
+    let (first, second) = (cluster.nodes[0].url(), cluster.nodes[1].url());
+    let instance = || {
+        let builder = RedisStore::builder().deadline(Duration::from_secs(1)).plain_keys();
+        Limiter::new(builder.connect_cluster([first.as_str(), second.as_str()]).unwrap())
+    };
+    let (limiter, other) = (instance().with_local(MemoryStore::new(), 2).unwrap(), instance());
+    let policy = Policy::per_hour("p", 100).unwrap();
+    let back: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 0).collect();
+    let away: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 2).collect();
+    limiter.check("k", &policy, 1).await.unwrap();
+    cluster.nodes[0].kill();
+    cluster.nodes[2].kill();
+    for key in away.iter().chain(&back) {
+        let decision = limiter.check(*key, &policy, 1).fail_local().await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Local));
+    }
+    cluster.nodes[0].restart();
+    cluster.nodes[0].command(uncovered);
+    let start = Instant::now();
+    while limiter.peek(back[0], &policy).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the first master does not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Its parts close their breakers one by one, each with a check of its own.
+    let start = Instant::now();
+    loop {
+        for key in &back {
+            let _ = limiter.peek(*key, &policy).await;
+        }
+        let charged = charged(&other, &back, &policy).await;
+        if charged == back.len() {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{charged} of {} charged", back.len());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_across_slots_are_held_back_after_an_outage_too() {
+    const SHARE: usize = 10;
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.command("CONFIG SET cluster-require-full-coverage no");
+    }
+    let builder = RedisStore::builder().plain_keys();
+    let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8).unwrap();
+    let policy = Policy::per_hour("p", 80).unwrap();
+    // "bar" is in a slot of the first node, and "foo" in one of the third.
+    let start = Instant::now();
+    while limiter.peek("foo", &policy).await.is_err() || limiter.peek("bar", &policy).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(5), "the cluster is not reached");
+    }
+    cluster.nodes[2].signal("STOP");
+    while !limiter.is_breaker_open() {
+        assert!(limiter.peek("foo", &policy).await.is_err());
+    }
+    cluster.nodes[2].signal("CONT");
+    let start = Instant::now();
+    while limiter.is_breaker_open() {
+        let _ = limiter.peek("foo", &policy).await;
+        assert!(start.elapsed() < Duration::from_secs(5), "the third master does not come back");
+    }
+    // The other instances may still have to charge what they have admitted.
+    let mut admitted = 0;
+    for _ in 0..3 * SHARE {
+        let both = Check::new("bar", &policy, 1).and("foo", &policy, 1).unwrap();
+        admitted += usize::from(limiter.check_all(both).fail_local().await.unwrap().is_allowed());
+    }
+    assert_eq!(admitted, SHARE);
+}

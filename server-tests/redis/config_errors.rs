@@ -1,0 +1,133 @@
+//! Prints the table of configuration errors: `cargo test --all-features --test redis config_errors -- --nocapture`.
+
+use std::time::Duration;
+
+use http::request::Parts;
+use tollgate::{
+    Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy,
+    RateLimitLayer, RedisStore, Route, headers::PartitionKeys, key::PrefixList,
+};
+
+fn policy() -> Policy {
+    Policy::per_minute("p", 60).unwrap()
+}
+
+fn layer() -> RateLimitLayer<GlobalKey> {
+    RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy(), GlobalKey)
+}
+
+fn routed(route: &str) -> Option<ConfigError> {
+    layer().route(route, Route::cost(2)).err()
+}
+
+fn redis(url: &str) -> Option<ConfigError> {
+    RedisStore::connect(url).err()
+}
+
+/// Pairs of a wrong configuration and its error.
+fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
+    let twice = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), [policy(), policy()], GlobalKey);
+    let one_key = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), Vec::<Policy>::new(), PeerIp::default());
+    vec![
+        (r#"redis: "localhost:6379""#, redis("localhost:6379")),
+        (r#"redis: "http://localhost:6379""#, redis("http://localhost:6379")),
+        (r#"redis: "redis://:pass/word@host""#, redis("redis://:pass/word@host")),
+        (r#"redis: "redis://:pass#word@host""#, redis("redis://:pass#word@host")),
+        (r#"redis: "redis://:pass@word@host""#, redis("redis://:pass@word@host")),
+        (r#"redis: "redis://host:port""#, redis("redis://host:port")),
+        (r#"redis: "redis://host/name""#, redis("redis://host/name")),
+        (r#"redis: "redis://host?protocol=4""#, redis("redis://host?protocol=4")),
+        (r#"redis: "rediss://host/#insecure""#, redis("rediss://host/#insecure")),
+        (
+            "redis: certificates on redis://",
+            RedisStore::builder().root_certificates(b"x").connect("redis://host").err(),
+        ),
+        ("redis: an empty PEM", RedisStore::builder().root_certificates(b"").connect("rediss://host").err()),
+        (
+            "redis: sentinels by TLS, their master in clear",
+            RedisStore::builder().connect_sentinel(["rediss://10.0.0.1:26379"], "mymaster").err(),
+        ),
+        ("redis: a deadline of 0", RedisStore::builder().deadline(Duration::ZERO).connect("redis://host").err()),
+        ("redis: no connection", RedisStore::builder().pool_size(0).connect("redis://host").err()),
+        ("redis: a prefix with braces", RedisStore::builder().prefix("{a}").connect("redis://host").err()),
+        ("redis: a short secret", RedisStore::builder().key_secret("short").err()),
+        (r#"route "/users/:id""#, routed("/users/:id")),
+        (r#"route "/files/*rest""#, routed("/files/*rest")),
+        (r#"route "/users/{id""#, routed("/users/{id")),
+        (r#"route "/a b""#, routed("/a b")),
+        (r#"route "get /a""#, routed("get /a")),
+        (r#"route "FETCH /a""#, routed("FETCH /a")),
+        (r#"route "/a?b=c""#, routed("/a?b=c")),
+        (r#"route "/{*rest}/a""#, routed("/{*rest}/a")),
+        (r#"routes "/a" and "/a/""#, layer().route("/a", Route::exempt()).unwrap().route("/a/", Route::exempt()).err()),
+        ("[p, p]", twice().validated().err()),
+        ("no policy", one_key().validated().err()),
+        ("a cost above the limit", layer().with_cost(61).err()),
+        ("a negative cost", layer().with_cost(-1).err()),
+        (r#"with_cost_of("tokens", 5)"#, layer().with_cost_of("tokens", 5).err()),
+        ("fail_local without with_local", layer().fail_local().err()),
+        ("with_local of 0 instances", Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 0).err()),
+        ("a store without room", MemoryStore::with_capacity(0).err()),
+        (r#"ApiKey::header("authorization")"#, ApiKey::header("authorization").err()),
+        (r#"HeaderKey::new("x user")"#, HeaderKey::new("x user").err()),
+        ("no trusted proxy", ClientIp::x_forwarded_for("").err()),
+        (r#"x_real_ip("")"#, ClientIp::x_real_ip("").err()),
+        ("all addresses trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
+        (r#"a proxy "10.0.0/8""#, PrefixList::new("10.0.0/8").err()),
+        ("0 hops", ClientIp::x_forwarded_for_hops(0).err()),
+        ("ipv6_prefix(16)", PeerIp::default().with_ipv6_prefix(16).err()),
+        (r#"nat64_prefix("2001:db8::/60")"#, PeerIp::default().with_nat64_prefix("2001:db8::/60").err()),
+        (r#"a policy "a b""#, Policy::per_second("a b", 1).err()),
+        ("a limit of 0", Policy::per_second("p", 0).err()),
+        ("a window of 0", Policy::new("p", 1, Duration::ZERO).err()),
+        ("a window of two years", Policy::new("p", 1, Duration::from_secs(2 * 366 * 86_400)).err()),
+        ("a resolution above the window", policy().with_resolution(Duration::from_secs(61)).err()),
+        (
+            "a resolution of a token bucket",
+            policy().with_algorithm(Algorithm::TokenBucket).with_resolution(Duration::from_secs(1)).err(),
+        ),
+        ("a burst of a log", policy().with_burst(5).err()),
+        ("a burst of 0", policy().with_algorithm(Algorithm::TokenBucket).with_burst(0).err()),
+        ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
+        ("a unit with a blank", policy().with_unit("content bytes").err()),
+        ("partition keys by a short secret", PartitionKeys::hmac("short").err()),
+        (
+            "two policies of one name in a check",
+            Check::new("k", &policy(), 1).and("k", &Policy::per_minute("p", 61).unwrap(), 1).err(),
+        ),
+        (
+            "a policy source without a name that a route names",
+            RateLimitLayer::new(Limiter::new(MemoryStore::new()), |_: &Parts, _: &Key| policy(), GlobalKey)
+                .route("/a", Route::policy(policy()).with_cost_of("q", 1))
+                .err(),
+        ),
+    ]
+}
+
+/// Phrases with which a message says what to write.
+const ADVICE: [&str; 13] = [
+    "write",
+    " use ",
+    "call ",
+    "at least",
+    "at most",
+    "leave",
+    "rename",
+    "raise the limit",
+    "list ",
+    "give ",
+    "set ",
+    "start with",
+    "needs ",
+];
+
+#[test]
+fn every_configuration_error_says_what_to_write_instead() {
+    println!("| written | message |\n| --- | --- |");
+    for (written, error) in mistakes() {
+        let error = error.unwrap_or_else(|| panic!("{written}: no error"));
+        println!("| {written} | {error} |");
+        let text = error.to_string();
+        assert!(ADVICE.iter().any(|advice| text.contains(advice)), "{written}: {text}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Recovery from broken connections, and runtimes that end.
+
+use std::time::{Duration, Instant};
+
+use tokio::{runtime, task::JoinSet};
+use tollgate::{Limiter, RedisStore};
+
+use super::policy;
+use crate::support::{
+    proxy::{Fault, Proxy},
+    redis_server::RedisServer,
+};
+
+fn through(proxy: &Proxy) -> Limiter {
+    Limiter::new(RedisStore::connect(&proxy.url()).unwrap())
+}
+
+/// Repeats checks until one succeeds, for at most two seconds.
+async fn recovered(limiter: &Limiter) {
+    let start = Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(2), "did not recover");
+        // An open breaker fails without yielding, so the loop must let other tasks run.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_replaced() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = through(&proxy);
+    recovered(&limiter).await;
+    proxy.silence();
+    assert!(limiter.check("k", &policy(), 1).await.is_err());
+    recovered(&limiter).await;
+    for _ in 0..20 {
+        assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_replaced_by_the_new_primary_at_its_address() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = Proxy::to(old.port());
+    let limiter = through(&proxy);
+    recovered(&limiter).await;
+    proxy.retarget(new.port());
+    old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    recovered(&limiter).await;
+    for _ in 0..20 {
+        assert!(limiter.check("k", &policy(), 1).await.is_ok());
+    }
+}
+
+/// A dial that takes longer than the pause between two dials.
+#[tokio::test]
+async fn a_distant_server_is_reached() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    // The round trip is 440 ms.
+    proxy.set(Fault::Latency(Duration::from_millis(220)));
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&proxy.url()).unwrap();
+    recovered(&Limiter::new(store)).await;
+}
+
+#[test]
+fn more_runtimes_than_cores_each_keep_their_connections() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let runtimes: Vec<_> =
+        (0..20).map(|_| runtime::Builder::new_current_thread().enable_all().build().unwrap()).collect();
+    for _ in 0..5 {
+        for runtime in &runtimes {
+            runtime.block_on(recovered(&limiter));
+        }
+    }
+    let info = server.command("INFO stats");
+    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+    // Two connections per runtime, and those of the test itself.
+    assert!(received.trim().parse::<u32>().unwrap() < 60, "{received} connections");
+}
+
+#[test]
+fn a_store_works_on_consecutive_runtimes() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    for _ in 0..20 {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..3 {
+            assert!(runtime.block_on(limiter.check("k", &policy(), 1)).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_during_a_dial_does_not_affect_the_next_runtime() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = through(&proxy);
+    proxy.mute(true);
+    let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(runtime().block_on(limiter.check("k", &policy(), 1)).is_err());
+    proxy.mute(false);
+    runtime().block_on(recovered(&limiter));
+}
+
+#[tokio::test]
+async fn a_check_that_timed_out_waiting_for_a_connection_is_never_sent() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = through(&proxy);
+    proxy.mute(true);
+    let mut checks = JoinSet::new();
+    for _ in 0..200 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("k", &policy(), 1).await.is_err() });
+    }
+    assert!(checks.join_all().await.into_iter().all(|failed| failed));
+    proxy.mute(false);
+    let start = Instant::now();
+    let left = loop {
+        if let Ok(decision) = limiter.peek("k", &policy()).await {
+            break decision.available();
+        }
+        assert!(start.elapsed() < Duration::from_secs(2));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert_eq!(left, Some(100_000));
+}
+
+#[test]
+fn no_check_hangs_on_a_driver_that_has_just_ended() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::builder().deadline(Duration::from_secs(5)).connect(&server.url()).unwrap());
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // Threads start checks at any moment; a hanging check would time out after five seconds.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..3_000 {
+                    assert!(runtime.block_on(limiter.check("k", &policy(), 1)).is_ok());
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,47 @@
+//! The fixed window: one count per window, aligned to the epoch.
+
+use crate::{
+    algorithm::counter::{CountReport, Counter},
+    policy::Policy,
+};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FixedWindow {
+    start: u64,
+    count: u64,
+}
+
+impl Counter for FixedWindow {
+    type Advanced = Self;
+
+    fn advance_to(&self, policy: &Policy, now: u64) -> Self {
+        let at = now.max(self.start);
+        // Within the same window, the most frequent case, no division is needed.
+        if at - self.start < policy.window_us() && self.count > 0 {
+            return *self;
+        }
+        let start = at - at % policy.window_us();
+        Self { start, count: if start == self.start { self.count } else { 0 } }
+    }
+
+    fn fits(&self, advanced: &Self, policy: &Policy, _: u64, cost: u32) -> bool {
+        advanced.count + u64::from(cost) <= policy.limit().into()
+    }
+
+    fn charge(&mut self, advanced: Self, _: &Policy, _: u64, cost: u32) -> Self {
+        *self = Self { count: advanced.count + u64::from(cost), ..advanced };
+        *self
+    }
+
+    fn report(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+        let available = policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        // A cost that does not fit has to wait for the window's end.
+        let wait =
+            |cost| if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now };
+        CountReport::new(policy, available, denied, wait)
+    }
+
+    fn idle_at(&self, policy: &Policy) -> u64 {
+        self.start + policy.window_us()
+    }
+}

@@ -1,0 +1,92 @@
+//! The sliding window counter: two windows aligned to the epoch. Requests of the older one are assumed to be evenly spread.
+
+use crate::{
+    algorithm::counter::{CountReport, Counter, muldiv},
+    policy::Policy,
+};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlidingWindowCounter {
+    start: u64,
+    previous: u64,
+    current: u64,
+}
+
+/// The two windows at the time of the check, and the estimate from them.
+pub(crate) struct Advanced {
+    count: SlidingWindowCounter,
+    /// The time left in the current window.
+    left: u64,
+    estimate: u64,
+}
+
+impl SlidingWindowCounter {
+    /// How long `cost` has to wait when the estimate is `spent`.
+    fn wait(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
+        if spent + u64::from(cost) <= policy.limit().into() {
+            return 0;
+        }
+        let window = policy.window_us();
+        let (end, room) = (self.start + window, u64::from(policy.limit() - cost));
+        // Within this window, as the weight of the older one falls.
+        if let Some(room) = room.checked_sub(self.current) {
+            let left = left_for(self.previous, room, window);
+            if left > 0 {
+                return end - left - now;
+            }
+        }
+        // In the next window, where the current one is the older one.
+        if self.current <= room {
+            return end - now;
+        }
+        end + window - left_for(self.current, room, window) - now
+    }
+
+    fn with_estimate(self, policy: &Policy, left: u64) -> Advanced {
+        let faded = if self.previous == 0 { 0 } else { muldiv(self.previous, left, policy.window_us()).0 };
+        Advanced { count: self, left, estimate: faded + self.current }
+    }
+}
+
+/// The longest time left in a window with which `count` units of the window before weigh at most `room`.
+fn left_for(count: u64, room: u64, window: u64) -> u64 {
+    // floor(count * left / window) <= room  <=>  left < (room + 1) * window / count
+    let (quotient, rest) = muldiv(room + 1, window, count);
+    window.min(if rest > 0 { quotient } else { quotient - 1 })
+}
+
+impl Counter for SlidingWindowCounter {
+    type Advanced = Advanced;
+
+    fn advance_to(&self, policy: &Policy, now: u64) -> Advanced {
+        let window = policy.window_us();
+        let at = now.max(self.start);
+        let start = at - at % window;
+        let (previous, current) = match start - self.start {
+            0 => (self.previous, self.current),
+            past if past == window => (self.current, 0),
+            _ => (0, 0),
+        };
+        Self { start, previous, current }.with_estimate(policy, start + window - at)
+    }
+
+    fn fits(&self, advanced: &Advanced, policy: &Policy, _: u64, cost: u32) -> bool {
+        advanced.estimate + u64::from(cost) <= policy.limit().into()
+    }
+
+    fn charge(&mut self, advanced: Advanced, policy: &Policy, _: u64, cost: u32) -> Advanced {
+        *self = advanced.count;
+        self.current += u64::from(cost);
+        self.with_estimate(policy, advanced.left)
+    }
+
+    fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+        let spent = advanced.estimate;
+        let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
+        CountReport::new(policy, available, denied, |cost| advanced.count.wait(policy, now, spent, cost))
+    }
+
+    fn idle_at(&self, policy: &Policy) -> u64 {
+        self.start + 2 * policy.window_us()
+    }
+}

@@ -1,0 +1,118 @@
+//! The count of one key under one policy, whatever its algorithm.
+
+use crate::{
+    algorithm::{
+        counter::{CountReport, Counter},
+        fixed_window::FixedWindow,
+        sliding_window_counter::SlidingWindowCounter,
+        sliding_window_log::SlidingWindowLog,
+        token_bucket::TokenBucket,
+    },
+    policy::{Algorithm, Policy},
+    verdict::Outcome,
+};
+
+/// What one key has spent under one policy.
+#[derive(Clone, Debug)]
+pub(crate) enum CountState {
+    FixedWindow(FixedWindow),
+    SlidingWindowCounter(SlidingWindowCounter),
+    SlidingWindowLog(SlidingWindowLog),
+    TokenBucket(TokenBucket),
+}
+
+/// Evaluates `$call` with the counter that `$state` holds, by static dispatch.
+macro_rules! each {
+    ($state:expr, $counter:ident => $call:expr) => {
+        match $state {
+            CountState::FixedWindow($counter) => $call,
+            CountState::SlidingWindowCounter($counter) => $call,
+            CountState::SlidingWindowLog($counter) => $call,
+            CountState::TokenBucket($counter) => $call,
+        }
+    };
+}
+
+impl CountState {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        match policy.algorithm() {
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::default()),
+            Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter(SlidingWindowCounter::default()),
+            Algorithm::SlidingWindowLog => Self::SlidingWindowLog(SlidingWindowLog::default()),
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::default()),
+        }
+    }
+
+    /// Evaluates and commits in one pass, for a check with a single charge.
+    pub(crate) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
+        each!(self, counter => {
+            let advanced = counter.advance_to(policy, now);
+            let fits = cost == 0 || counter.fits(&advanced, policy, now, cost);
+            commit(counter, advanced, policy, now, cost, fits, Admission::of(fits))
+        })
+    }
+
+    /// The first step: whether `cost` fits. Changes nothing.
+    pub(crate) fn evaluate(&self, policy: &Policy, now: u64, cost: u32) -> bool {
+        cost == 0 || each!(self, counter => counter.fits(&counter.advance_to(policy, now), policy, now, cost))
+    }
+
+    /// The second step: charges, if the whole check is admitted or rejections count, and reports.
+    pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u32, fits: bool, admission: Admission) -> Outcome {
+        each!(self, counter => {
+            commit(counter, counter.advance_to(policy, now), policy, now, cost, fits, admission)
+        })
+    }
+
+    /// The largest cost that fits now.
+    pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
+        each!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, None).available)
+    }
+
+    /// The time from which this state equals a fresh one.
+    pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {
+        each!(self, counter => counter.idle_at(policy))
+    }
+}
+
+/// The result of evaluating a whole check, for one of its charges.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Admission {
+    /// All charges fit.
+    Admitted,
+    /// A ban denies the check, which then counts nowhere.
+    Banned,
+    /// A charge does not fit. Counts if the policy counts rejections.
+    Rejected,
+}
+
+impl Admission {
+    pub(crate) fn of(allowed: bool) -> Self {
+        if allowed { Self::Admitted } else { Self::Rejected }
+    }
+}
+
+fn commit<C: Counter>(
+    counter: &mut C,
+    mut advanced: C::Advanced,
+    policy: &Policy,
+    now: u64,
+    cost: u32,
+    mut fits: bool,
+    admission: Admission,
+) -> Outcome {
+    let capacity = policy.capacity();
+    let is_charged = match admission {
+        Admission::Admitted => true,
+        Admission::Rejected => policy.count_rejected(),
+        Admission::Banned => false,
+    };
+    if is_charged && cost > 0 && cost <= capacity {
+        advanced = counter.charge(advanced, policy, now, cost);
+        // After a counted rejection, the cost of this charge may no longer fit.
+        fits = fits && (admission == Admission::Admitted || counter.fits(&advanced, policy, now, cost));
+    }
+    let denied = (!fits && cost <= capacity).then_some(cost);
+    let CountReport { available, retry_after, next, reset } = counter.report(&advanced, policy, now, denied);
+    Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset, ban_us: 0 }
+}

@@ -1,0 +1,88 @@
+//! The token bucket as GCRA (ITU-T I.371, virtual scheduling): one number, the theoretical arrival time.
+//!
+//! A unit costs `window / limit` microseconds, which need not be whole, so the arrival time keeps a fraction in
+//! `1 / limit` microseconds and no rate is ever rounded.
+
+use crate::{
+    algorithm::counter::{CountReport, Counter, muldiv},
+    policy::Policy,
+};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TokenBucket {
+    full: Arrival,
+    /// Parts of a microsecond in `full.fraction`: the limit under which the bucket was charged last.
+    parts: u64,
+}
+
+/// The theoretical arrival time: when the bucket is full again.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Arrival {
+    /// Whole microseconds.
+    at: u64,
+    /// Parts of a further microsecond, of `limit` parts.
+    fraction: u64,
+}
+
+impl Arrival {
+    fn new(at: u64, fraction: u64, limit: u64) -> Self {
+        let carry = u64::from(fraction >= limit);
+        Self { at: at + carry, fraction: fraction - carry * limit }
+    }
+
+    fn wait(self, policy: &Policy, now: u64, cost: u32) -> u64 {
+        let (ahead, fraction) = refill(policy, policy.capacity() - cost);
+        (self.at + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
+    }
+}
+
+/// The time in which `units` refill: whole microseconds, and parts of a further one.
+fn refill(policy: &Policy, units: u32) -> (u64, u64) {
+    muldiv(units.into(), policy.window_us(), policy.limit().into())
+}
+
+impl Counter for TokenBucket {
+    /// In parts of the policy's own limit.
+    type Advanced = Arrival;
+
+    fn advance_to(&self, policy: &Policy, now: u64) -> Arrival {
+        let limit = u64::from(policy.limit());
+        if self.full.at < now {
+            return Arrival { at: now, fraction: 0 };
+        }
+        if self.parts == limit || self.full.fraction == 0 {
+            return self.full;
+        }
+        // Rounded up: another limit never makes the arrival time earlier.
+        Arrival::new(self.full.at, (self.full.fraction * limit).div_ceil(self.parts), limit)
+    }
+
+    fn fits(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
+        cost <= policy.capacity() && advanced.wait(policy, now, cost) == 0
+    }
+
+    fn charge(&mut self, advanced: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
+        let limit = u64::from(policy.limit());
+        let (whole, rest) = refill(policy, cost);
+        let mut full = Arrival::new(advanced.at + whole, advanced.fraction + rest, limit);
+        if policy.count_rejected() {
+            // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have put the
+            // time further ahead: what it has admitted stays charged.
+            let (depth, fraction) = refill(policy, policy.capacity());
+            full = full.min(advanced.max(Arrival { at: now + depth, fraction }));
+        }
+        *self = Self { full, parts: limit };
+        full
+    }
+
+    fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+        let (whole, rest) = muldiv(policy.limit().into(), advanced.at - now, policy.window_us());
+        let taken = whole.saturating_add((rest + advanced.fraction).div_ceil(policy.window_us()));
+        let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        CountReport::new(policy, available, denied, |cost| advanced.wait(policy, now, cost))
+    }
+
+    fn idle_at(&self, _: &Policy) -> u64 {
+        self.full.at + 1
+    }
+}

@@ -1,0 +1,83 @@
+//! One breaker machine for each failure domain of a store.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    breaker::{
+        call_outcome::CallOutcome,
+        machine::{Grant, Machine},
+        notifier::Notifier,
+        settings::Breaker,
+    },
+    error::Error,
+    observe::Observer,
+};
+
+/// The machines of one store, in the order of its failure domains.
+pub(crate) struct Breakers {
+    machines: Box<[Arc<Machine>]>,
+    notifier: Arc<Notifier>,
+}
+
+/// The right to send a check to one failure domain.
+pub(crate) struct Permit {
+    domain: usize,
+    grant: Grant,
+}
+
+impl Permit {
+    /// Whether the breaker waits for the outcome of this check.
+    pub(crate) fn is_probe(&self) -> bool {
+        matches!(self.grant, Grant::Probe(_))
+    }
+
+    /// Reports the outcome of a probe. Other checks are settled by [`Breakers::settle`].
+    pub(crate) fn settle_probe(self, outcome: CallOutcome) {
+        if let Grant::Probe(probe) = self.grant {
+            probe.settle(outcome);
+        }
+    }
+}
+
+impl Breakers {
+    pub(crate) fn new(settings: Breaker, deadline: Duration, domains: usize) -> Self {
+        let notifier = Arc::<Notifier>::default();
+        let machine = |_| Arc::new(Machine::new(settings, deadline, Arc::clone(&notifier)));
+        Self { machines: (0..domains.max(1)).map(machine).collect(), notifier }
+    }
+
+    /// Lets a check of a failure domain through, or fails at once.
+    pub(crate) fn admit(&self, domain: usize) -> Result<Permit, Error> {
+        Ok(Permit { domain, grant: self.machine(domain).admit()? })
+    }
+
+    /// Reports the outcome of a check.
+    pub(crate) fn settle(&self, permit: Permit, outcome: CallOutcome) {
+        self.machine(permit.domain).settle(permit.grant, outcome);
+    }
+
+    /// Whether at least one failure domain gets no checks except probes.
+    pub(crate) fn is_open(&self) -> bool {
+        self.machines.iter().any(|machine| machine.is_open())
+    }
+
+    /// Whether a failure domain has come back so recently that other instances may not have noticed.
+    pub(crate) fn is_recovering(&self, domain: usize) -> bool {
+        self.machine(domain).is_recovering()
+    }
+
+    pub(crate) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.notifier.set_observer(observer);
+    }
+
+    fn machine(&self, domain: usize) -> &Arc<Machine> {
+        // A number beyond the store's failure domains must not panic: it wraps around.
+        &self.machines[domain % self.machines.len()]
+    }
+}
+
+impl fmt::Debug for Breakers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.machines.iter().filter(|machine| machine.is_open())).finish()
+    }
+}

@@ -1,0 +1,48 @@
+//! What the end of a call says about the store.
+
+use crate::{
+    error::{Error, ErrorKind, StoreEvidence},
+    verdict::{Source, Verdict},
+};
+
+/// What the end of a call says about the store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CallOutcome {
+    /// The store answered, with a result or with an error of its own.
+    Answered,
+    /// The store cannot be reached, or says that it cannot serve.
+    Failed,
+    /// The store did not answer in time.
+    TimedOut,
+    /// Nothing: the call did not reach the store, or the process itself was the cause.
+    NoEvidence,
+}
+
+impl CallOutcome {
+    pub(crate) fn of<T>(result: &Result<T, Error>) -> Self {
+        let Err(error) = result else { return Self::Answered };
+        match error.evidence() {
+            StoreEvidence::FromKind => {}
+            #[cfg(feature = "redis")]
+            StoreEvidence::Late => {}
+            #[cfg(feature = "redis")]
+            StoreEvidence::Answered => return Self::Answered,
+            StoreEvidence::HeldBack | StoreEvidence::NotSent => return Self::NoEvidence,
+        }
+        match error.kind() {
+            ErrorKind::Deadline => Self::TimedOut,
+            ErrorKind::Unavailable => Self::Failed,
+            ErrorKind::Overloaded => Self::NoEvidence,
+            // Opening on these would never heal: each probe gets the same reply.
+            ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured => Self::Answered,
+        }
+    }
+
+    /// The outcome of a check. A verdict of the deny cache comes without a call of the store.
+    pub(crate) fn of_verdict(result: &Result<Verdict, Error>) -> Self {
+        match result {
+            Ok(verdict) if verdict.source == Source::DenyCache => Self::NoEvidence,
+            _ => Self::of(result),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Judging by the instance's share while the store gives no verdict.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    check::{Charge, Check},
+    decision::Decision,
+    error::{Error, ErrorKind},
+    fallback::{
+        debts::{Debt, Debts},
+        shares::{Instances, Share, Shares},
+    },
+    key::Key,
+    observe::Observer,
+    policy::Policy,
+    store::{Answer, MemoryStore, Store},
+    verdict::{Source, Verdict},
+};
+
+/// Counts what this instance admits, and judges by the instance's share when the store cannot.
+pub(crate) struct Fallback {
+    memory: MemoryStore,
+    shares: Shares,
+    /// The store that the fallback replaces. It knows the failure domain of a key.
+    store: Arc<dyn Store>,
+    debts: Arc<Debts>,
+}
+
+/// Retry-After of a cost above the share that the limit itself would admit: the store may be back by then.
+const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
+
+impl Fallback {
+    pub(crate) fn new(memory: MemoryStore, instances: Instances, store: Arc<dyn Store>) -> Self {
+        Self { memory, shares: Shares::new(instances), store, debts: Arc::default() }
+    }
+
+    /// Passes the observer to the memory, which reports when it is full.
+    pub(crate) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.memory.set_observer(observer);
+    }
+
+    /// Counts what the store has admitted, so that an outage gives no client a fresh budget.
+    pub(crate) fn mirror(&self, check: &Check) {
+        self.count(check, |share| &share.mirror);
+    }
+
+    /// Counts a check under one policy of its shares, whether or not it fits. Charges only counts of the key's own: the
+    /// bucket that keys of a full memory share would show for each key what the others have spent.
+    fn count(&self, check: &Check, policy_of: impl Fn(&Share) -> &Policy) {
+        for Charge { key, policy, cost } in check.charges().iter().filter(|charge| charge.cost > 0) {
+            let share = self.shares.of(policy);
+            let policy = policy_of(&share);
+            let cost = *cost.min(&policy.capacity());
+            self.memory.charge_own_count(&Charge { key: key.clone(), policy: policy.clone(), cost });
+        }
+    }
+
+    /// Whether the number of instances is known.
+    pub(crate) fn can_judge(&self) -> bool {
+        self.shares.are_known()
+    }
+
+    /// Judges a check for which the store returned `error`, and remembers what is admitted as a debt to the store.
+    ///
+    /// Returns the error if the number of instances is unknown.
+    pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
+        if !self.can_judge() {
+            return Err(error.clone());
+        }
+        let mut parts = Check::empty();
+        for Charge { key, policy, cost } in check.charges() {
+            // Cannot fail: `check` has passed the same tests.
+            parts.push(key.clone(), self.shares.of(policy).part, *cost)?;
+        }
+        let mut verdict = self.judge_in_memory(&parts).ok_or_else(|| error.clone())?;
+        verdict.source = Source::Local;
+        for (charge, outcome) in check.charges().iter().zip(&mut verdict.outcomes) {
+            if !outcome.fits && outcome.retry_after_us.is_none() && charge.cost <= charge.policy.capacity() {
+                outcome.retry_after_us = Some(ABOVE_SHARE_RETRY_AFTER_US);
+            }
+        }
+        if verdict.allowed && becomes_debt(error) {
+            self.count(check, |share| &share.unsettled);
+            let charged = check.charges().iter().filter(|charge| charge.cost > 0);
+            self.debts.add(charged.map(|charge| self.debt(charge)).collect());
+        }
+        // The decision names the whole policies: a share would disclose the number of instances to clients.
+        Ok(Decision::new(&mut check.clone(), verdict))
+    }
+
+    /// Whether the instance's share has room for `check`, and for at least `least` units of each policy.
+    pub(crate) fn has_room(&self, check: &Check, least: u32) -> bool {
+        check.charges().iter().all(|Charge { key, policy, cost }| {
+            let peek = self.judge_in_memory(&Check::new(key.clone(), &self.shares.of(policy).part, 0));
+            peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= (*cost).max(least)))
+        })
+    }
+
+    /// What the fallback has admitted for `key` and still counts. 0 if a full memory has no count of the key, so that a
+    /// debt that may have left its window is not charged.
+    pub(crate) fn unsettled(&self, key: &Key, policy: &Policy) -> u32 {
+        self.memory.spent(key, &self.shares.of(policy).unsettled)
+    }
+
+    /// Forgets the counts and the debts of a key. Returns whether there was a count to forget.
+    pub(crate) fn forget(&self, key: &Key, policy: &Policy) -> bool {
+        let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
+        // What is unsettled is also part of the other count, which `found` covers.
+        drop(self.memory.reset(key, &self.shares.of(policy).unsettled));
+        self.debts.forget(self.store.failure_domain_of(key), key, policy);
+        found
+    }
+
+    pub(crate) fn debts(&self) -> &Arc<Debts> {
+        &self.debts
+    }
+
+    fn debt(&self, Charge { key, policy, cost }: &Charge) -> Debt {
+        Debt { domain: self.store.failure_domain_of(key), key: key.clone(), policy: policy.clone(), cost: *cost }
+    }
+
+    fn judge_in_memory(&self, check: &Check) -> Option<Verdict> {
+        match self.memory.check(check) {
+            Answer::Ready(verdict) => verdict.ok(),
+            // A memory store always answers at once.
+            Answer::Pending(_) => None,
+        }
+    }
+}
+
+/// Whether the store has to be charged later for what is admitted after `error`. A check that may have been charged is
+/// never sent again, and the store would refuse an unusable key or check again.
+fn becomes_debt(error: &Error) -> bool {
+    !error.may_have_charged() && !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
+}
+
+impl fmt::Debug for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fallback")
+            .field("memory", &self.memory)
+            .field("instances", &self.shares.instances)
+            .finish_non_exhaustive()
+    }
+}

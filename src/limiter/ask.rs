@@ -1,0 +1,71 @@
+//! A check on its way: asking the store, and waiting for its verdict.
+
+use std::{
+    mem,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use crate::{
+    breaker::CallOutcome,
+    check::Check,
+    decision::Decision,
+    error::Error,
+    failure::FailurePolicy,
+    limiter::{core::Core, guarded::Guarded, purpose::Purpose},
+    observe::CheckSpan,
+    store::{Answer, Pending},
+    verdict::Verdict,
+};
+
+/// A check that the store has received.
+pub(super) enum Asked {
+    /// The store had its verdict at hand.
+    Answered(Result<Decision, Error>, Option<Box<CheckSpan>>),
+    Waiting(WaitingCheck),
+}
+
+/// Asks the store, and takes the charges out of `check`. `failure` is the caller's failure policy, if the caller has
+/// set one; it is only reported here.
+#[inline]
+pub(super) fn ask(core: &Arc<Core>, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Asked {
+    let span = core.observer.as_ref().map(|observer| CheckSpan::start(observer, check, failure));
+    match core.store.check(check) {
+        Answer::Ready(result) => {
+            Asked::Answered(core.into_decision(check, result, purpose, failure, span.as_deref()), span)
+        }
+        Answer::Pending(verdict) => {
+            let check = mem::replace(check, Check::empty());
+            let verdict = Guarded::new(verdict, CallOutcome::of_verdict);
+            Asked::Waiting(WaitingCheck { core: Arc::clone(core), check, failure, verdict, span })
+        }
+    }
+}
+
+/// A check whose verdict has yet to come.
+pub(super) struct WaitingCheck {
+    core: Arc<Core>,
+    check: Check,
+    failure: Option<FailurePolicy>,
+    verdict: Guarded<Verdict>,
+    span: Option<Box<CheckSpan>>,
+}
+
+impl WaitingCheck {
+    pub(super) fn poll(&mut self, purpose: Purpose, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let Self { core, check, failure, verdict, span } = self;
+        if let Some(span) = span {
+            span.waits();
+        }
+        let admit = |pending: &Pending<Verdict>| {
+            core.hold_back_while_recovering(check, purpose)?;
+            core.admit_check(check, pending)
+        };
+        let result = ready!(verdict.poll(core, admit, cx));
+        Poll::Ready(core.into_decision(check, result, purpose, *failure, span.as_deref()))
+    }
+
+    pub(super) fn take_span(&mut self) -> Option<Box<CheckSpan>> {
+        self.span.take()
+    }
+}

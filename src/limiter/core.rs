@@ -1,0 +1,73 @@
+//! The state that clones of a limiter share.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    breaker::{Breakers, CallOutcome, Permit},
+    check::Check,
+    error::Error,
+    fallback::Fallback,
+    key::Key,
+    observe::{Notices, Observer},
+    store::{Pending, Store},
+    verdict::{Source, Verdict},
+};
+
+/// The state that clones of a limiter share.
+#[derive(Clone)]
+pub(super) struct Core {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// What the limiter reports by itself; `None` if it is quiet.
+    pub(super) notices: Option<Arc<Notices>>,
+    /// Receives warnings and refusals: the observer, the notices, or both.
+    pub(super) listener: Option<Arc<dyn Observer>>,
+    /// `None` for a store that is always available.
+    pub(super) breakers: Option<Arc<Breakers>>,
+    pub(super) fallback: Option<Arc<Fallback>>,
+}
+
+impl Core {
+    /// Asks the breaker for the failure domain of `key`. A store that answers without waiting is not asked this way.
+    pub(super) fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {
+        self.breakers.as_ref().map(|breakers| breakers.admit(self.failure_domain_of(key))).transpose()
+    }
+
+    /// Asks the breaker for a check, unless the store asks the breaker of each failure domain itself.
+    pub(super) fn admit_check(&self, check: &Check, pending: &Pending<Verdict>) -> Result<Option<Permit>, Error> {
+        if pending.takes_over(self.breakers.as_ref()) { Ok(None) } else { self.admit(check.first_key()) }
+    }
+
+    /// Reports the outcome of a call to the breaker.
+    pub(super) fn settle(&self, permit: Option<Permit>, outcome: CallOutcome) {
+        if let (Some(breakers), Some(permit)) = (&self.breakers, permit) {
+            breakers.settle(permit, outcome);
+        }
+    }
+
+    pub(super) fn failure_domain_of(&self, key: Option<&Key>) -> usize {
+        key.map_or(0, |key| self.store.failure_domain_of(key))
+    }
+
+    /// Ends the outage that the notices have reported, if there is one and the store has answered.
+    #[inline]
+    pub(super) fn notice_answer(&self, verdict: &Verdict) {
+        if let Some(notices) = &self.notices
+            && notices.awaits_answer()
+            && verdict.source == Source::Store
+        {
+            notices.answered();
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, breakers, fallback, .. } = self;
+        f.debug_struct("Limiter")
+            .field("store", store)
+            .field("breakers", breakers)
+            .field("fallback", fallback)
+            .finish_non_exhaustive()
+    }
+}

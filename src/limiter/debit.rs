@@ -1,0 +1,65 @@
+//! Debits: charging the store for what the local fallback has admitted.
+
+use std::{future::poll_fn, sync::Arc};
+
+use crate::{
+    breaker::CallOutcome,
+    check::Check,
+    decision::Decision,
+    error::{Error, ErrorKind},
+    fallback::{Debt, Fallback, Settlement},
+    limiter::{core::Core, guarded::Guarded},
+    store::Answer,
+};
+
+/// Starts to charge the store for what the fallback has admitted, if a debt is due. The store has just answered.
+pub(super) fn settle_debts(core: &Arc<Core>, fallback: &Arc<Fallback>) {
+    fallback.debts().settle_if_due(|| {
+        let (core, fallback) = (Arc::clone(core), Arc::clone(fallback));
+        move |debt| charge_debt(Arc::clone(&core), Arc::clone(&fallback), debt)
+    });
+}
+
+/// Charges the store for one debt, as far as it fits. A debt that has left its window is dropped.
+///
+/// Debits are ordinary checks, so the store never counts more than the limit.
+async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Settlement {
+    let Debt { key, policy, cost, .. } = &debt;
+    let mut cost = (*cost).min(fallback.unsettled(key, policy));
+    if cost == 0 {
+        return Settlement::NotSent;
+    }
+    // A policy that counts rejections must not count a rejected debit, so the room is looked up first.
+    let mut peeks = policy.count_rejected();
+    // A rejected debit must not lead to a ban.
+    let policy = policy.without_ban();
+    while cost > 0 {
+        let sent = if peeks { 0 } else { cost };
+        match debit(&core, Check::new(key.clone(), &policy, sent)).await {
+            Ok(decision) if decision.is_allowed() && !peeks => return Settlement::Answered,
+            Ok(decision) => cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0)),
+            // The store is healthy and will never take this debt.
+            Err(error) if concerns_only_the_key(&error) => return Settlement::Answered,
+            Err(error) => return Settlement::Failed { retry: (!error.may_have_charged()).then_some(debt) },
+        }
+        peeks = false;
+    }
+    Settlement::Answered
+}
+
+/// Sends a check to the store. Debits are not reported to observers: the request was reported when it was admitted.
+async fn debit(core: &Core, mut check: Check) -> Result<Decision, Error> {
+    let verdict = match core.store.check(&check) {
+        Answer::Ready(result) => result?,
+        Answer::Pending(pending) => {
+            let mut guarded = Guarded::new(pending, CallOutcome::of_verdict);
+            poll_fn(|cx| guarded.poll(core, |pending| core.admit_check(&check, pending), cx)).await?
+        }
+    };
+    core.notice_answer(&verdict);
+    Ok(Decision::new(&mut check, verdict))
+}
+
+fn concerns_only_the_key(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
+}

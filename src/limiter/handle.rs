@@ -1,0 +1,301 @@
+//! The limiter: checks, peeks and resets.
+
+use std::{fmt, future::poll_fn, sync::Arc, time::Instant};
+
+use crate::{
+    breaker::CallOutcome,
+    check::Check,
+    error::Error,
+    failure::FailurePolicy,
+    key::Key,
+    limiter::{
+        check_future::CheckFuture,
+        core::Core,
+        decide::{Sent, decide},
+        guarded::Guarded,
+        purpose::Purpose,
+    },
+    observe::{Observer, RefusalReason, Refused, Reset},
+    policy::Policy,
+    store::Answer,
+};
+
+/// Judges checks against a store, within the store's deadline.
+///
+/// Jobs, consumers and outbound clients call it directly; [`RateLimitLayer`](crate::RateLimitLayer) calls it for each
+/// request. Cheap to clone: clones share the store, so they spend from one budget.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{FailurePolicy, Limiter, MemoryStore, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let quota = Policy::per_day("quota", 9_500)?;
+///
+/// let decision = limiter.check("key1", &quota, 100).await?;
+/// assert!(decision.is_allowed());
+/// assert_eq!(decision.available(), Some(9_400));
+///
+/// // With a failure policy instead of an error, for a store that may be down.
+/// let decision = FailurePolicy::Open.resolve(limiter.check("key1", &quota, 1).await);
+/// assert!(decision.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Limiter {
+    /// A single pointer, because each check that waits holds a clone.
+    pub(super) core: Arc<Core>,
+}
+
+impl Limiter {
+    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; of a cluster, from at least
+    /// one master.
+    pub fn is_breaker_open(&self) -> bool {
+        self.core.breakers.as_ref().is_some_and(|breakers| breakers.is_open())
+    }
+
+    /// Waits until the store can judge checks, or returns why it cannot. For start-up and health checks.
+    ///
+    /// On a `RedisStore` it connects, calls the script on each master, and tests whether it may write. It charges
+    /// nothing, does not ask the [`Breaker`](crate::failure::Breaker), and leaves the connections open for the first
+    /// checks. It waits up to 5 s for slow dials and answers. A server that refuses a connection, a login or a command is
+    /// an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
+    ///
+    /// # Errors
+    ///
+    /// The [`Error`] that checks would get, with the store's own message.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. Connections that were dialled stay open.
+    ///
+    /// # Examples
+    ///
+    /// At the start, and in the handler of a health check:
+    ///
+    /// ```
+    /// use axum::{Router, http::StatusCode, routing::get};
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store);
+    /// if let Err(error) = limiter.ready().await {
+    ///     eprintln!("limits are not enforced: {error}");
+    /// }
+    /// let health = move || async move {
+    ///     match limiter.ready().await {
+    ///         Ok(()) => StatusCode::OK,
+    ///         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    ///     }
+    /// };
+    /// let app: Router = Router::new().route("/readyz", get(health));
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<(), Error> {
+        match self.core.store.ready() {
+            Answer::Ready(result) => result,
+            Answer::Pending(result) => result.await,
+        }
+    }
+
+    /// Charges `cost` units to `key` under `policy`, if they fit.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an [`Error`] if the store gives no verdict within its deadline.
+    ///
+    /// # Panics
+    ///
+    /// The future panics if it is polled again after it has returned its result.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is sent before the first poll. If the future is dropped later, the check may have been charged; it is
+    /// never sent again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let emails = Policy::per_minute("emails", 10)?;
+    /// let decision = limiter.check("user:17", &emails, 1).await?;
+    /// if let Some(wait) = decision.retry_after() {
+    ///     println!("try again in {wait:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> CheckFuture {
+        self.check_all(Check::new(key, policy, cost))
+    }
+
+    /// Charges all charges of `check`, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// # Examples
+    ///
+    /// See [`Check`].
+    #[inline]
+    pub fn check_all(&self, check: Check) -> CheckFuture {
+        CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check)
+    }
+
+    /// Looks up where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.
+    ///
+    /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated and
+    /// [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
+    /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers
+    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours. To
+    /// charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
+    ///
+    /// A `RedisStore` is asked each time. If it reports room, denials of the key that this process
+    /// [remembers](crate::decision::Source::DenyCache) end, because another process may have reset the key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let exports = Policy::per_day("exports", 1)?;
+    /// limiter.check("alice", &exports, 1).await?;
+    ///
+    /// // For a page that shows what is left.
+    /// let decision = limiter.peek("alice", &exports).await?;
+    /// assert_eq!(decision.available(), Some(0));
+    /// assert!(!decision.is_allowed() && decision.retry_after().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time.
+    pub fn peek(&self, key: impl Into<Key>, policy: &Policy) -> CheckFuture {
+        CheckFuture::new(Purpose::PEEK, Arc::clone(&self.core), Check::new(key, policy, 0))
+    }
+
+    /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after). Returns whether there was
+    /// anything to forget: a count or a ban in the store, or a count of the [local fallback](Self::with_local).
+    ///
+    /// `false` most often means that requests are charged to another key, or that the policy counts elsewhere: counts
+    /// belong to the policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for a little longer
+    /// than its window, and returns `true` until the count is gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let login = Policy::per_minute("login", 5)?;
+    /// limiter.check("alice", &login, 5).await?;
+    /// assert!(limiter.reset("alice", &login).await?);
+    /// assert!(!limiter.reset("Alice", &login).await?, "another key, or nothing spent");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens:
+    /// [`PeerIp::key_of`](crate::PeerIp::key_of), [`ClientIp::key_of`](crate::ClientIp::key_of),
+    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of). The key of a tuple is
+    /// [`Key::join`] of its parts' keys, in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if the store does not answer within its deadline. Whether it forgot the count is then unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once the future has been polled, the key may be reset although the future is dropped.
+    pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
+        let key = key.into();
+        let observed = self.core.observer.as_ref().map(|observer| (observer, Instant::now()));
+        let found = self.core.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
+        let result = self.reset_in_store(&key, policy).await.map(|in_store| in_store || found);
+        if let Some((observer, started)) = observed {
+            observer.on_reset(&Reset::new(&key, policy, &result, started.elapsed()));
+        }
+        result
+    }
+
+    async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
+        match self.core.store.reset(key, policy) {
+            Answer::Ready(result) => result,
+            Answer::Pending(pending) => {
+                let mut guarded = Guarded::new(pending, CallOutcome::of);
+                poll_fn(|cx| guarded.poll(&self.core, |_| self.core.admit(Some(key)), cx)).await
+            }
+        }
+    }
+
+    /// Sends a check of the middleware, and takes the charges out of it. `failure` decides where the store gives no
+    /// verdict.
+    #[inline]
+    pub(crate) fn decide(&self, check: &mut Check, failure: FailurePolicy) -> Sent {
+        decide(&self.core, check, failure)
+    }
+
+    /// Receives warnings and refusals.
+    #[inline]
+    pub(crate) fn listener(&self) -> Option<&dyn Observer> {
+        self.core.listener.as_deref()
+    }
+
+    /// Whether both are clones of one limiter.
+    pub(crate) fn shares_store(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core.store, &other.core.store)
+    }
+
+    /// Reports a request that was refused without a check.
+    #[cold]
+    pub(crate) fn report_refusal(&self, reason: &RefusalReason) {
+        if let Some(listener) = self.listener() {
+            listener.on_refusal(&Refused::new(reason));
+        }
+    }
+
+    /// Whether the limiter has a local fallback.
+    pub(crate) fn has_fallback(&self) -> bool {
+        self.core.fallback.is_some()
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}

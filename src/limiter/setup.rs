@@ -1,0 +1,184 @@
+//! Making a limiter: its store, its observers and its local fallback.
+
+use std::sync::Arc;
+
+use crate::{
+    breaker::Breakers,
+    error::ConfigError,
+    fallback::{Fallback, Instances},
+    limiter::{core::Core, handle::Limiter},
+    observe::{self, Notices, Observer},
+    store::{MemoryStore, Store},
+};
+
+impl Limiter {
+    /// Creates a limiter over `store`, with the [`Breaker`](crate::failure::Breaker) that the store asks for. No I/O
+    /// happens before the first check.
+    ///
+    /// The limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are not enforced.
+    pub fn new(store: impl Store) -> Self {
+        let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
+        let breakers = store.breaker().map(breakers);
+        let store = Arc::new(store);
+        let core = Core { store, observer: None, notices: None, listener: None, breakers, fallback: None };
+        Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
+    }
+
+    /// Adds an observer of what this limiter does, beside those that were added before; see [`observe`].
+    ///
+    /// Clones made from here on report to it too, earlier clones do not. What only the store knows, such as its batches,
+    /// is reported to the observers of the limiter that was given one last.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "tracing")]
+    /// # fn main() {
+    /// use tollgate::{Limiter, MemoryStore, observe::Tracing};
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
+    /// # }
+    /// # #[cfg(not(feature = "tracing"))]
+    /// # fn main() {}
+    /// ```
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
+        let core = Arc::make_mut(&mut self.core);
+        let observer = observe::fan_out(core.observer.take(), Arc::new(observer));
+        let notices = core.notices.take().map(|_| Notices::new(observer.traces()));
+        core.observer = Some(observer);
+        self.with_notices(notices)
+    }
+
+    /// Switches off what the limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are
+    /// not enforced.
+    ///
+    /// Observers get the same events as before. Without an observer, nothing reports that limits are not enforced.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new()).quiet();
+    /// ```
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        self.with_notices(None)
+    }
+
+    /// Sets what the limiter reports by itself, and passes the listener to everything that reports to it.
+    fn with_notices(mut self, notices: Option<Notices>) -> Self {
+        let core = Arc::make_mut(&mut self.core);
+        core.notices = notices.map(Arc::new);
+        core.listener = match core.notices.clone() {
+            Some(notices) => Some(observe::fan_out(core.observer.clone(), notices)),
+            None => core.observer.clone(),
+        };
+        let listener = core.listener.as_ref();
+        core.store.set_observer(listener);
+        if let Some(fallback) = &core.fallback {
+            fallback.set_observer(listener);
+        }
+        if let Some(breakers) = &core.breakers {
+            breakers.set_observer(listener);
+        }
+        self
+    }
+
+    /// Adds a local fallback. When the store cannot answer, checks that [fail local](crate::FailurePolicy::Local) are
+    /// judged by the counts in `memory` against this instance's share of every limit: `limit / instances`, rounded up,
+    /// and likewise the burst of a token bucket.
+    ///
+    /// # What is admitted in total
+    ///
+    /// While the store is healthy, everything that it admits here is also counted in `memory`, so an outage gives no client
+    /// a fresh budget. Take an exact log with limit `L` and `n` instances with the share `s`. Instance `i` had `a_i` units
+    /// admitted by the store in the window, all instances together `A` units. No window then sees more than
+    ///
+    /// ```text
+    /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which adds the n - 1)
+    /// ```
+    ///
+    /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. What exceeds `L`
+    /// are units that other instances had used of this instance's share before. A service with more instances than
+    /// `instances` admits more in proportion; one with fewer admits less than it could.
+    ///
+    /// A cost between the share and the limit is always refused by the fallback.
+    ///
+    /// # When the store is back
+    ///
+    /// What the fallback has admitted, and has not left its window, is charged to the store at once: merged by key and
+    /// policy, at most 10 000 of them, by ordinary checks for as much as still fits. The store therefore never counts
+    /// more than the limit. It may deny for a little longer, because a debit counts from the time at which it is made. On
+    /// a cluster, a master that is still down does not delay the debits of one that is back.
+    ///
+    /// Instances detect the end of an outage within a second of each other, or within the longest
+    /// [probe interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that
+    /// time, checks that fail local also need room in the instance's share, so that no instance admits what another one
+    /// has yet to charge.
+    ///
+    /// Three things are not charged: checks whose fate is unknown, because they are never sent again; checks of a key
+    /// whose value in Redis is unusable; and what a `memory` that is [full](MemoryStore::when_full) has no count of,
+    /// because it may have left its window.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroInstances`] if `instances` is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    /// # #[cfg(feature = "redis")]
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # #[cfg(feature = "redis")]
+    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// # #[cfg(not(feature = "redis"))]
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_local(self, memory: MemoryStore, instances: u32) -> Result<Self, ConfigError> {
+        if instances == 0 {
+            return Err(ConfigError::ZeroInstances);
+        }
+        Ok(self.with_fallback(memory, Instances::Given(instances)))
+    }
+
+    /// [`with_local`](Self::with_local), with the number of instances that the store has seen recently.
+    ///
+    /// On a `RedisStore` every instance updates a sorted set, `{prefix}instances`, every five seconds together with its
+    /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts for
+    /// one minute after its last request. In an outage, the number that was known before holds. A higher number holds at
+    /// once. A lower number holds after one minute of traffic, because a Redis that comes back empty counts the instances
+    /// anew. Until a number is known, and on a store that never knows it, checks that fail local are refused, as by
+    /// [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new());
+    /// ```
+    #[must_use]
+    pub fn with_local_discovered(self, memory: MemoryStore) -> Self {
+        let store = Arc::clone(&self.core.store);
+        // The first call makes the store count the instances.
+        store.instances();
+        self.with_fallback(memory, Instances::Discovered(store))
+    }
+
+    fn with_fallback(mut self, memory: MemoryStore, instances: Instances) -> Self {
+        let core = Arc::make_mut(&mut self.core);
+        memory.set_observer(core.listener.as_ref());
+        core.fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&core.store))));
+        self
+    }
+}

@@ -1,0 +1,73 @@
+//! Requests that the middleware refuses without a check.
+
+use std::fmt;
+
+use crate::{error::ConfigError, key::KeyError};
+
+/// A request was refused before it became a check. See [`Observer::on_refusal`](crate::observe::Observer::on_refusal).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refused<'a> {
+    /// The reason: no usable key, a cost above the limit, or a misconfigured layer.
+    pub reason: &'a RefusalReason,
+}
+
+/// Why a request was refused without a check.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// The request costs more than can ever pass at once.
+    CostAboveLimit {
+        /// The policy's name.
+        policy: String,
+        /// The cost of the request, in units.
+        cost: u32,
+        /// The most units that can pass at once.
+        limit: u32,
+    },
+    /// The request has no usable key, or a key that is denied.
+    Key(KeyError),
+    /// The layer's configuration turned out to be wrong for this request.
+    Misconfigured(ConfigError),
+}
+
+impl<'a> Refused<'a> {
+    pub(crate) fn new(reason: &'a RefusalReason) -> Self {
+        Self { reason }
+    }
+
+    /// The reason in one word, for metrics and logs.
+    pub fn cause(&self) -> &'static str {
+        match self.reason {
+            RefusalReason::CostAboveLimit { .. } => "cost_above_limit",
+            RefusalReason::Key(KeyError::MissingExtension(_)) | RefusalReason::Misconfigured(_) => "misconfigured",
+            RefusalReason::Key(error) if error.is_missing() => "missing_key",
+            RefusalReason::Key(_) => "unusable_key",
+        }
+    }
+
+    /// Whether the service is set up wrongly, so that no client can do better.
+    pub fn is_misconfiguration(&self) -> bool {
+        matches!(
+            self.reason,
+            RefusalReason::Misconfigured(_)
+                | RefusalReason::Key(KeyError::MissingExtension(_) | KeyError::NoPeerAddress)
+        )
+    }
+}
+
+/// The reason in a sentence. It names headers and policies, and contains no key.
+impl fmt::Display for Refused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            RefusalReason::CostAboveLimit { policy, cost, limit } => {
+                write!(
+                    f,
+                    "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once"
+                )
+            }
+            RefusalReason::Key(error) => error.fmt(f),
+            RefusalReason::Misconfigured(error) => error.fmt(f),
+        }
+    }
+}

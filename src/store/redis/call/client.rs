@@ -1,0 +1,175 @@
+//! Sends calls of the script to Redis and reads their replies.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use super::{
+    super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
+    denials::Denials,
+    failure_domain::CLUSTER_DOMAINS,
+    outgoing::{Request, Step},
+    per_runtime::{PerRuntime, Runtimes},
+    progress::Progress,
+    protocol,
+    queues::Queues,
+    script::{self, Loader},
+    script_clock::{ScriptClock, wall_clock_us},
+};
+use crate::{
+    clock::{Clock, SystemClock},
+    error::{Error, ErrorKind, StoreEvidence},
+    observe::{BatchSpan, ObserverCell, Once, Warning},
+    runtime::deadline::within,
+    verdict::Verdict,
+};
+
+/// The connections of a store and the settings of its calls.
+pub(crate) struct Client {
+    pub(crate) target: Target,
+    pub(crate) settings: Settings,
+    pub(crate) prefix: Box<str>,
+    /// Whether checks that wait at the same time share a call.
+    pub(crate) batching: bool,
+    pub(crate) clock: ScriptClock,
+    pub(crate) denials: Denials,
+    pub(crate) observer: ObserverCell,
+    /// Whether a key was hashed without a secret.
+    pub(crate) has_unkeyed_hashes: AtomicBool,
+    /// The warning about keys that were hashed without a secret.
+    pub(crate) unkeyed_warning: Once,
+    pub(crate) loader: Loader,
+    pub(crate) runtimes: Runtimes,
+}
+
+impl Client {
+    /// The connections and queues of the current runtime.
+    pub(crate) fn runtime(&self) -> Result<Arc<PerRuntime>, Error> {
+        self.runtimes.current(|| PerRuntime {
+            pool: self.target.open(self.settings),
+            queues: Queues::new(self.failure_domains()),
+        })
+    }
+
+    /// The number of failure domains, which may be unavailable one without the other.
+    pub(crate) fn failure_domains(&self) -> usize {
+        if self.target.is_cluster() { CLUSTER_DOMAINS } else { 1 }
+    }
+
+    /// A connection to the server that has `slot`. Fails as soon as it is known that there is none.
+    pub(crate) async fn connect(&self, pool: &Pool, slot: u16) -> Result<RoutedConnection, Error> {
+        let late =
+            || Err(Error::new(ErrorKind::Unavailable, "no connection in time").with_evidence(StoreEvidence::Late));
+        let result = within(self.settings.deadline, pool.get(slot)).await.unwrap_or_else(late);
+        result.inspect_err(|_| self.denials.connection_lost())
+    }
+
+    /// Waits for the first dials of the servers that have these slots, while they are in progress.
+    pub(crate) async fn await_first_dials(&self, pool: &Pool, slots: &[u16], progress: &Progress) -> Result<(), Error> {
+        if slots.iter().all(|&slot| pool.first_dial(slot).is_none()) {
+            return Ok(());
+        }
+        // Boxed, because it is rare.
+        let dialled = Box::pin(async {
+            for &slot in slots {
+                // On a cluster the slot map is loaded first; then the master is known and dialled.
+                while let Some(dial) = pool.first_dial(slot) {
+                    if !dial.wait().await {
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+        let Settings { deadline, first_dial_deadline, .. } = self.settings;
+        progress.awaits_connection(first_dial_deadline);
+        match within(first_dial_deadline, dialled).await {
+            Some(true) => progress.has_connection(),
+            _ => progress.misses_connection(deadline)?,
+        }
+        Ok(())
+    }
+
+    /// Sends one call with all of `requests`, whose keys are all on the server at the other end. Returns a verdict or an
+    /// error for each.
+    pub(crate) async fn call<'a>(
+        &self,
+        mut connection: RoutedConnection,
+        requests: impl Iterator<Item = &'a Request> + Clone,
+    ) -> Result<Vec<Result<Verdict, Error>>, Error> {
+        let _in_flight = InFlight::new(requests.clone());
+        let observer = self.observer.get();
+        if let Some(observer) = &observer
+            && self.has_unkeyed_hashes.load(Ordering::Relaxed)
+            && self.unkeyed_warning.claim()
+        {
+            observer.on_warning(&Warning::GuessableKeys);
+        }
+        let observed = observer.map(|observer| BatchSpan::start(observer, requests.clone().map(Request::len)));
+        let now_us = self.clock.now_us();
+        let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
+        if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
+            // The script asks for the time first, so nothing has been charged. Boxed, because it is rare.
+            reply = Box::pin(self.run(&mut connection, Some(wall_clock_us()), requests.clone())).await;
+            // A server that fails the second call as well may have had another reason.
+            if reply.is_ok() {
+                self.clock.time_is_forbidden();
+            }
+        }
+        let convert = |message: &str| error::convert_reported(message, &self.target.passwords());
+        let reply = reply
+            .map_err(|error| self.failed(&connection, &error))
+            .and_then(|reply| protocol::read(&reply, requests, convert));
+        if let Some(observed) = observed {
+            observed.end(reply.is_ok());
+        }
+        let reply = reply?;
+        if reply.breaks_connection {
+            connection.mark_broken();
+            self.denials.connection_lost();
+        }
+        Ok(reply.verdicts)
+    }
+
+    /// Runs the script once, at the time `now_us` or, if it is `None`, at the server's.
+    async fn run<'a>(
+        &self,
+        connection: &mut RoutedConnection,
+        now_us: Option<u64>,
+        requests: impl Iterator<Item = &'a Request> + Clone,
+    ) -> redis::RedisResult<redis::Value> {
+        let mut call = script::evalsha();
+        protocol::write(&mut call, &self.prefix, now_us, requests);
+        self.loader.run(connection, &call).await
+    }
+
+    /// Converts the error of a call. Marks the connection as broken if the error demands it.
+    pub(crate) fn failed(&self, connection: &RoutedConnection, error: &redis::RedisError) -> Error {
+        if error::breaks_connection(error) {
+            connection.mark_broken();
+            self.denials.connection_lost();
+        }
+        error::convert(error, &self.target.passwords())
+    }
+}
+
+/// Records in the progress of each check that a call is in flight, until it is dropped.
+struct InFlight<'a, I: Iterator<Item = &'a Request> + Clone>(I);
+
+impl<'a, I: Iterator<Item = &'a Request> + Clone> InFlight<'a, I> {
+    fn new(requests: I) -> Self {
+        let now_us = SystemClock.now_us();
+        requests.clone().for_each(|Request { outgoing, step, .. }| {
+            outgoing.progress.sent(*step == Step::Commit, now_us);
+        });
+        Self(requests)
+    }
+}
+
+impl<'a, I: Iterator<Item = &'a Request> + Clone> Drop for InFlight<'a, I> {
+    fn drop(&mut self) {
+        let now_us = SystemClock.now_us();
+        self.0.clone().for_each(|request| request.outgoing.progress.ended(now_us));
+    }
+}

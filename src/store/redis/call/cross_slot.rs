@@ -1,0 +1,236 @@
+//! Checks on a cluster: atomic within a slot, and never over a limit across slots.
+//!
+//! A check of one slot is sent as on a single server. A check whose keys are in several slots is first evaluated in all of
+//! them at the same time, without a charge; most denials need no more. If all of it fits, it is committed slot by slot, in
+//! the order of the slots: of two checks that compete for the same units, one is first everywhere. If a slot denies its part
+//! because another request was faster, the check is denied and the earlier commits are refunded.
+//!
+//! So such a check may hold units for a moment without being admitted, and nothing is ever admitted that was not charged. A
+//! refund is sent once, like everything that changes a count; if it is lost, the units stay charged (law 9). The commits of a
+//! check that gets no verdict also stay, because its failure policy may admit it.
+//!
+//! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer. They
+//! have a part of the deadline to answer in, because a longer wait of theirs belongs in Retry-After.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
+
+use super::{
+    super::net::slot::slot_of,
+    batch,
+    client::Client,
+    denials::KeyGroups,
+    domain_permit::DomainPermit,
+    findings::{Findings, given_up, no_charge},
+    outgoing::{Charges, Indices, Outgoing, Request, Step},
+    per_runtime::no_runtime,
+};
+use crate::{check::Charge, error::Error, runtime::deadline::within, runtime::stalls::Begin, verdict::Verdict};
+
+/// A check in flight, with the parts that belong to one slot each.
+struct CrossSlotCheck {
+    client: Arc<Client>,
+    outgoing: Arc<Outgoing>,
+    /// In the order of the slots.
+    parts: Vec<Part>,
+    started: Begin,
+}
+
+/// The charges of one slot.
+struct Part {
+    slot: u16,
+    /// The indices of the charges in the check.
+    charges: Indices,
+}
+
+/// Sends a check to the slots of its keys.
+pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
+    let slots: SmallVec<[u16; 4]> = outgoing.keys.iter().map(|key| slot_of(key.encoded())).collect();
+    let &slot = slots.first().ok_or_else(no_charge)?;
+    if slots.iter().all(|&other| other == slot) {
+        return ask(client, slot, Request::whole(outgoing)).await;
+    }
+    client.await_first_dials(&client.runtime()?.pool, &slots, &outgoing.progress).await?;
+    // Some steps run in tasks, so a runtime with timers is needed.
+    let started = Begin::now(client.settings.deadline).ok_or_else(no_runtime)?;
+    let check = CrossSlotCheck { client, outgoing, parts: parts_of(&slots), started };
+    let mut verdict = check.evaluate().await?;
+    if verdict.allowed {
+        check.commit(&mut verdict).await?;
+    } else {
+        check.reject(&check.parts, &mut verdict).await;
+    }
+    check.outgoing.remember(&check.client.denials, &verdict);
+    Ok(verdict)
+}
+
+/// Sends a request with a permit of the breaker of its failure domain.
+async fn ask(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
+    let permit = DomainPermit::acquire(slot, &request.outgoing.progress, client.settings.deadline)?;
+    let is_probe = permit.is_probe();
+    let asked = async move {
+        let result = batch::send(client, slot, request).await;
+        permit.end(&result);
+        result
+    };
+    match is_probe {
+        // A task, because the breaker waits for the outcome of its probe, also when the caller leaves.
+        true => tokio::spawn(asked).await.unwrap_or_else(|_| Err(given_up())),
+        false => asked.await,
+    }
+}
+
+impl CrossSlotCheck {
+    /// What is left of the deadline.
+    fn left(&self) -> Duration {
+        self.client.settings.deadline.saturating_sub(self.started.running(Instant::now()))
+    }
+
+    fn request(&self, part: &Part, step: Step) -> Request {
+        Request { outgoing: Arc::clone(&self.outgoing), charges: Charges::Some(part.charges.clone()), step }
+    }
+
+    /// Evaluates the check in all slots at the same time.
+    ///
+    /// The first denial or error decides that the check is not committed. The other slots then have half of what is left of
+    /// the deadline: a slot may deny where the first had an error, and the longest wait of all denials is the true one.
+    async fn evaluate(&self) -> Result<Verdict, Error> {
+        let mut evaluations = JoinSet::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let evaluation = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Evaluate));
+            evaluations.spawn(async move { (number, evaluation.await) });
+        }
+        let mut findings = Findings::new(self.outgoing.keys.len());
+        let add = |findings: &mut Findings, evaluation: Result<(usize, _), JoinError>| match evaluation {
+            Ok((number, result)) => findings.add(&self.parts[number].charges, result),
+            Err(_) => findings.add(&[], Err(given_up())),
+        };
+        while !findings.are_decisive()
+            && let Some(evaluation) = evaluations.join_next().await
+        {
+            add(&mut findings, evaluation);
+        }
+        let others = async {
+            while let Some(evaluation) = evaluations.join_next().await {
+                add(&mut findings, evaluation);
+            }
+        };
+        // Evaluations that are still unanswered are given up. They change no count.
+        let _ = within(self.left() / 2, others).await;
+        findings.into_verdict()
+    }
+
+    /// Commits a check that fits, slot by slot. Refunds the commits if a slot denies its part.
+    async fn commit(&self, verdict: &mut Verdict) -> Result<(), Error> {
+        let mut commits: SmallVec<[Verdict; 4]> = SmallVec::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            let commit = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Commit)).await;
+            let commit = commit.map_err(|error| if number > 0 { error.charge_unknown() } else { error })?;
+            if !commit.allowed {
+                for (part, commit) in self.parts.iter().zip(&commits) {
+                    self.refund(part, commit.time_us);
+                }
+                verdict.allowed = false;
+                part.put(&commit, verdict);
+                // Earlier slots need no rejection: what counts rejections keeps its commit.
+                self.reject(&self.parts[number + 1..], verdict).await;
+                return Ok(());
+            }
+            commits.push(commit);
+        }
+        for (part, commit) in self.parts.iter().zip(&commits) {
+            part.put(commit, verdict);
+        }
+        Ok(())
+    }
+
+    /// Sends the rejection to the slots of `parts` that count rejections.
+    ///
+    /// A task sends it to each slot, once, so the rejection also counts when the caller has gone. The answers have half of
+    /// what is left of the deadline, because the rejection may make the wait longer or lead to a ban. The denial stands
+    /// without them.
+    async fn reject(&self, parts: &[Part], verdict: &mut Verdict) {
+        let deadline = self.client.settings.deadline;
+        let (sender, mut rejections) = mpsc::unbounded_channel();
+        for (number, part) in parts.iter().enumerate() {
+            let counts = |Charge { policy, .. }: &Charge| policy.count_rejected() || policy.ban().is_some();
+            let request = self.request(part, Step::Reject);
+            if request.charges().any(|(charge, _)| counts(charge)) {
+                let rejection = within(deadline, batch::send(Arc::clone(&self.client), part.slot, request));
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    if let Some(Ok(rejected)) = rejection.await {
+                        // Fails if the caller has its answer already.
+                        let _ = sender.send((number, rejected));
+                    }
+                });
+            }
+        }
+        drop(sender);
+        let all = async {
+            while let Some((number, rejected)) = rejections.recv().await {
+                // A part that fits by now is still rejected, for the reason that was found before.
+                if !rejected.allowed {
+                    parts[number].put(&rejected, verdict);
+                }
+            }
+        };
+        let _ = within(self.left() / 2, all).await;
+    }
+
+    /// Refunds a commit in a task, because the caller has its answer already, and a caller that leaves must not stop the
+    /// refund.
+    fn refund(&self, part: &Part, committed_us: u64) {
+        let is_refunded = |&&index: &&u8| {
+            let Charge { policy, cost, .. } = &self.outgoing.check.charges()[usize::from(index)];
+            *cost > 0 && !policy.count_rejected()
+        };
+        let charges: Indices = part.charges.iter().filter(is_refunded).copied().collect();
+        if charges.is_empty() {
+            return;
+        }
+        let (client, outgoing, slot) = (Arc::clone(&self.client), Arc::clone(&self.outgoing), part.slot);
+        let groups = part.groups(&self.outgoing);
+        tokio::spawn(async move {
+            // Other checks may have been denied because of the units that are refunded.
+            let _forget = client.denials.forget(groups);
+            let request = Request { outgoing, charges: Charges::Some(charges), step: Step::Refund { committed_us } };
+            // If the refund fails, the units stay charged.
+            let _ = batch::send(Arc::clone(&client), slot, request).await;
+        });
+    }
+}
+
+impl Part {
+    /// Copies the outcomes of this part into the verdict on the check.
+    fn put(&self, found: &Verdict, verdict: &mut Verdict) {
+        for (&index, outcome) in self.charges.iter().zip(&found.outcomes) {
+            verdict.outcomes[usize::from(index)] = *outcome;
+        }
+    }
+
+    /// The groups of remembered denials that the keys of this part belong to.
+    fn groups(&self, outgoing: &Outgoing) -> KeyGroups {
+        let groups = outgoing.ticket.as_ref().map_or(&[][..], |ticket| ticket.groups());
+        self.charges.iter().filter_map(|&index| groups.get(usize::from(index)).copied()).collect()
+    }
+}
+
+/// The parts of a check whose charges are in these slots, in the order of the slots.
+fn parts_of(slots: &[u16]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for (index, &slot) in (0_u8..).zip(slots) {
+        match parts.iter_mut().find(|part| part.slot == slot) {
+            Some(part) => part.charges.push(index),
+            None => parts.push(Part { slot, charges: Indices::from_slice(&[index]) }),
+        }
+    }
+    parts.sort_by_key(|part| part.slot);
+    parts
+}

@@ -1,0 +1,147 @@
+//! Remembered denials: the deny cache, by the local clock.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    check::Check,
+    clock::{Clock, SystemClock},
+    key::Key,
+    store::deny_cache::{DenyCache, Fingerprint, KeyGroup},
+    verdict::Verdict,
+};
+
+/// The denials that a store remembers; none if the deny cache is off.
+pub(crate) struct Denials {
+    cache: Option<DenyCache>,
+    clock: Option<Arc<dyn Clock>>,
+    /// The latest local time so far. A user's clock may run backwards.
+    latest_us: AtomicU64,
+    /// Whether a lost connection leaves the denials in place.
+    outlive_connections: bool,
+}
+
+/// What is known when a check is sent.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    fingerprint: Fingerprint,
+    epoch: u64,
+    /// The number of denials that had been remembered.
+    denials: u64,
+    sent_us: u64,
+}
+
+/// The result of a lookup.
+pub(crate) enum Lookup {
+    /// A remembered denial holds.
+    Denied(Verdict),
+    /// The check has to be sent. The ticket is `None` if denials are not remembered.
+    Unknown(Option<Ticket>),
+}
+
+/// One group for each of some keys, in order.
+pub(crate) type KeyGroups = SmallVec<[KeyGroup; 4]>;
+
+impl Denials {
+    pub(crate) fn new(cache: Option<DenyCache>, clock: Option<Arc<dyn Clock>>, outlive_connections: bool) -> Self {
+        Self { cache, clock, latest_us: AtomicU64::new(0), outlive_connections }
+    }
+
+    /// Looks up the denial of a check that is about to be sent.
+    pub(crate) fn look_up(&self, check: &Check) -> Lookup {
+        let Some(cache) = &self.cache else { return Lookup::Unknown(None) };
+        let (fingerprint, now_us) = (cache.fingerprint(check), self.now_us());
+        if let Some(denial) = cache.get(&fingerprint, check, now_us, self.latest_us(now_us)) {
+            return Lookup::Denied(denial);
+        }
+        let (epoch, denials) = (cache.epoch(&fingerprint), cache.denials());
+        Lookup::Unknown(Some(Ticket { fingerprint, epoch, denials, sent_us: now_us }))
+    }
+
+    /// The denial of a check that was remembered after the check was made.
+    pub(crate) fn denied_since(&self, check: &Check, ticket: &Ticket) -> Option<Verdict> {
+        let cache = self.cache.as_ref().filter(|cache| cache.denials() != ticket.denials)?;
+        let now_us = self.now_us();
+        cache.get(&ticket.fingerprint, check, now_us, self.latest_us(now_us))
+    }
+
+    /// Remembers the verdict on a whole check, if the verdict is a denial that is certain to hold for a while.
+    pub(crate) fn remember(&self, check: &Check, ticket: &Ticket, verdict: &Verdict) {
+        if let Some(cache) = &self.cache {
+            cache.put(&ticket.fingerprint, check, verdict, ticket.epoch, ticket.sent_us, self.now_us());
+        }
+    }
+
+    /// Forgets the denials that the verdict on a check makes wrong.
+    pub(crate) fn learn(&self, check: &Check, ticket: &Ticket, verdict: &Verdict) {
+        if let Some(cache) = &self.cache {
+            cache.learn(&ticket.fingerprint, check, verdict);
+        }
+    }
+
+    /// Forgets what Redis may have lost with a connection.
+    ///
+    /// On a cluster denials are remembered for a second at most and stay: the loss of one master is no reason to ask the
+    /// other masters about each denial.
+    pub(crate) fn connection_lost(&self) {
+        if let Some(cache) = self.cache.as_ref().filter(|_| !self.outlive_connections) {
+            cache.forget();
+        }
+    }
+
+    pub(crate) fn group_of(&self, key: &Key) -> KeyGroups {
+        self.cache.iter().map(|cache| cache.group(key)).collect()
+    }
+
+    /// Forgets the denials of some groups now and when the guard is dropped.
+    pub(crate) fn forget(&self, groups: KeyGroups) -> ForgetGuard<'_> {
+        let guard = ForgetGuard { denials: self, groups };
+        guard.forget();
+        guard
+    }
+
+    /// The time that remembered denials go by.
+    fn now_us(&self) -> u64 {
+        self.clock.as_ref().map_or_else(|| SystemClock.now_us(), |clock| clock.now_us())
+    }
+
+    fn latest_us(&self, now_us: u64) -> u64 {
+        if self.clock.is_none() {
+            // The system clock never runs backwards.
+            return now_us;
+        }
+        self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
+    }
+}
+
+impl Ticket {
+    /// The groups of the charges' keys, in order.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn groups(&self) -> &[KeyGroup] {
+        &self.fingerprint.groups
+    }
+}
+
+/// Forgets the denials of some groups when it is dropped. See [`Denials::forget`].
+pub(crate) struct ForgetGuard<'a> {
+    denials: &'a Denials,
+    groups: KeyGroups,
+}
+
+impl ForgetGuard<'_> {
+    fn forget(&self) {
+        if let Some(cache) = &self.denials.cache {
+            self.groups.iter().for_each(|group| cache.forget_group(*group));
+        }
+    }
+}
+
+impl Drop for ForgetGuard<'_> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

@@ -1,0 +1,65 @@
+//! Permits of the circuit breakers of failure domains.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    failure_domain::{CLUSTER_DOMAINS, domain_of},
+    progress::Progress,
+};
+use crate::{
+    breaker::{CallOutcome, Permit},
+    error::Error,
+    runtime::stalls::Begin,
+    store::pending::GiveUp,
+    verdict::Verdict,
+};
+
+/// The permit to call one failure domain, for a check that asks the breaker of each domain by itself.
+///
+/// A domain that is silent until the deadline counts as a failure. A call that is given up earlier has no outcome.
+pub(crate) struct DomainPermit {
+    progress: Arc<Progress>,
+    deadline: Duration,
+    permit: Option<Permit>,
+}
+
+/// Timers are late by about this time.
+const TIMER_DELAY: Duration = Duration::from_millis(2);
+
+impl DomainPermit {
+    /// # Errors
+    ///
+    /// The breaker of the domain is open.
+    pub(crate) fn acquire(slot: u16, progress: &Arc<Progress>, deadline: Duration) -> Result<Self, Error> {
+        let domain = domain_of(slot, CLUSTER_DOMAINS);
+        let permit = progress.breakers().map(|(breakers, _)| breakers.admit(domain)).transpose()?;
+        Ok(Self { progress: Arc::clone(progress), deadline, permit })
+    }
+
+    /// Whether the call is a probe, whose outcome the breaker waits for.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.permit.as_ref().is_some_and(Permit::is_probe)
+    }
+
+    pub(crate) fn end(mut self, result: &Result<Verdict, Error>) {
+        self.settle(|_| CallOutcome::of_verdict(result));
+    }
+
+    fn settle(&mut self, outcome: impl FnOnce(&Begin) -> CallOutcome) {
+        if let (Some((breakers, begin)), Some(permit)) = (self.progress.breakers(), self.permit.take()) {
+            breakers.settle(permit, outcome(begin));
+        }
+    }
+}
+
+impl Drop for DomainPermit {
+    fn drop(&mut self) {
+        let (progress, deadline) = (Arc::clone(&self.progress), self.deadline);
+        self.settle(|begin| match begin.running(Instant::now()) + TIMER_DELAY >= deadline {
+            true => CallOutcome::of::<()>(&Err(progress.error(deadline))),
+            false => CallOutcome::NoEvidence,
+        });
+    }
+}

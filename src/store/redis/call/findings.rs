@@ -1,0 +1,78 @@
+//! The evaluations of the slots of one check, and the verdict that follows from them.
+
+use smallvec::SmallVec;
+
+use crate::{
+    error::{Error, ErrorKind},
+    verdict::{Outcome, Source, Verdict},
+};
+
+/// What some of the slots have found.
+pub(crate) struct Findings {
+    /// By charge; `None` where the slot has not answered.
+    outcomes: SmallVec<[Option<Outcome>; 4]>,
+    /// When the first slot evaluated its part, by its clock.
+    time_us: Option<u64>,
+    is_denied: bool,
+    failure: Option<Error>,
+}
+
+impl Findings {
+    /// Findings about a check with this number of charges, before any slot has answered.
+    pub(crate) fn new(charges: usize) -> Self {
+        Self { outcomes: SmallVec::from_elem(None, charges), time_us: None, is_denied: false, failure: None }
+    }
+
+    /// Whether the check cannot be committed, whatever the other slots find.
+    pub(crate) fn are_decisive(&self) -> bool {
+        self.is_denied || self.failure.is_some()
+    }
+
+    /// Adds the result of the slot that has the charges at `indices`.
+    pub(crate) fn add(&mut self, indices: &[u8], result: Result<Verdict, Error>) {
+        match result {
+            Ok(verdict) => {
+                for (&index, outcome) in indices.iter().zip(&verdict.outcomes) {
+                    self.outcomes[usize::from(index)] = Some(*outcome);
+                }
+                self.time_us.get_or_insert(verdict.time_us);
+                self.is_denied |= !verdict.allowed;
+            }
+            Err(error) => {
+                self.failure.get_or_insert(error);
+            }
+        }
+    }
+
+    /// The verdict on the check. A denial wins over an error: the check does not fit, whatever the failed slot would have
+    /// answered.
+    pub(crate) fn into_verdict(self) -> Result<Verdict, Error> {
+        match (self.failure, self.time_us) {
+            (Some(error), _) if !self.is_denied => Err(error),
+            (_, Some(time_us)) => {
+                let known = self.outcomes.iter().flatten();
+                let wait = known.filter(|outcome| !outcome.fits).filter_map(|outcome| outcome.retry_after_us).max();
+                let unknown = unknown_until(wait.unwrap_or(0));
+                let outcomes = self.outcomes.into_iter().map(|outcome| outcome.unwrap_or(unknown)).collect();
+                Ok(Verdict { allowed: !self.is_denied, source: Source::Store, time_us, outcomes })
+            }
+            (_, None) => Err(no_charge()),
+        }
+    }
+}
+
+/// The outcome of a charge whose slot has not answered, beside a denial with a wait of `wait_us`.
+///
+/// The check is not denied because of this charge. Nothing is available until the check may be repeated.
+fn unknown_until(wait_us: u64) -> Outcome {
+    Outcome { fits: true, available: 0, retry_after_us: None, next_us: wait_us, reset_us: wait_us, ban_us: 0 }
+}
+
+/// The error of a task that ended with its runtime.
+pub(crate) fn given_up() -> Error {
+    Error::new(ErrorKind::Unavailable, "the call was given up")
+}
+
+pub(crate) fn no_charge() -> Error {
+    Error::new(ErrorKind::Config, "a check without a charge")
+}

@@ -1,0 +1,22 @@
+//! What is sent to Redis: checks, the script and its protocol, batches, and checks across slots.
+
+pub(crate) mod batch;
+pub(crate) mod client;
+#[cfg(feature = "cluster")]
+pub(crate) mod cross_slot;
+pub(crate) mod denials;
+#[cfg(feature = "cluster")]
+mod domain_permit;
+pub(crate) mod failure_domain;
+#[cfg(feature = "cluster")]
+mod findings;
+pub(crate) mod outgoing;
+pub(crate) mod per_runtime;
+pub(crate) mod progress;
+mod protocol;
+mod queue;
+mod queues;
+pub(crate) mod redis_key;
+pub(crate) mod script;
+pub(crate) mod script_clock;
+mod traffic;

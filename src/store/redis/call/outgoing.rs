@@ -1,0 +1,120 @@
+//! A check on its way to Redis, and the requests that carry it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{
+    denials::{Denials, Ticket},
+    progress::Progress,
+};
+use crate::{
+    check::{Charge, Check},
+    key::Key,
+    verdict::Verdict,
+};
+
+/// A check on its way to Redis. All requests of the check share it, so the check itself is never copied.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) check: Check,
+    /// The keys of the charges as Redis gets them, in order.
+    pub(crate) keys: SmallVec<[Key; 1]>,
+    pub(crate) progress: Arc<Progress>,
+    /// What is needed to remember a denial. `None` if denials are not remembered.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+impl Outgoing {
+    /// Remembers the verdict on the check, if it is a denial that is certain to hold for a while.
+    pub(crate) fn remember(&self, denials: &Denials, verdict: &Verdict) {
+        if let Some(ticket) = &self.ticket {
+            denials.remember(&self.check, ticket, verdict);
+        }
+    }
+}
+
+/// One step of a check.
+///
+/// A single server takes a check in one step, which evaluates all charges and commits them if all fit. Across the slots of a
+/// cluster a check takes several steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Evaluates the charges. Changes no count.
+    #[cfg(feature = "cluster")]
+    Evaluate,
+    /// Evaluates the charges, and commits them if all fit.
+    Commit,
+    /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
+    #[cfg(feature = "cluster")]
+    Reject,
+    /// Takes a commit back that was made at this time. Evaluates nothing.
+    #[cfg(feature = "cluster")]
+    Refund { committed_us: u64 },
+}
+
+/// One step with the charges of a check that belong to one slot.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) outgoing: Arc<Outgoing>,
+    pub(crate) charges: Charges,
+    pub(crate) step: Step,
+}
+
+/// Which charges of a check a request carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Charges {
+    All,
+    /// The charges at these indices.
+    #[cfg(feature = "cluster")]
+    Some(Indices),
+}
+
+/// Indices of charges. A check has at most [`Check::MAX_CHARGES`].
+#[cfg(feature = "cluster")]
+pub(crate) type Indices = SmallVec<[u8; 16]>;
+
+impl Request {
+    /// A request that carries a whole check.
+    pub(crate) fn whole(outgoing: Arc<Outgoing>) -> Self {
+        Self { outgoing, charges: Charges::All, step: Step::Commit }
+    }
+
+    /// The charges with their keys as Redis gets them.
+    pub(crate) fn charges(&self) -> impl Iterator<Item = (&Charge, &Key)> + Clone {
+        (0..self.len()).map(|number| {
+            let index = match &self.charges {
+                Charges::All => number,
+                #[cfg(feature = "cluster")]
+                Charges::Some(indices) => usize::from(indices[number]),
+            };
+            (&self.outgoing.check.charges()[index], &self.outgoing.keys[index])
+        })
+    }
+
+    /// The number of charges.
+    pub(crate) fn len(&self) -> usize {
+        match &self.charges {
+            Charges::All => self.outgoing.check.charges().len(),
+            #[cfg(feature = "cluster")]
+            Charges::Some(indices) => indices.len(),
+        }
+    }
+
+    /// The denial of the check, if one was remembered since the check was made. `None` for a part of a check.
+    pub(crate) fn denied_since(&self, denials: &Denials) -> Option<Verdict> {
+        let ticket = self.outgoing.ticket.as_ref().filter(|_| self.is_whole())?;
+        denials.denied_since(&self.outgoing.check, ticket)
+    }
+
+    /// Remembers the verdict, if it is a denial of the whole check.
+    pub(crate) fn remember(&self, denials: &Denials, verdict: &Verdict) {
+        if self.is_whole() {
+            self.outgoing.remember(denials, verdict);
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        matches!(self.charges, Charges::All)
+    }
+}

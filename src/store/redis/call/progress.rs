@@ -1,0 +1,276 @@
+//! The progress of a check, from which its error at the deadline is derived.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::traffic::Traffic;
+use crate::{
+    breaker::Breakers,
+    clock::{Clock, SystemClock},
+    error::{Error, ErrorKind},
+    runtime::stalls::Begin,
+    store::pending::{GiveUp, no_answer},
+};
+
+/// Adds up the time during which calls of one check are in flight.
+///
+/// The time that a check spends in a queue of this process is not a failure of the store.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// When the check was made, or when its wait for the first connection ended.
+    made_us: AtomicU64,
+    first_connection: Mutex<FirstConnection>,
+    /// Calls in flight.
+    unanswered: AtomicU32,
+    /// Start of the current period with calls in flight.
+    since_us: AtomicU64,
+    /// Length of the earlier periods with calls in flight.
+    with_store_us: AtomicU64,
+    may_have_charged: AtomicBool,
+    /// The traffic when the check was queued last.
+    queued: Mutex<Option<Queued>>,
+    /// Whether the check has several keys of a cluster, which may be in several failure domains.
+    spans_domains: bool,
+    /// The breakers of the failure domains, and when the wait began.
+    breakers: OnceLock<(Arc<Breakers>, Begin)>,
+}
+
+/// Whether the check waits for the first connection, beyond its deadline.
+#[derive(Clone, Copy, Debug, Default)]
+enum FirstConnection {
+    /// The check did not wait.
+    #[default]
+    Made,
+    /// The check waits, at most for `limit`.
+    Awaited { since: Begin, limit: Duration },
+    /// The check waited until this time.
+    Waited { until: Begin },
+}
+
+/// The traffic at the time when a request was queued.
+#[derive(Debug)]
+struct Queued {
+    traffic: Arc<Traffic>,
+    answers: u64,
+    was_crowded: bool,
+}
+
+/// Shorter times in a queue do not count: the timers that start calls are late by as much.
+const MIN_QUEUE_TIME: Duration = Duration::from_millis(10);
+
+impl Progress {
+    /// The progress of a check that is made now. With `spans_domains` the check asks the breaker of each failure domain by
+    /// itself.
+    pub(crate) fn new(spans_domains: bool) -> Arc<Self> {
+        Arc::new(Self {
+            made_us: AtomicU64::new(SystemClock.now_us()),
+            first_connection: Mutex::default(),
+            unanswered: AtomicU32::new(0),
+            since_us: AtomicU64::new(0),
+            with_store_us: AtomicU64::new(0),
+            may_have_charged: AtomicBool::new(false),
+            queued: Mutex::default(),
+            spans_domains,
+            breakers: OnceLock::new(),
+        })
+    }
+
+    /// The breakers and when the wait began, if the check asks the breakers by itself.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn breakers(&self) -> Option<&(Arc<Breakers>, Begin)> {
+        self.breakers.get()
+    }
+
+    /// Records that the check waits for the first connection, at most for `limit`.
+    pub(crate) fn awaits_connection(&self, limit: Duration) {
+        if let Some(since) = Begin::now(limit) {
+            *self.first_connection() = FirstConnection::Awaited { since, limit };
+        }
+    }
+
+    /// Records the end of the wait for the first connection, with or without one. The deadline starts here.
+    pub(crate) fn has_connection(&self) {
+        if let Some(until) = Begin::now(Duration::ZERO) {
+            *self.first_connection() = FirstConnection::Waited { until };
+            self.made_us.store(SystemClock.now_us(), Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the first connection is not there in time. A check that has waited longer than its deadline gets an
+    /// error; another check has the rest of its deadline.
+    pub(crate) fn misses_connection(&self, deadline: Duration) -> Result<(), Error> {
+        let error = self.error(deadline);
+        match std::mem::take(&mut *self.first_connection()) {
+            FirstConnection::Awaited { since, .. } if since.running(Instant::now()) >= deadline => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn first_connection(&self) -> MutexGuard<'_, FirstConnection> {
+        // The value is replaced as a whole.
+        self.first_connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a request of the check is queued.
+    pub(crate) fn queued(&self, traffic: &Arc<Traffic>) {
+        // The value is replaced as a whole.
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        *queued = Some(Queued {
+            answers: traffic.answers(),
+            was_crowded: traffic.is_crowded(),
+            traffic: Arc::clone(traffic),
+        });
+    }
+
+    /// Records that a call of the check is sent at `now_us`, by the process's clock.
+    pub(crate) fn sent(&self, may_charge: bool, now_us: u64) {
+        if may_charge {
+            self.may_have_charged.store(true, Ordering::Relaxed);
+        }
+        if self.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.since_us.store(now_us, Ordering::Relaxed);
+        }
+    }
+
+    /// Records the end of a call, with or without a reply.
+    pub(crate) fn ended(&self, now_us: u64) {
+        if self.unanswered.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.with_store_us.fetch_add(self.in_flight_us(now_us), Ordering::Relaxed);
+        }
+    }
+
+    fn in_flight_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.since_us.load(Ordering::Relaxed))
+    }
+
+    /// Whether Redis has answered calls since the check was queued.
+    pub(crate) fn has_seen_answers(&self) -> bool {
+        self.is_queued_and(|queued| queued.traffic.answers() != queued.answers)
+    }
+
+    /// Whether Redis still answers: since the check was queued, and in the second half of the deadline. A Redis that has just
+    /// fallen silent is left to the failure policy.
+    fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
+        let is_recent = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2, now_us);
+        self.has_seen_answers() && self.is_queued_and(is_recent)
+    }
+
+    /// Whether the check has been in a crowd, when it was queued or now.
+    fn has_seen_crowd(&self) -> bool {
+        self.is_queued_and(|queued| queued.was_crowded || queued.traffic.is_crowded())
+    }
+
+    fn is_queued_and(&self, test: impl FnOnce(&Queued) -> bool) -> bool {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(test)
+    }
+
+    /// Whether the check has spent a quarter of the deadline or more in queues of this process.
+    fn has_waited_here(&self, deadline: Duration, now_us: u64) -> bool {
+        let in_flight_us = if self.unanswered.load(Ordering::Relaxed) > 0 { self.in_flight_us(now_us) } else { 0 };
+        let with_store_us = self.with_store_us.load(Ordering::Relaxed) + in_flight_us;
+        let here = Duration::from_micros(
+            now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)).saturating_sub(with_store_us),
+        );
+        here >= MIN_QUEUE_TIME.max(deadline / 4)
+    }
+}
+
+impl GiveUp for Progress {
+    fn error(&self, deadline: Duration) -> Error {
+        if let FirstConnection::Awaited { limit, .. } = *self.first_connection() {
+            return Error::new(ErrorKind::Deadline, format!("no first connection within {limit:?}"));
+        }
+        let now_us = SystemClock.now_us();
+        let is_own_load = || self.has_seen_crowd() || self.has_waited_here(deadline, now_us);
+        // A Redis that still answers is not silent: this process sends more than it can answer in time.
+        let error = if self.sees_answers(deadline, now_us) && is_own_load() {
+            Error::new(ErrorKind::Overloaded, format!("too many checks for an answer within {deadline:?}"))
+        } else {
+            no_answer(deadline)
+        };
+        if self.may_have_charged.load(Ordering::Relaxed) { error.charge_unknown() } else { error }
+    }
+
+    fn more_time(&self, deadline: Duration) -> Option<Duration> {
+        let (since, time) = match *self.first_connection() {
+            FirstConnection::Made => return None,
+            FirstConnection::Awaited { since, limit } => (since, limit),
+            FirstConnection::Waited { until } => (until, deadline),
+        };
+        Some(time.saturating_sub(since.running(Instant::now()))).filter(|more| !more.is_zero())
+    }
+
+    fn takes_over(&self, breakers: &Arc<Breakers>) -> bool {
+        let Some(begin) = self.spans_domains.then(|| Begin::now(Duration::ZERO)).flatten() else { return false };
+        self.breakers.set((Arc::clone(breakers), begin)).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    /// The error of a check that was made 50 ms ago, was queued for the time `here`, and has been in flight since.
+    fn error(here: Duration, answered: bool, crowded: bool) -> ErrorKind {
+        let (mut progress, traffic) =
+            (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
+        progress.queued(&traffic);
+        if answered {
+            traffic.answered();
+        }
+        (0..if crowded { 1_000 } else { 100 }).for_each(|_| traffic.add_check());
+        *progress.made_us.get_mut() -= 50_000;
+        if here < DEADLINE {
+            let made_us = *progress.made_us.get_mut();
+            progress.sent(true, made_us + u64::try_from(here.as_micros()).unwrap());
+        }
+        let error = progress.error(DEADLINE);
+        assert_eq!(error.may_have_charged(), here < DEADLINE);
+        error.kind()
+    }
+
+    #[test]
+    fn a_late_check_is_overload_only_if_it_waits_behind_own_checks_while_others_are_answered() {
+        for (here_ms, answered, crowded, kind) in [
+            (50, true, false, ErrorKind::Overloaded),
+            (20, true, false, ErrorKind::Overloaded),
+            // In flight for most of the time, or a timer of this process was late.
+            (8, true, false, ErrorKind::Deadline),
+            (0, true, false, ErrorKind::Deadline),
+            // The same, behind a crowd of this process's checks.
+            (8, true, true, ErrorKind::Overloaded),
+            (0, true, true, ErrorKind::Overloaded),
+            // A store that is silent, or cannot be dialled.
+            (50, false, false, ErrorKind::Deadline),
+            (20, false, true, ErrorKind::Deadline),
+            (0, false, true, ErrorKind::Deadline),
+        ] {
+            let here = Duration::from_millis(here_ms);
+            assert_eq!(error(here, answered, crowded), kind, "{here_ms} {answered} {crowded}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_several_steps_is_added_up() {
+        let progress = Progress::new(false);
+        let made_us = progress.made_us.load(Ordering::Relaxed);
+        // Two evaluations at the same time, and a commit later.
+        progress.sent(true, made_us + 1_000);
+        progress.sent(true, made_us + 2_000);
+        progress.ended(made_us + 20_000);
+        progress.ended(made_us + 24_000);
+        progress.sent(true, made_us + 25_000);
+        assert!(!progress.has_waited_here(DEADLINE, made_us + 50_000));
+        progress.ended(made_us + 40_000);
+        assert!(progress.has_waited_here(DEADLINE, made_us + 60_000));
+    }
+}

@@ -1,0 +1,135 @@
+//! The requests of one slot that wait for a call.
+//!
+//! The queue has lanes, and a key always waits in the same lane (stochastic fairness queueing, McKenney 1990). A batch takes
+//! from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::oneshot;
+
+use super::{denials::Denials, outgoing::Request, traffic::MAX_CHARGES_PER_CALL};
+use crate::{error::Error, verdict::Verdict};
+
+/// Calls in flight up to which the next request starts a further call: one is evaluated while the next one travels.
+const ALWAYS_IN_FLIGHT: usize = 2;
+/// The most calls in flight. Over a network a call takes a round trip, and full batches must not wait for a reply until
+/// their deadline.
+const MAX_IN_FLIGHT: usize = 32;
+/// The longest wait of a request while no call starts: a fraction of relevant round trips, and more than a call takes on a
+/// machine beside Redis.
+pub(crate) const MAX_WAIT: Duration = Duration::from_millis(3);
+/// The number of lanes of a queue.
+pub(crate) const LANES: usize = 16;
+/// The most requests in one lane. They take Redis less than twenty milliseconds, which is within the deadline.
+const LANE_CAPACITY: usize = 4096;
+/// The most requests that one batch takes from the queue, so that the lock is held for a short time.
+const MAX_TAKEN: usize = 1024;
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: Request,
+    pub(crate) verdict: oneshot::Sender<Result<Verdict, Error>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    lanes: [VecDeque<Waiting>; LANES],
+    /// The lane whose turn it is.
+    turn: usize,
+    waiting: usize,
+    pub(crate) in_flight: usize,
+    /// When requests were last taken for a call.
+    last_taken: Option<Instant>,
+    /// Whether a task starts calls for requests that wait for [`MAX_WAIT`].
+    pub(crate) is_watched: bool,
+}
+
+/// The requests for one call.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) batch: Vec<Waiting>,
+    /// Requests whose denial was remembered while they waited.
+    pub(crate) denied: Vec<(Waiting, Verdict)>,
+    /// The number of requests that have left the queue, including those whose callers have gone.
+    pub(crate) popped: usize,
+}
+
+impl Queue {
+    /// Whether a lane has room for one more request.
+    pub(crate) fn has_room(&self, lane: usize) -> bool {
+        self.lanes[lane].len() < LANE_CAPACITY
+    }
+
+    /// Adds a request to its lane.
+    pub(crate) fn push(&mut self, lane: usize, waiting: Waiting) {
+        self.lanes[lane].push_back(waiting);
+        self.waiting += 1;
+    }
+
+    /// Returns whether a further call has to start, and counts the call if so.
+    ///
+    /// The more calls are in flight, the more full batches have to wait. So a fast Redis gets few large calls, and over a
+    /// network the number of calls follows the load.
+    pub(crate) fn start_call(&mut self) -> bool {
+        let starts = self.in_flight < ALWAYS_IN_FLIGHT
+            || (self.in_flight < MAX_IN_FLIGHT && self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight);
+        self.in_flight += usize::from(starts);
+        starts
+    }
+
+    /// Returns whether a further call has to start because none has started for [`MAX_WAIT`], and counts the call if so.
+    ///
+    /// Over a network all calls in flight may be far from their replies.
+    pub(crate) fn start_late_call(&mut self) -> bool {
+        let starts = !self.is_empty()
+            && self.in_flight < MAX_IN_FLIGHT
+            && self.last_taken.is_none_or(|taken| taken.elapsed() >= MAX_WAIT);
+        self.in_flight += usize::from(starts);
+        starts
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Takes a batch, lane by lane. Drops requests whose callers have gone, and sets denied ones apart.
+    pub(crate) fn take(&mut self, denials: &Denials) -> Taken {
+        let mut taken = Taken { batch: Vec::with_capacity(self.waiting.min(MAX_CHARGES_PER_CALL)), ..Taken::default() };
+        let (mut charges, mut empty, mut popped) = (0, 0, 0);
+        while empty < LANES && popped < MAX_TAKEN {
+            let lane = self.turn;
+            self.turn = (lane + 1) % LANES;
+            let Some(waiting) = self.lanes[lane].pop_front() else {
+                empty += 1;
+                continue;
+            };
+            empty = 0;
+            popped += 1;
+            if waiting.verdict.is_closed() {
+                continue;
+            }
+            if let Some(denial) = waiting.request.denied_since(denials) {
+                taken.denied.push((waiting, denial));
+                continue;
+            }
+            charges += waiting.request.len();
+            if charges > MAX_CHARGES_PER_CALL && !taken.batch.is_empty() {
+                self.turn = lane;
+                self.lanes[lane].push_front(waiting);
+                popped -= 1;
+                break;
+            }
+            taken.batch.push(waiting);
+        }
+        self.waiting -= popped;
+        taken.popped = popped;
+        if !taken.batch.is_empty() {
+            self.last_taken = Some(Instant::now());
+        }
+        taken
+    }
+}

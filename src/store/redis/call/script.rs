@@ -1,0 +1,139 @@
+//! The script and its calls: EVALSHA, and EVAL where the server does not have the script.
+
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
+
+use super::super::net::routed::RoutedConnection;
+
+/// The script, assembled when the crate is compiled: one text, one SHA-1.
+const CODE: &str = concat!(
+    include_str!("../../../../lua/prelude.lua"),
+    include_str!("../../../../lua/sliding_window_log.lua"),
+    include_str!("../../../../lua/sliding_window_counter.lua"),
+    include_str!("../../../../lua/fixed_window.lua"),
+    include_str!("../../../../lua/token_bucket.lua"),
+    include_str!("../../../../lua/refund.lua"),
+    include_str!("../../../../lua/check.lua"),
+);
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(CODE));
+
+/// The start of a call. Keys and arguments follow.
+pub(crate) fn evalsha() -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(SCRIPT.get_hash());
+    command
+}
+
+/// Ensures that a process loads the script once, however many checks find it missing at the same time.
+#[derive(Debug, Default)]
+pub(crate) struct Loader {
+    /// Odd while a load is in flight; incremented at its start and end. So a check can detect whether the script may have been
+    /// loaded since the check was sent.
+    loads: AtomicU64,
+}
+
+impl Loader {
+    /// Runs a call that [`evalsha`] started. A missing script has not run, so EVAL may follow in the same check: two round
+    /// trips, and no race with the next SCRIPT FLUSH.
+    pub(crate) async fn run(&self, connection: &mut RoutedConnection, call: &Cmd) -> RedisResult<Value> {
+        let seen = self.loads.load(Ordering::Acquire);
+        match connection.query(call).await {
+            // Boxed, because it is rare.
+            Err(error) if is_missing(&error) => Box::pin(self.run_with_body(connection, call, seen)).await,
+            result => result,
+        }
+    }
+
+    async fn run_with_body(&self, connection: &mut RoutedConnection, call: &Cmd, seen: u64) -> RedisResult<Value> {
+        // EVAL alone suffices on most servers, but Redis 7.4 evicts scripts that were never loaded.
+        let loading = self.begin(seen);
+        if loading.is_some() {
+            // An error, such as a missing permission, does not matter: a call that finds no script sends it.
+            connection.send_ahead(load()).await;
+        }
+        connection.query(&with_body(call)).await
+    }
+
+    /// Starts a load, unless a load has started since `seen`.
+    fn begin(&self, seen: u64) -> Option<Loading<'_>> {
+        let idle = seen.is_multiple_of(2);
+        let exchange = || self.loads.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
+        (idle && exchange().is_ok()).then_some(Loading(self))
+    }
+}
+
+/// A load in flight. Ends also when the check is cancelled, so that the next check can load.
+struct Loading<'a>(&'a Loader);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.loads.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// The command that loads the script.
+pub(crate) fn load() -> Cmd {
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg(CODE);
+    load
+}
+
+/// The EVAL with the keys and arguments of an EVALSHA.
+fn with_body(call: &Cmd) -> Cmd {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(CODE);
+    for argument in call.args_iter().skip(2) {
+        if let Arg::Simple(argument) = argument {
+            eval.arg(argument);
+        }
+    }
+    eval
+}
+
+/// Whether the server forbids `TIME` in scripts: for all users, by renaming it, or for this user.
+///
+/// The script calls all its other commands within a check, so an error of the whole call is about `TIME`.
+pub(crate) fn is_time_forbidden(error: &RedisError) -> bool {
+    let text = error.to_string();
+    TIME_FORBIDDEN.iter().any(|forbidden| text.contains(forbidden))
+}
+
+/// Parts of the errors of servers that forbid `TIME`. These errors have no code of their own.
+const TIME_FORBIDDEN: [&str; 5] = [
+    "not allowed from script",
+    "Unknown Redis command called from", // Redis
+    "Unknown command called from",       // Valkey
+    "can't run this command",            // the ACL of Redis 6.2
+    "'time'",                            // the ACL of other servers
+];
+
+fn is_missing(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_errors_of_all_servers_that_forbid_time_are_recognised() {
+        for (server, text, forbidden) in [
+            ("Redis 6.2", "@user_script: 10: Unknown Redis command called from Lua script", true),
+            ("its ACL", "@user_script: 10: The user executing the script can't run this command or subcommand", true),
+            ("Redis 7 and 8", "Unknown Redis command called from script script: 12, on @user_script:10.", true),
+            ("their ACL", "ACL failure in script: User app has no permissions to run the 'time' command", true),
+            ("Valkey 8 and 9", "Unknown command called from script script: on @user_script:10.", true),
+            ("ElastiCache Serverless", "This Redis command is not allowed from script script: 12", true),
+            ("any", "wrong number of arguments for 'evalsha' command", false),
+            ("any", "@user_script:9: user_script:9: attempt to index a nil value", false),
+        ] {
+            let error = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes()).unwrap().extract_error();
+            assert_eq!(is_time_forbidden(&error.unwrap_err()), forbidden, "{server}: {text}");
+        }
+    }
+}

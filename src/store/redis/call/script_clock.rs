@@ -1,0 +1,49 @@
+//! The time that the script goes by: the server's, or the process's where the server forbids `TIME` in scripts.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use crate::clock::{Clock, SystemClock, micros};
+
+/// The source of the script's time.
+#[derive(Debug)]
+pub(crate) struct ScriptClock {
+    /// The user's clock, which replaces the server's.
+    clock: Option<Arc<dyn Clock>>,
+    /// Until when calls carry the process's time, because the server has forbidden `TIME`.
+    time_forbidden_until_us: AtomicU64,
+}
+
+/// Period after which `TIME` is tried again: the server's time is better, because all instances share it.
+const RETRY_TIME_US: u64 = 60_000_000;
+
+impl ScriptClock {
+    pub(crate) fn new(clock: Option<Arc<dyn Clock>>) -> Self {
+        Self { clock, time_forbidden_until_us: AtomicU64::new(0) }
+    }
+
+    /// The time to send with a call. `None` lets the script take the server's.
+    pub(crate) fn now_us(&self) -> Option<u64> {
+        if let Some(clock) = &self.clock {
+            return Some(clock.now_us());
+        }
+        let until_us = self.time_forbidden_until_us.load(Ordering::Relaxed);
+        (until_us > 0 && SystemClock.now_us() < until_us).then(wall_clock_us)
+    }
+
+    /// Records that the server forbids `TIME` in scripts.
+    pub(crate) fn time_is_forbidden(&self) {
+        self.time_forbidden_until_us.store(SystemClock.now_us() + RETRY_TIME_US, Ordering::Relaxed);
+    }
+}
+
+/// The machine's time, including its steps: machines have to agree on the time, and the time of a key in Redis never runs
+/// backwards.
+pub(crate) fn wall_clock_us() -> u64 {
+    micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
+}

@@ -1,0 +1,62 @@
+//! The traffic of one runtime with one failure domain.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use crate::{
+    check::Check,
+    clock::{Clock, SystemClock, micros},
+};
+use std::time::Duration;
+
+/// The most charges in one call. They take Redis less than half a millisecond.
+pub(crate) const MAX_CHARGES_PER_CALL: usize = 2 * Check::MAX_CHARGES;
+
+/// Counts the answers of a failure domain, and the checks that wait for answers.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    /// Calls that have been answered.
+    answers: AtomicU64,
+    /// When the last call was answered, by the process's clock.
+    answered_us: AtomicU64,
+    /// Checks that wait or are in flight, in all domains of the runtime: all of them take the same threads.
+    checks: Arc<AtomicUsize>,
+}
+
+impl Traffic {
+    /// The traffic of each of `domains` failure domains of one runtime.
+    pub(crate) fn of_domains(domains: usize) -> Box<[Arc<Self>]> {
+        let checks = Arc::<AtomicUsize>::default();
+        (0..domains).map(|_| Arc::new(Self { checks: Arc::clone(&checks), ..Self::default() })).collect()
+    }
+
+    pub(crate) fn add_check(&self) {
+        self.checks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_checks(&self, count: usize) {
+        self.checks.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Records the answer of a call.
+    pub(crate) fn answered(&self) {
+        self.answered_us.store(SystemClock.now_us(), Ordering::Relaxed);
+        self.answers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call was answered within `period` before `now_us`.
+    pub(crate) fn has_answered_within(&self, period: Duration, now_us: u64) -> bool {
+        now_us.saturating_sub(self.answered_us.load(Ordering::Relaxed)) < micros(period)
+    }
+
+    /// Whether there are more checks than two full calls carry. So many checks may be late because of each other.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.checks.load(Ordering::Relaxed) > 2 * MAX_CHARGES_PER_CALL
+    }
+}

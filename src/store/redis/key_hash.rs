@@ -1,0 +1,75 @@
+//! Keys as Redis gets them: hashed under a secret.
+
+use smallvec::SmallVec;
+
+use crate::{
+    check::Check,
+    error::ConfigError,
+    key::{Key, secret::Secret},
+};
+
+/// Hashes keys before they leave the process.
+#[derive(Clone, Debug)]
+pub(super) struct KeyHash {
+    secret: Secret,
+    has_secret: bool,
+    is_plain: bool,
+}
+
+/// The HMAC key without a secret of the user. It is not random, because each instance would then have budgets of its own,
+/// and new budgets after a restart.
+const NO_SECRET: &[u8] = b"tollgate";
+
+impl KeyHash {
+    pub(super) fn with_secret(self, secret: &[u8]) -> Result<Self, ConfigError> {
+        Ok(Self { secret: Secret::new(secret)?, has_secret: true, ..self })
+    }
+
+    /// Leaves keys readable, except those that are or contain a hash: a credential, or a long key.
+    pub(super) fn plain(self) -> Self {
+        Self { is_plain: true, ..self }
+    }
+
+    /// The keys of the charges as Redis gets them, in order, and whether one of them was hashed.
+    pub(super) fn keys_of(&self, check: &Check) -> (SmallVec<[Key; 1]>, bool) {
+        let mut keys = SmallVec::<[Key; 1]>::new();
+        let mut is_hashed = false;
+        let mut previous = None;
+        for charge in check.charges() {
+            // The charges of a check usually have the same key.
+            let key = match keys.last() {
+                Some(hashed) if previous == Some(&charge.key) => hashed.clone(),
+                _ => self.apply(&charge.key),
+            };
+            is_hashed |= self.concerns(&charge.key);
+            previous = Some(&charge.key);
+            keys.push(key);
+        }
+        (keys, is_hashed)
+    }
+
+    /// The key as Redis gets it.
+    pub(super) fn apply(&self, key: &Key) -> Key {
+        if self.concerns(key) { self.hash(key) } else { key.clone() }
+    }
+
+    /// Whether a reader of Redis cannot find keys by trial.
+    pub(super) fn has_secret(&self) -> bool {
+        self.has_secret
+    }
+
+    fn concerns(&self, key: &Key) -> bool {
+        !self.is_plain || key.holds_hash()
+    }
+
+    /// 128 bits: a collision is expected among 2^64 keys.
+    fn hash(&self, key: &Key) -> Key {
+        Key::sealed(&self.secret.hash(key))
+    }
+}
+
+impl Default for KeyHash {
+    fn default() -> Self {
+        Self { secret: Secret::unchecked(NO_SECRET), has_secret: false, is_plain: false }
+    }
+}

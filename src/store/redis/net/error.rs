@@ -1,0 +1,304 @@
+//! One table: what every error of Redis means for the check, for the caller and for the connection.
+
+use std::{error::Error as StdError, io, sync::Arc};
+
+use redis::{ErrorKind as RedisErrorKind, RedisError};
+
+use self::{Charged::*, Socket::*};
+use super::redact::{Passwords, without_arguments};
+use crate::error::{Error, ErrorKind, StoreEvidence};
+
+/// What an error means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Class {
+    kind: ErrorKind,
+    socket: Socket,
+    charged: Charged,
+}
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Socket {
+    Keep,
+    /// Another one is dialled at once: by name, so perhaps to another server.
+    Replace,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Charged {
+    No,
+    Perhaps,
+}
+
+const fn class(kind: ErrorKind, socket: Socket, charged: Charged) -> Class {
+    Class { kind, socket, charged }
+}
+
+/// The codes that a reply can begin with, as of Redis 8 and Valkey 9. By code, never by text: texts differ between
+/// versions. A server that replies with one of these has not run the command, and so has charged nothing.
+#[rustfmt::skip]
+const CODES: &[(&str, ErrorKind, Socket)] = &[
+    // It cannot serve now, and this connection may go on when it can.
+    ("BUSY",         ErrorKind::Unavailable,   Keep),    // a script of somebody runs on and on
+    ("CLUSTERDOWN",  ErrorKind::Unavailable,   Keep),    // slots without a master
+    ("INPROG",       ErrorKind::Unavailable,   Keep),    // a failover is under way
+    ("IOERR",        ErrorKind::Unavailable,   Keep),    // a slot is being moved, and its target is away
+    ("LOADING",      ErrorKind::Unavailable,   Keep),    // the data set, from disk
+    ("MISCONF",      ErrorKind::Unavailable,   Keep),    // no writes while snapshots fail
+    ("NOREPLICAS",   ErrorKind::Unavailable,   Keep),    // no writes without enough replicas
+    ("OOM",          ErrorKind::Unavailable,   Keep),    // no writes above maxmemory
+    (TRY_AGAIN,      ErrorKind::Unavailable,   Keep),    // the keys' slot is on its way to another node
+    ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and it has written already
+    // Its role has changed; the name that was dialled may lead to another server by now.
+    ("MASTERDOWN",   ErrorKind::Unavailable,   Replace), // a replica that has lost its master
+    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, as sentinels say it
+    ("READONLY",     ErrorKind::Unavailable,   Replace), // a replica
+    ("REDIRECT",     ErrorKind::Unavailable,   Replace), // Valkey: the role has just changed
+    // This connection is not logged in (any more); a new one logs in again.
+    ("DENIED",       ErrorKind::Misconfigured, Replace), // protected mode
+    ("NOAUTH",       ErrorKind::Misconfigured, Replace), // a password is needed
+    ("WRONGPASS",    ErrorKind::Misconfigured, Replace), // and it is another one
+    // It will say so again, however often it is asked.
+    ("ASK",          ErrorKind::Misconfigured, Keep),    // a cluster, connected to as if it were one server
+    ("CROSSSLOT",    ErrorKind::Misconfigured, Keep),    // the same, behind a proxy
+    ("ERR",          ErrorKind::Misconfigured, Keep),    // unknown commands, forbidden ones, a script that fails
+    ("EXECABORT",    ErrorKind::Misconfigured, Keep),
+    ("MOVED",        ErrorKind::Misconfigured, Keep),    // see ASK
+    ("NOPERM",       ErrorKind::Misconfigured, Keep),    // the ACL lacks a command or a key
+    ("NOPROTO",      ErrorKind::Misconfigured, Keep),
+    ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // although EVAL has just brought it: a proxy that mixes servers
+    // Nobody else is concerned.
+    ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // somebody else's value
+];
+
+const TRY_AGAIN: &str = "TRYAGAIN";
+
+/// Those by which a server refuses to write and goes on reading.
+const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
+
+fn class_of_code(code: &str) -> Class {
+    match CODES.iter().find(|(known, ..)| *known == code) {
+        Some(&(_, kind, socket)) => class(kind, socket, No),
+        None => class(ErrorKind::Misconfigured, Keep, No),
+    }
+}
+
+fn class_of(error: &RedisError) -> Class {
+    match error.kind() {
+        _ if error.is_timeout() => class(ErrorKind::Deadline, Keep, Perhaps),
+        RedisErrorKind::Io if error.is_connection_refusal() => class(ErrorKind::Unavailable, Replace, No),
+        RedisErrorKind::Io if is_invalid_data(error) => class(ErrorKind::Misconfigured, Replace, Perhaps),
+        RedisErrorKind::Io => class(ErrorKind::Unavailable, Replace, Perhaps),
+        // A reply that cannot be read: whatever comes next cannot be trusted either.
+        RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
+        RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
+        // The name has no address; no sentinel knows a master.
+        RedisErrorKind::InvalidClientConfig | RedisErrorKind::MasterNameNotFoundBySentinel => {
+            class(ErrorKind::Unavailable, Replace, No)
+        }
+        // A slot has moved to a node that cannot be reached; the one that has said so is well.
+        RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Keep, No),
+        // Another thing than Redis, or one that is too old.
+        RedisErrorKind::UnexpectedReturnType => class(ErrorKind::Misconfigured, Replace, Perhaps),
+        _ => match error.code() {
+            // Redis 6.2 and older put what a script came upon into the text.
+            Some("ERR") => match error.detail().map(nested_code) {
+                Some(code) if !code.is_empty() => class_of_code(code),
+                _ => class_of_code("ERR"),
+            },
+            code => class_of_code(code.unwrap_or_default()),
+        },
+    }
+}
+
+/// TLS says so of certificates that it does not accept.
+fn is_invalid_data(error: &RedisError) -> bool {
+    // redis gives away the `Arc` that it keeps the error in.
+    let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
+/// Converts an error of the client or of the server.
+pub(crate) fn convert(error: &RedisError, passwords: &Passwords) -> Error {
+    let error = finish(class_of(error), text_of(error, passwords));
+    // A slot that is on its way serves other checks.
+    if is_about_several_keys(&error) { error.with_evidence(StoreEvidence::Answered) } else { error }
+}
+
+/// What the server or the client says. A server's text begins with its code.
+fn text_of(error: &RedisError, passwords: &Passwords) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        // The client puts the kind behind its text, as a word of Rust.
+        (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
+    };
+    without_arguments(&text, passwords)
+}
+
+/// Whether a node has refused a call because some of its keys are still at another one. It has run nothing of it.
+pub(crate) fn is_about_several_keys(error: &Error) -> bool {
+    error.message().split(' ').next() == Some(TRY_AGAIN)
+}
+
+/// Converts an error of a dial, which no check has travelled on yet.
+pub(crate) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
+    let Class { kind, .. } = class_of(error);
+    let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
+    let failure = finish(class(kind, Replace, No), text_of(error, passwords));
+    if error.is_timeout() { failure.with_evidence(StoreEvidence::Late) } else { failure }
+}
+
+/// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.
+pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, bool) {
+    let code = reported_code(message);
+    let text = without_arguments(message, passwords);
+    if matches!(code, "" | "ERR" | "NOPERM") {
+        // The script itself failed, or may not run one of its commands. Those before it have run.
+        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), text), false);
+    }
+    let class = class_of_code(code);
+    let error = finish(class, text);
+    // Denials write nothing, so there is a point in asking on.
+    let error = if NO_WRITES.contains(&code) { error.with_evidence(StoreEvidence::Answered) } else { error };
+    (error, class.socket == Replace)
+}
+
+fn finish(class: Class, message: String) -> Error {
+    let error = Error::new(class.kind, message);
+    if class.charged == Perhaps { error.charge_unknown() } else { error }
+}
+
+/// Whether the connection that gave this error is to be replaced.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    class_of(error).socket == Replace
+}
+
+/// The code in a script's error. Redis 7 starts with it; older servers put the script's position before it.
+fn reported_code(message: &str) -> &str {
+    let is_code = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    message.split([' ', '-']).find(is_code).unwrap_or_default()
+}
+
+/// The known code in the text of an error that begins with ERR: `Error running script (..): @user_script: 9: -OOM ..`.
+fn nested_code(text: &str) -> &str {
+    let known = |word: &&str| CODES.iter().any(|(code, ..)| code == word);
+    if text.contains("user_script") { text.split([' ', '-']).find(known).unwrap_or_default() } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convert(error: &RedisError) -> Error {
+        super::convert(error, &Passwords::default())
+    }
+
+    fn convert_reported(message: &str) -> (Error, bool) {
+        super::convert_reported(message, &Passwords::default())
+    }
+
+    #[test]
+    fn codes_are_found_in_old_and_new_messages() {
+        for (message, kind) in [
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::BadKey),
+            ("@user_script: 42: -WRONGTYPE Operation against a key", ErrorKind::BadKey),
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable),
+            ("@user_script: 9: READONLY You can't write against a read only replica.", ErrorKind::Unavailable),
+            ("user_script:9: attempt to index a nil value", ErrorKind::Misconfigured),
+            ("NOPERM this user has no permissions to run the 'hset' command", ErrorKind::Misconfigured),
+        ] {
+            assert_eq!(convert_reported(message).0.kind(), kind, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_role_replaces_the_connection_also_when_the_script_reports_it() {
+        assert!(convert_reported("READONLY You can't write against a read only replica.").1);
+        assert!(!convert_reported("OOM command not allowed when used memory > 'maxmemory'.").1);
+    }
+
+    #[test]
+    fn a_script_that_fails_or_lacks_a_permission_may_have_charged_before() {
+        for (message, charged) in [
+            ("user_script:9: attempt to index a nil value", true),
+            ("ERR The user executing the script can't run this command or subcommand", true),
+            ("@user_script: 9: The user executing the script can't run this command or subcommand", true),
+            ("NOPERM this user has no permissions to run the 'pexpire' command", true),
+            ("READONLY You can't write against a read only replica.", false),
+            ("OOM command not allowed when used memory > 'maxmemory'.", false),
+        ] {
+            assert_eq!(convert_reported(message).0.may_have_charged(), charged, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_unread_reply_leaves_the_fate_unknown_and_a_refused_connection_does_not() {
+        let reset = RedisError::from(io::Error::from(io::ErrorKind::ConnectionReset));
+        assert!(convert(&reset).may_have_charged() && breaks_connection(&reset));
+        let refused = RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert!(!convert(&refused).may_have_charged() && breaks_connection(&refused));
+        let late = RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
+        assert!(convert(&late).may_have_charged() && !breaks_connection(&late));
+        assert_eq!(convert(&late).kind(), ErrorKind::Deadline);
+    }
+
+    fn reply(line: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn every_code_means_the_same_in_a_reply_and_in_a_script() {
+        for &(code, kind, socket) in CODES {
+            let error = reply(&format!("{code} some text with key tollgate:{{secret}}:p"));
+            assert_eq!(convert(&error).kind(), kind, "{code}");
+            assert_eq!(breaks_connection(&error), socket == Replace, "{code}");
+            assert!(!convert(&error).may_have_charged(), "{code}");
+            assert!(!convert(&error).to_string().contains("secret"), "{code}");
+            let (reported, replace) = convert_reported(&format!("{code} some text"));
+            assert_eq!((reported.kind(), replace), (kind, socket == Replace), "{code}");
+            let old = reply(&format!("ERR Error running script (call to f_12ab): @user_script:9: -{code} some text"));
+            assert_eq!((convert(&old).kind(), breaks_connection(&old)), (kind, socket == Replace), "{code}");
+        }
+        assert_eq!(convert(&reply("NEWCODE something")).kind(), ErrorKind::Misconfigured);
+    }
+
+    #[test]
+    fn a_refusal_because_of_several_keys_is_known_by_its_code() {
+        assert!(is_about_several_keys(&convert(&reply("TRYAGAIN Multiple keys request during rehashing of slot"))));
+        assert!(is_about_several_keys(&convert(&reply("TRYAGAIN"))));
+        assert!(!is_about_several_keys(&convert(&reply("ERR TRYAGAIN later"))));
+    }
+
+    #[test]
+    fn what_the_client_finds_is_classified_too() {
+        use ErrorKind::*;
+        let io = |kind| RedisError::from(io::Error::from(kind));
+        let client = |kind| RedisError::from((kind, "text"));
+        for (error, kind, socket, charged) in [
+            (io(io::ErrorKind::TimedOut), Deadline, Keep, Perhaps),
+            (io(io::ErrorKind::ConnectionRefused), Unavailable, Replace, No),
+            (io(io::ErrorKind::NotFound), Unavailable, Replace, No),
+            (io(io::ErrorKind::ConnectionReset), Unavailable, Replace, Perhaps),
+            (io(io::ErrorKind::BrokenPipe), Unavailable, Replace, Perhaps),
+            (io(io::ErrorKind::UnexpectedEof), Unavailable, Replace, Perhaps),
+            (io(io::ErrorKind::InvalidData), Misconfigured, Replace, Perhaps),
+            (redis::parse_redis_value(b"?!").unwrap_err(), Unavailable, Replace, Perhaps),
+            (client(RedisErrorKind::AuthenticationFailed), Misconfigured, Replace, No),
+            (client(RedisErrorKind::InvalidClientConfig), Unavailable, Replace, No),
+            (client(RedisErrorKind::MasterNameNotFoundBySentinel), Unavailable, Replace, No),
+            (client(RedisErrorKind::ClusterConnectionNotFound), Unavailable, Keep, No),
+            (client(RedisErrorKind::UnexpectedReturnType), Misconfigured, Replace, Perhaps),
+            (client(RedisErrorKind::RESP3NotSupported), Misconfigured, Keep, No),
+        ] {
+            assert_eq!(class_of(&error), class(kind, socket, charged), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_dial_that_took_too_long_has_charged_nothing() {
+        let late = convert_dial(&RedisError::from(io::Error::from(io::ErrorKind::TimedOut)), &Passwords::default());
+        assert_eq!((late.kind(), late.may_have_charged()), (ErrorKind::Unavailable, false));
+    }
+}

@@ -1,0 +1,25 @@
+//! How Redis is reached: addresses, connections, pools and the nodes of a cluster. Knows nothing of checks.
+
+pub(crate) mod address;
+mod backoff;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
+mod connection;
+mod dialer;
+pub(crate) mod error;
+mod first_dial;
+mod liveness;
+pub(crate) mod pool;
+mod redact;
+pub(crate) mod routed;
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
+mod server_pool;
+pub(crate) mod settings;
+pub(crate) mod slot;
+pub(crate) mod target;
+#[cfg(feature = "tls")]
+mod tls;
+mod tls_mismatch;
+pub(crate) mod url;
+mod wire;

@@ -1,0 +1,81 @@
+//! The connections of a store on one runtime.
+
+use std::{sync::Arc, time::Duration};
+
+use bb8_redis::{
+    RedisConnectionManager,
+    bb8::{self, RunError},
+};
+
+#[cfg(feature = "cluster")]
+use super::cluster::{nodes::Nodes, redirection::Node};
+use super::{
+    connection::Connection,
+    error,
+    first_dial::FirstDial,
+    liveness::{ConnectionLiveness, PoolLiveness},
+    redact::Passwords,
+    routed::RoutedConnection,
+    server_pool::{ServerPool, no_connection},
+};
+use crate::error::Error;
+
+/// The open connections of a store. They belong to the runtime on which they were opened, because its tasks drive them.
+#[derive(Debug)]
+pub(crate) enum Pool {
+    Server(Box<ServerPool>),
+    #[cfg(feature = "cluster")]
+    Cluster(Arc<Nodes>),
+    /// A pool of the caller, which maintains its connections itself.
+    External {
+        pool: bb8::Pool<RedisConnectionManager>,
+        liveness: Arc<PoolLiveness>,
+        deadline: Duration,
+    },
+}
+
+impl Pool {
+    /// The first dial of the server that has `slot`, while that dial is in progress.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(crate) fn first_dial(&self, slot: u16) -> Option<FirstDial> {
+        match self {
+            Self::Server(pool) => pool.first_dial().cloned(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(nodes) => nodes.first_dial(slot),
+            // The caller has dialled its connections.
+            Self::External { .. } => None,
+        }
+    }
+
+    /// One number for each master, such that `slot_of(number)` is a slot of that master.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(crate) async fn probe_numbers(&self, slot_of: impl Fn(u64) -> u16) -> Result<Vec<u64>, Error> {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(nodes) => nodes.probe_numbers(slot_of).await,
+            _ => Ok(vec![0]),
+        }
+    }
+
+    /// A connection to the server that has `slot`, which is not known to be broken.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
+    pub(crate) async fn get(&self, slot: u16) -> Result<RoutedConnection, Error> {
+        match self {
+            Self::Server(pool) => Ok(RoutedConnection::to_server(pool.get().await?)),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(nodes) => {
+                let (connection, address) = nodes.get(slot).await?;
+                Ok(RoutedConnection::to_node(connection, Node::new(Arc::clone(nodes), address)))
+            }
+            Self::External { pool, liveness, deadline } => match pool.get().await {
+                Ok(guard) => {
+                    let liveness = ConnectionLiveness::new(Arc::clone(liveness), Arc::default());
+                    let connection = Connection::new(guard.clone(), Arc::new(liveness), *deadline);
+                    Ok(RoutedConnection::to_server(connection))
+                }
+                Err(RunError::User(error)) => Err(error::convert_dial(&error, &Passwords::default())),
+                Err(RunError::TimedOut) => Err(no_connection()),
+            },
+        }
+    }
+}

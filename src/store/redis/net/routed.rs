@@ -1,0 +1,97 @@
+//! A connection to the server that has a slot.
+//!
+//! A node of a cluster that does not have a slot replies with the node that has it (MOVED, ASK) and has not run the
+//! command, so the command is sent on. Nothing else is ever sent twice (law 9).
+
+use redis::{Cmd, FromRedisValue, RedisResult, Value};
+#[cfg(feature = "cluster")]
+use redis::{ErrorKind, RedisError};
+
+#[cfg(feature = "cluster")]
+use super::cluster::redirection::{Node, Redirection};
+use super::connection::{Connection, no_reply};
+use crate::runtime::deadline::within;
+
+/// A connection that follows redirections of a cluster. Clones share the connection.
+#[derive(Clone)]
+pub(crate) struct RoutedConnection {
+    connection: Connection,
+    /// The node of a cluster at the other end; `None` for a server that is not part of a cluster.
+    #[cfg(feature = "cluster")]
+    node: Option<Node>,
+}
+
+/// Redirections that a command follows. A slot that moves takes one or two; more mean that nodes contradict each other.
+#[cfg(feature = "cluster")]
+const MAX_REDIRECTIONS: usize = 4;
+
+impl RoutedConnection {
+    pub(crate) fn to_server(connection: Connection) -> Self {
+        Self {
+            connection,
+            #[cfg(feature = "cluster")]
+            node: None,
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn to_node(connection: Connection, node: Node) -> Self {
+        Self { connection, node: Some(node) }
+    }
+
+    /// Sends a command once, and follows the redirections of a cluster. Waits for the reply until the deadline.
+    pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        let deadline = self.connection.deadline();
+        let result = within(deadline, self.route(command)).await.unwrap_or_else(no_reply);
+        #[cfg(feature = "cluster")]
+        if let (Some(node), Err(error)) = (&self.node, &result) {
+            node.failed(error);
+        }
+        Ok(redis::from_redis_value(result?)?)
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
+        self.connection.send(command).await
+    }
+
+    #[cfg(feature = "cluster")]
+    async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let result = self.connection.send(command).await;
+        match &self.node {
+            // Boxed: redirections are rare, and each call would carry the large future.
+            Some(node) if node.is_redirection(&result) => Box::pin(self.follow(node.clone(), command, result)).await,
+            _ => result,
+        }
+    }
+
+    /// Follows the redirections in `result`, the reply of `node`. After MOVED this connection leads to the new node.
+    #[cfg(feature = "cluster")]
+    async fn follow(&mut self, mut node: Node, command: &Cmd, mut result: RedisResult<Value>) -> RedisResult<Value> {
+        for _ in 0..MAX_REDIRECTIONS {
+            let Some(redirection) = Redirection::read(&result, node.host()) else { return result };
+            let gone = |_| RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot's node is gone"));
+            let mut next = node.redirect(&redirection).await.map_err(gone)?;
+            if redirection.moved_slot.is_some() {
+                result = next.send(command).await;
+                *self = Self::to_node(next, node.clone());
+            } else {
+                result = next.send_asking(command).await;
+            }
+        }
+        match Redirection::read(&result, node.host()) {
+            Some(_) => Err(RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot is on the move"))),
+            None => result,
+        }
+    }
+
+    /// Sends a command and does not wait for its reply. Commands that are sent later run after it.
+    pub(crate) async fn send_ahead(&self, command: Cmd) {
+        self.connection.send_ahead(command).await;
+    }
+
+    /// Marks the connection as unusable. The pool replaces it.
+    pub(crate) fn mark_broken(&self) {
+        self.connection.mark_broken();
+    }
+}

@@ -1,0 +1,101 @@
+//! A few multiplexed connections to one server, in a bb8 pool.
+//!
+//! A multiplexed connection serves any number of callers at once, so a checkout clones the connection and returns the guard
+//! before a command is sent. Checkouts never wait for each other, no PING is sent, and the next checkout replaces a
+//! connection that broke. After a failed dial, checks fail immediately instead of waiting for the next one.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
+
+use bb8_redis::bb8::{self, QueueStrategy, RunError};
+use redis::RedisError;
+
+use super::{
+    address::Address, connection::Connection, dialer::Dialer, error, first_dial::FirstDial, settings::Settings,
+};
+use crate::error::{Error, ErrorKind};
+
+/// The connections to one server.
+#[derive(Debug)]
+pub(crate) struct ServerPool {
+    dialer: Dialer,
+    pool: bb8::Pool<Dialer>,
+    /// Ends the dials when the pool is dropped.
+    _alive: Arc<()>,
+}
+
+impl ServerPool {
+    /// Opens a pool on the current runtime and dials at once.
+    pub(crate) fn open(address: Address, size: u32, settings: Settings, first_dial: FirstDial) -> Self {
+        let alive = Arc::new(());
+        let dialer = Dialer::new(address, settings, first_dial, Arc::downgrade(&alive));
+        let pool = build(dialer.clone(), size);
+        Self { dialer, pool, _alive: alive }
+    }
+
+    /// The first dial, while it is in progress.
+    pub(crate) fn first_dial(&self) -> Option<&FirstDial> {
+        Some(&self.dialer.first_dial).filter(|dial| !dial.is_over())
+    }
+
+    /// A connection that is not known to be broken.
+    pub(crate) async fn get(&self) -> Result<Connection, Error> {
+        loop {
+            let guard = self.unless_dial_failed(self.pool.get()).await?;
+            if !guard.is_broken() {
+                return Ok(guard.clone());
+            }
+            // When the guard of a broken connection is dropped, the pool dials a new one.
+        }
+    }
+
+    /// Waits for a checkout. Fails at once while there is no connection and the last dial has failed.
+    async fn unless_dial_failed<T>(
+        &self,
+        checkout: impl Future<Output = Result<T, RunError<RedisError>>>,
+    ) -> Result<T, Error> {
+        let mut failures = self.dialer.failure.subscribe();
+        let mut checkout = pin!(checkout);
+        let mut failed = pin!(failures.wait_for(Option::is_some));
+        let result = poll_fn(|cx| {
+            if let Poll::Ready(result) = checkout.as_mut().poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            // Another thread may hold the guard of an existing connection, which it returns at once.
+            if self.pool.state().connections > 0 {
+                return Poll::Pending;
+            }
+            failed.as_mut().poll(cx).map(|_| None)
+        });
+        match result.await {
+            Some(Ok(guard)) => Ok(guard),
+            Some(Err(RunError::User(error))) => Err(error::convert_dial(&error, &self.dialer.address.passwords())),
+            Some(Err(RunError::TimedOut)) => Err(no_connection()),
+            None => Err(self.dialer.failure.borrow().clone().unwrap_or_else(no_connection)),
+        }
+    }
+}
+
+fn build(dialer: Dialer, size: u32) -> bb8::Pool<Dialer> {
+    bb8::Pool::builder()
+        .max_size(size)
+        // A pool grows by itself only while guards are held, and no guard is held: the connections must be requested.
+        .min_idle(size)
+        // First in, first out is round robin.
+        .queue_strategy(QueueStrategy::Fifo)
+        .test_on_check_out(false)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        // The dialer retries by itself, with its backoff.
+        .retry_connection(false)
+        .build_unchecked(dialer)
+}
+
+/// The error of a checkout that timed out.
+pub(crate) fn no_connection() -> Error {
+    Error::new(ErrorKind::Unavailable, "no connection")
+}

@@ -1,0 +1,300 @@
+//! The [`RedisStore`].
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+#[cfg(feature = "cluster")]
+use super::call::{
+    cross_slot,
+    failure_domain::{CLUSTER_DOMAINS, domain_of},
+};
+#[cfg(feature = "cluster")]
+use super::net::slot::slot_of;
+use super::{
+    call::{
+        batch,
+        client::Client,
+        denials::{Lookup, Ticket},
+        outgoing::{Outgoing, Request},
+        progress::Progress,
+        redis_key,
+    },
+    eviction::{self, EvictionCheck},
+    instances::{self, Instances},
+    key_hash::KeyHash,
+    net::slot::NO_SLOT,
+    ready,
+};
+use crate::{
+    breaker::Breaker,
+    check::Check,
+    error::Error,
+    key::Key,
+    observe::Observer,
+    policy::Policy,
+    store::{
+        contract::{Answer, Store},
+        pending::Pending,
+    },
+    verdict::Verdict,
+};
+
+/// Counts on a Redis that every instance of a service shares.
+///
+/// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
+/// own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks that
+/// wait at the same time share a call. Connections are made when the first check comes and made again when they break, so
+/// a service starts and runs on while Redis does not. Checks need a tokio runtime with timers and I/O (`enable_all()`);
+/// making the store does not. On a runtime without them checks are errors that say so; tokio can only be asked by trying, so
+/// its panic message is printed once. Each runtime that a store is used from has connections of its own.
+///
+/// # Failures
+///
+/// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does; time in which the process
+/// itself did not run (a handler that holds its threads, a pause) does not count. The first checks of a process may
+/// wait longer for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A
+/// check that is late because this process sends more than Redis answers in time is
+/// [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is unknown (sent, but not answered) is **never sent
+/// again**: it may have been charged once, never twice. After a few failures in a row a [`Breaker`] answers at once,
+/// and asks now and then whether Redis is back.
+///
+/// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
+/// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
+/// ever, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A wrong
+/// password, a missing permission or an untrusted certificate is
+/// [`Misconfigured`](crate::ErrorKind::Misconfigured); it heals like any other failure when it is put right.
+///
+/// # Addresses
+///
+/// | URL | leads to |
+/// | --- | --- |
+/// | `redis://[[user]:password@]host[:port][/database]` | a server; escape `/ ? # @ %` in the password (`%2F %3F %23 %40 %25`) |
+/// | `rediss://…` | the same through TLS, with feature `tls` |
+/// | `valkey://…`, `valkeys://…` | the same as `redis://` and `rediss://` |
+/// | `unix:///path[?db=database&user=user&pass=password]` | a socket on this machine |
+///
+/// Connections speak RESP3, which tells when a server closes one at rest; a server that does not know it gets RESP2.
+/// `?protocol=resp2` asks for RESP2 from the start.
+///
+/// Feature `tls` is rustls. It uses the cryptography provider that the process has installed, and installs ring's if
+/// there is none. A host is trusted as the operating system does, or by certificates of your own
+/// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster`:
+#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](RedisStoreBuilder::connect_sentinel),")]
+#[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::connect_sentinel`,")]
+#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](RedisStoreBuilder::connect_cluster).")]
+#[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::connect_cluster`.")]
+///
+/// # Redis
+///
+/// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
+/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
+/// are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
+/// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)).
+///
+/// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
+/// the limiter is not [quiet](crate::Limiter::quiet), the first check is followed by one INFO, and any other policy is a
+/// [warning](crate::observe::Warning::Eviction).
+///
+/// The least that a user of Redis needs, with the default prefix:
+///
+/// ```text
+/// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink
+/// ```
+///
+/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
+/// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
+/// `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered), whose first refused count
+/// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind
+/// sentinels, `+cluster|slots +asking` on a cluster.
+///
+/// # Examples
+///
+/// ```no_run
+/// use tollgate::{Limiter, RedisStore};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379")?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tollgate::RedisStore;
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let store = RedisStore::builder()
+///     .prefix("shop:limits:")
+///     .deadline(Duration::from_millis(20))
+///     .connect("redis://:secret@10.0.0.5:6379/2")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+/// What the clones of a store share.
+pub(super) struct Inner {
+    pub(super) client: Arc<Client>,
+    pub(super) key_hash: KeyHash,
+    pub(super) breaker: Option<Breaker>,
+    pub(super) instances: Arc<Instances>,
+    pub(super) eviction: Arc<EvictionCheck>,
+}
+
+impl RedisStore {
+    pub(super) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The Redis key of what `key` spends under `policy`, for inspection by hand.
+    ///
+    /// The format of the value is not part of the API and may change. To forget the value, call
+    /// [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, RedisStore};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::per_minute("per-client", 60)?;
+    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l4:60000000");
+    ///
+    /// let store = RedisStore::builder().plain_keys().connect("redis://127.0.0.1:6379")?;
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l4:60000000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redis_key(&self, key: impl Into<Key>, policy: &Policy) -> String {
+        redis_key::text(&self.inner.client.prefix, &self.inner.key_hash.apply(&key.into()), policy)
+    }
+}
+
+impl Inner {
+    /// Sends a check to Redis. The check is cloned once, by the caller, and all later steps share it.
+    async fn check(
+        self: Arc<Self>,
+        check: Check,
+        ticket: Option<Ticket>,
+        progress: Arc<Progress>,
+    ) -> Result<Verdict, Error> {
+        let Self { client, key_hash, .. } = &*self;
+        let (keys, is_hashed) = key_hash.keys_of(&check);
+        if is_hashed && !key_hash.has_secret() && !client.has_unkeyed_hashes.load(Ordering::Relaxed) {
+            client.has_unkeyed_hashes.store(true, Ordering::Relaxed);
+        }
+        let outgoing = Arc::new(Outgoing { check, keys, progress, ticket });
+        let verdict = self.send(Arc::clone(&outgoing)).await?;
+        if let Some(ticket) = &outgoing.ticket {
+            client.denials.learn(&outgoing.check, ticket, &verdict);
+        }
+        instances::refresh_if_due(&self.instances, client);
+        eviction::ask_if_due(&self.eviction, client);
+        Ok(verdict)
+    }
+
+    async fn send(&self, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
+        let client = Arc::clone(&self.client);
+        #[cfg(feature = "cluster")]
+        if client.target.is_cluster() {
+            return cross_slot::send(client, outgoing).await;
+        }
+        batch::send(client, NO_SLOT, Request::whole(outgoing)).await
+    }
+
+    /// Whether the keys of a check may be in several failure domains.
+    fn may_span_domains(&self, check: &Check) -> bool {
+        let mut keys = check.charges().iter().map(|charge| &charge.key);
+        let first = keys.next();
+        self.client.target.is_cluster() && keys.any(|key| Some(key) != first)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { client, key_hash, .. } = &*self.inner;
+        f.debug_struct("RedisStore")
+            .field("target", &client.target)
+            .field("prefix", &client.prefix)
+            .field("deadline", &client.settings.deadline)
+            .field("clock", &client.clock)
+            .field("key_hash", key_hash)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for RedisStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let ticket = match self.inner.client.denials.look_up(check) {
+            Lookup::Denied(verdict) => return Answer::Ready(Ok(verdict)),
+            Lookup::Unknown(ticket) => ticket,
+        };
+        let progress = Progress::new(self.inner.may_span_domains(check));
+        let verdict = Arc::clone(&self.inner).check(check.clone(), ticket, Arc::clone(&progress));
+        Answer::Pending(Pending::new(verdict).or(progress))
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        let client = Arc::clone(&self.inner.client);
+        let groups = client.denials.group_of(key);
+        let slot = client.target.slot_of(self.inner.key_hash.apply(key).encoded());
+        let redis_key = self.redis_key(key, policy);
+        let ban = policy.ban().map(|ban| self.redis_key(key, ban));
+        Answer::pending(async move {
+            // Forgets before and after: a check that overtakes the reset may have been judged on either side of it.
+            let _forget = client.denials.forget(groups);
+            let mut connection = client.connect(&client.runtime()?.pool, slot).await?;
+            let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
+            result.map(|keys: u32| keys > 0).map_err(|error| client.failed(&connection, &error))
+        })
+    }
+
+    /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server that
+    /// refuses is an error at once.
+    fn ready(&self) -> Answer<()> {
+        Answer::pending(ready::ready(Arc::clone(&self.inner.client)))
+    }
+
+    fn deadline(&self) -> Duration {
+        self.inner.client.settings.deadline
+    }
+
+    fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+        let Inner { client, eviction, .. } = &*self.inner;
+        client.observer.set(observer.cloned());
+        // A new observer has not received earlier warnings.
+        client.unkeyed_warning.rearm();
+        eviction.observer_changed(observer.is_some());
+    }
+
+    fn breaker(&self) -> Option<Breaker> {
+        self.inner.breaker
+    }
+
+    #[cfg(feature = "cluster")]
+    fn failure_domains(&self) -> usize {
+        self.inner.client.failure_domains()
+    }
+
+    #[cfg(feature = "cluster")]
+    fn failure_domain_of(&self, key: &Key) -> usize {
+        let Inner { client, key_hash, .. } = &*self.inner;
+        if !client.target.is_cluster() {
+            return 0;
+        }
+        domain_of(slot_of(key_hash.apply(key).encoded()), CLUSTER_DOMAINS)
+    }
+
+    /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while it has
+    /// traffic.
+    fn instances(&self) -> Option<u32> {
+        self.inner.instances.number()
+    }
+}
