@@ -1,4 +1,5 @@
-//! The wire format of the script: keys and packed numbers out, packed numbers back. `lua/check.lua` has the same format.
+//! The wire format of the script: keys and packed numbers out, packed numbers back. `lua/check.lua` has the same
+//! format.
 
 use std::mem;
 
@@ -90,8 +91,8 @@ pub(crate) fn write<'a>(
     }
 }
 
-/// The counts that a step with a charge concerns: its own, and that of its denials if they lead to a ban. A refund concerns
-/// no count of denials, because the charge was admitted.
+/// The counts that a step with a charge concerns: its own, and that of its denials if they lead to a ban. A refund
+/// concerns no count of denials, because the charge was admitted.
 fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = Count<'_>> {
     ban::counts(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
 }
