@@ -85,7 +85,11 @@ fn is_named(item: &Item, name: &str) -> bool {
 
 proptest! {
     #[test]
-    fn draft_11_is_read_back_by_another_parser(given in vec(quota_values(), 1..4), allowed in any::<bool>(), jitter in 0..9_u32) {
+    fn draft_11_is_read_back_by_another_parser(
+        given in vec(quota_values(), 1..4),
+        allowed in any::<bool>(),
+        jitter in 0..9_u32,
+    ) {
         let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into()));
         let headers = written(writer, &given, allowed);
         let policies = members(&headers, "ratelimit-policy");
@@ -128,7 +132,10 @@ proptest! {
 
     /// Integers have at most 15 digits, and Retry-After is at most `i32::MAX`.
     #[test]
-    fn numbers_too_large_for_a_header_are_clamped(number in 1_000_000_000_000_000_u64.., seconds in 2_147_483_648_u64..) {
+    fn numbers_too_large_for_a_header_are_clamped(
+        number in 1_000_000_000_000_000_u64..,
+        seconds in 2_147_483_648_u64..,
+    ) {
         let huge = Quota {
             name: "huge",
             limit: number,

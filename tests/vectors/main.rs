@@ -1,4 +1,5 @@
-//! Runs the JSON vectors in the directory `TOLLGATE_VECTORS` (default `tests/data/vectors`) and prints a line for each file.
+//! Runs the JSON vectors in the directory `TOLLGATE_VECTORS` (default `tests/data/vectors`), and prints a line of results
+//! for each file.
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
