@@ -1,4 +1,4 @@
-//! Runs the JSON vectors in `TOLLGATE_VECTORS` (default `tests/data/vectors`), and prints a line of results for each file.
+//! Runs the JSON vectors in `TOLLGATE_VECTORS` (default `tests/data/vectors`) and prints a line of results
 //! for each file.
 #![allow(clippy::unwrap_used)]
 
