@@ -1,14 +1,14 @@
--- Fixed window, aligned to the epoch. Kept in a string, packed: start, count, time of the last charge, offset of the
--- key's own time.
+-- Fixed window, aligned to the epoch. The value is a packed string: start, count, time of the last charge, offset of
+-- the key's time.
 --
--- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
+-- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
 local function fixed_window(key, cost, allowed, now, limit, window, _, count_rejected)
   local kept, count, last, offset, stepped = 0, 0, 0, 0, nil
   local value = call('GET', key)
   if value then kept, count, last, offset = unpack('<dddd', value) end
   now, offset, stepped = own_time(now, offset, last)
-  -- By a client's clock, too, the key's window does not come again.
+  -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
   local at = now > kept and now or kept
   local start = at - at % window
   if kept ~= start then count = 0 end

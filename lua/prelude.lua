@@ -1,9 +1,9 @@
--- What all algorithms use: the time, and integer arithmetic on doubles. Lua's numbers are exact up to 2^53; a product of
--- a limit and a window in microseconds is not, so it is divided digit by digit when it does not fit.
+-- Shared by all algorithms: the time, and integer arithmetic on doubles. Doubles are exact up to 2^53. The product of a
+-- limit and a window in microseconds may exceed that; such a product is divided digit by digit.
 --
--- Calls: 1 (TIME), unless the client gives its clock.
+-- Commands: 1 (TIME), unless the client sends its clock.
 --
--- Closures, and locals that they share, are made anew in each call of the script. So there are few of both.
+-- Each call of the script creates its closures, and the locals that they share, anew. So there are few of both.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 
@@ -14,10 +14,12 @@ if by_server then
   now = time[1] * 1000000 + time[2]
 end
 
--- The server's clock may be set back. Then the key's own time goes on from where it was, at the pace of the server's:
--- nobody is frozen until the clock has caught up. `offset` is what the key's time is ahead, kept with the key; `last` is
--- a time that has been. Returns the key's time, its offset, and whether that has just changed: it is then written down
--- even with a denial, or each would begin anew. Clients' clocks differ, so by theirs a key's time just stands.
+-- Returns the time of a key, its offset from the server's time, and whether the offset has just changed.
+--
+-- If the server's clock is set back, the time of a key continues from where it was, at the rate of the server's clock,
+-- so that no key is frozen until the clock has caught up. `offset` is the lead of the key's time, kept with the key;
+-- `last` is a time that the key has reached. A changed offset is written also with a denial, or each denial would start
+-- from `last` again. The clocks of clients differ, so with a client's clock the time of a key stands still instead.
 local function own_time(now, offset, last)
   if not by_server then return now, 0, false end
   local time = now + offset
@@ -25,7 +27,7 @@ local function own_time(now, offset, last)
   return last, last - now, true
 end
 
--- Sets the TTL of a key, in milliseconds. Where Redis does not let it, a key that has none from before is taken away.
+-- Sets the TTL of a key to `time` milliseconds. If Redis refuses, a new key is removed, because it has no TTL.
 local function expire(key, is_new, time)
   local reply = redis.pcall('PEXPIRE', key, time)
   if type(reply) == 'table' then
@@ -34,14 +36,14 @@ local function expire(key, is_new, time)
   end
 end
 
--- Returns the quotient and the remainder of a * b / c, exactly, for whole a, b >= 0 and c > 0.
+-- Returns the exact quotient and remainder of a * b / c, for integers a, b >= 0 and c > 0.
 local function muldiv(a, b, c)
   local product = a * b
   if product < 2^53 then
     local rest = product % c
     return (product - rest) / c, rest
   end
-  -- Long division over the digits of `a`, in the largest base for which no step leaves the exact range.
+  -- Long division over the digits of `a`, in the largest base whose steps all stay in the exact range.
   local rest = b % c
   local quotient, carry = a * ((b - rest) / c), 0
   local base = 2
@@ -58,10 +60,10 @@ local function muldiv(a, b, c)
   return quotient + digits, carry
 end
 
--- The TTL, in milliseconds, of what is to live for so many microseconds: a little longer, for rounding; with a client's
--- clock a minute, for it may run slower than the server's.
+-- The TTL in milliseconds of a key that is needed for `time` microseconds. A second is added for rounding; with a
+-- client's clock a minute is added, because that clock may be behind the server's.
 local function ttl(time)
   local slack = by_server and 1000 or 60000
-  -- `..` and tostring print 14 digits.
+  -- `..` and tostring would round to 14 digits.
   return string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)
 end

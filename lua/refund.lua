@@ -1,21 +1,22 @@
--- What a check has paid in one slot of a cluster is given back when it is refused in another: the counts become what
--- they are without it. Called as the algorithms are, but with the time of the charge in the end.
+-- Refunds: a check that was committed in one slot of a cluster and denied in another is taken back. The counts become
+-- what they are without the commit. A refund has the parameters of an algorithm, with the time of the commit as the
+-- last one.
 --
--- Never over: what is given back is that very charge. One that cannot be found any more stays paid.
+-- Never over a limit: a refund takes back exactly that commit. A commit that cannot be found any more stays.
 --
--- Calls: 1 (GET) and 1 (SETRANGE); the log 1 (GETRANGE) and 1 (SETRANGE), for each block of records that are newer than
--- the charge 2 (GETRANGE, SETRANGE), and 2 if the ring was growing; or 1 (UNLINK) if no other record is live.
+-- Commands: 1 (GET) and 1 (SETRANGE). The log: 1 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
+-- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live.
 --
--- All this is made only in calls that need it.
+-- The functions are created only in calls that refund.
 
-local give_back
+local refund
 
 if ARGV[4] then
-  -- How many of the newest records are looked through, which then have to be written anew: some milliseconds' worth of a
-  -- key that is as busy as one can be.
+  -- The number of newest records that are searched, and rewritten if the commit is found. The busiest key writes as
+  -- many in some milliseconds.
   local depth = 256
 
-  local function to_log(key, cost, at, _, _, resolution)
+  local function refund_log(key, cost, at, _, _, resolution)
     local packed = call('GETRANGE', key, '0', '99')
     if packed == '' then return end
     local newest, total, count, settled, live_at, live, head, size, grown, offset = unpack('<ddI5dddI5I4I5d', packed, 34)
@@ -27,7 +28,7 @@ if ARGV[4] then
     local function read_block(from)
       return call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
     end
-    -- The stamp and the cumulative cost of a record.
+    -- Returns the stamp and the cumulative cost of a record.
     local function record(number)
       if number == count - 1 then return newest, total end
       local block = (number - number % 4) / 4
@@ -45,24 +46,24 @@ if ARGV[4] then
     if index > head then _, before = record(index - 1) end
     local rest = reached - before - cost
     if found ~= stamp or rest < 0 then return end
-    -- The record goes, and those after it move up; or it keeps what others paid at the same instant.
-    local gone = rest == 0 and 1 or 0
-    if gone == 1 and head == count - 1 then return call('UNLINK', key) end
+    -- The record is removed and later ones move up, unless it has the cost of other commits at the same instant.
+    local removed = rest == 0 and 1 or 0
+    if removed == 1 and head == count - 1 then return call('UNLINK', key) end
 
-    -- What is written anew: all from `first` on, for what is pending then may be in a block now.
-    local left = count - gone
+    -- All records from `first` on are rewritten, because a record that becomes pending may be in a block now.
+    local left = count - removed
     local pending = left - 1 - (left - 1) % 4
     local first = math.min(index, pending)
     local stamps, records = {}, {}
     for number = first, left - 1 do
-      local stamp, reached = record(number < index and number or number + gone)
+      local stamp, reached = record(number < index and number or number + removed)
       if number >= index then reached = reached - cost end
       stamps[number], records[number] = stamp, pack('<I6I5', stamp % 2^48, reached % 2^40)
       if number == head and index == head then live_at, live = stamp, reached end
     end
 
     if pending < blocks * 4 then
-      -- The last block is none any more. What came with it is undone: an old block's turn to move, and the growth.
+      -- The last block is dissolved. What came with it is undone: the move of an old block, and the growth of the ring.
       blocks = blocks - 1
       local old = blocks - size / 2
       if old < grown and old >= 0 and old % size >= size / 2 then
@@ -78,20 +79,19 @@ if ARGV[4] then
       call('SETRANGE', key, string.format('%d', from), table.concat(records, '', number, last))
       number = last + 1
     end
-    -- The highest limit, behind these, stays: what it admitted is still in the log. So does the TTL: the records that
-    -- are left are no newer than the one that set it, and a charge after these sets it again if the quarter is another
-    -- one.
+    -- The highest limit, behind these fields, stays: what it admitted is still in the log. The TTL stays as well: the
+    -- remaining records are no newer than the one that set it, and a later charge sets it again in another quarter.
     local waiting = table.concat(records, '', pending, left - 2)
     call('SETRANGE', key, '0', pack('<c0c0ddI5dddI5I4I5d', waiting, string.rep('\0', 33 - #waiting), stamps[left - 1],
       total - cost, left, settled, live_at, live, head, size, grown, offset))
   end
 
-  local function to_counter(key, cost, at, _, window)
+  local function refund_counter(key, cost, at, _, window)
     local value = call('GET', key)
     if not value then return end
     local start, previous, current, _, offset = unpack('<ddddd', value)
     at = at + offset
-    -- The older bucket weighs less, so by a client's clock that is behind too little is given back.
+    -- With a client's clock that is behind, the older bucket weighs less, so the refund is too small.
     if at - at % window == start then
       if current >= cost then call('SETRANGE', key, '16', pack('<d', current - cost)) end
     elseif at - at % window == start - window then
@@ -99,7 +99,7 @@ if ARGV[4] then
     end
   end
 
-  local function to_window(key, cost, at, _, window)
+  local function refund_window(key, cost, at, _, window)
     local value = call('GET', key)
     if not value then return end
     local start, count, _, offset = unpack('<dddd', value)
@@ -107,14 +107,15 @@ if ARGV[4] then
     if at - at % window == start and count >= cost then call('SETRANGE', key, '8', pack('<d', count - cost)) end
   end
 
-  local function to_bucket(key, cost, at, limit, window)
+  local function refund_bucket(key, cost, at, limit, window)
     local value = call('GET', key)
     if not value then return end
     local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
     local whole, rest = muldiv(cost, window, limit)
-    -- The last charge was under another limit, in parts of its own. Less than a microsecond stays paid.
+    -- The last charge was made under another limit, whose fraction has other parts. Less than a microsecond is not
+    -- refunded.
     if parts ~= limit then rest = 0 end
-    -- Without the charge the bucket may have been full until the last one since, and what comes in then is lost.
+    -- Without the commit the bucket may have been full until the last charge, and a full bucket loses what flows in.
     local since = last - at - offset
     whole = whole - since
     if since < 0 or whole < 0 then return end
@@ -123,9 +124,9 @@ if ARGV[4] then
     call('SETRANGE', key, '0', pack('<dI4', arrival, fraction))
   end
 
-  give_back = {}
-  for algorithm, undo in ipairs({to_log, to_counter, to_window, to_bucket}) do
-    give_back[algorithm] = function(key, cost, allowed, _, limit, window, parameter, at)
+  refund = {}
+  for algorithm, undo in ipairs({refund_log, refund_counter, refund_window, refund_bucket}) do
+    refund[algorithm] = function(key, cost, allowed, _, limit, window, parameter, at)
       if allowed ~= 'evaluate' then undo(key, cost, at, limit, window, parameter) end
       return true, 0, -1, 0, 0
     end

@@ -1,26 +1,26 @@
 -- Sliding window counter: two buckets aligned to the epoch. The estimate is
--- floor(previous * (window - elapsed) / window) + current. Kept in a string, packed: start,
--- previous, current, time of the last charge, offset of the key's own time.
+-- floor(previous * (window - elapsed) / window) + current. The value is a packed string: start, previous, current, time
+-- of the last charge, offset of the key's time.
 --
--- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
+-- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
--- The most time that may be left in a window for `count` units of the one before to weigh at most `room`.
+-- Returns the longest rest of a window with which `count` units of the previous window weigh at most `room`.
 local function left_for(count, room, window)
   local quotient, rest = muldiv(room + 1, window, count)
   return math.min(window, rest > 0 and quotient or quotient - 1)
 end
 
--- Microseconds until `wanted` units fit, of which the estimate leaves no room now.
+-- Returns the microseconds until `wanted` units fit, which do not fit now.
 local function until_room(wanted, previous, current, finish, now, limit, window)
   local room = limit - wanted
-  -- In this window, while the older bucket fades.
+  -- In this window, while the older bucket loses weight.
   if current <= room then
     local left = left_for(previous, room - current, window)
     if left > 0 then return finish - left - now end
-    -- With the next one, where nothing is left of it.
+    -- At the start of the next window, when the older bucket is gone.
     return finish - now
   end
-  -- In the next one, where the current bucket is the older one.
+  -- In the next window, in which the current bucket is the older one.
   return finish + window - left_for(current, room, window) - now
 end
 
@@ -29,7 +29,7 @@ local function sliding_window_counter(key, cost, allowed, now, limit, window, _,
   local value = call('GET', key)
   if value then kept, previous, current, last, offset = unpack('<ddddd', value) end
   now, offset, stepped = own_time(now, offset, last)
-  -- By a client's clock, too, the key's window does not come again.
+  -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
   local at = now > kept and now or kept
   local start = at - at % window
   local finish = start + window

@@ -1,37 +1,38 @@
--- Sliding window log: the step function F(t) = cost admitted up to t, one record per request whatever its cost.
+-- Sliding window log: the step function F(t) = cost admitted up to t, with one record per request whatever its cost.
 --
--- Let C be the newest cumulative cost. What is spent in (now - window, now] is C - F(now - window), so a cost fits if
--- and only if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target is the
--- one that has to leave: its stamp is the exact Retry-After.
+-- Let C be the newest cumulative cost. C - F(now - window) is spent in (now - window, now], so a cost fits if and only
+-- if C + cost - limit <= F(now - window). The first record whose cumulative cost reaches that target has to leave: its
+-- stamp gives the exact Retry-After.
 --
--- Kept in a string, read and written in small pieces, for what is shorter than 64 bytes costs Redis no allocation:
---   0 to 32   up to 3 pending records, older than the newest and not yet a block;
---   33 to 53  what changes with every charge: the newest record, and how many there were;
---   54 to 103 what changes when records settle or the ring grows: the cumulative cost that has settled, which is
---             F(now - window); the oldest live record and its number; the ring's size in blocks, and the number of the
---             block with which it came to that size; the offset of the key's own time; the highest limit that has
---             charged since the log was last empty;
---   128 on    a ring of blocks of 4 records (from there on, 1 024 records just fit an allocation of 12 KiB).
--- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to tell them from the newest, which is in full.
+-- The value is a string, read and written in small pieces, because pieces below 64 bytes cost Redis no allocation:
+--   0 to 32   up to 3 pending records, older than the newest and not yet in a block;
+--   33 to 53  fields that change with each charge: the newest record, and the number of records;
+--   54 to 103 fields that change when records settle or the ring grows: the settled cumulative cost, which is
+--             F(now - window); the oldest live record and its number; the size of the ring in blocks, and the number of
+--             the block that gave it that size; the offset of the key's time; the highest limit that has charged since
+--             the log was last empty;
+--   128 on    a ring of blocks of 4 records (with this start, 1 024 records just fit an allocation of 12 KiB).
+-- Records are 11 bytes, 48 bits of time and 40 of cumulative cost: enough to derive them from the newest, which is kept
+-- in full.
 --
--- The ring doubles when live records fill it. A block's place is its number modulo the size, so half of the blocks have
--- to move: one of the old blocks with every new one, which never comes to a place that is still taken. Nothing walks the
--- log: a search gallops from a good guess and then halves.
+-- The ring doubles when live records fill it. The place of a block is its number modulo the size, so half of the blocks
+-- have to move: one old block with each new one, and a new block never overwrites one that has not moved. No operation
+-- walks the log: a search gallops from a guess and then halves.
 --
 -- A record settles when it leaves the window or, with `count_rejected`, when it lies more than the highest limit below
--- C: a policy of a higher limit may share the log, and what it has admitted still counts for it. Settling is written
--- down only with a charge.
+-- C: a policy with a higher limit may share the log, and still counts what it has admitted. Settling is written only
+-- with a charge.
 --
--- A ring keeps its size until all records have left; then a large one is given back (UNLINK).
+-- A ring keeps its size until all records have left; then a large ring is freed (UNLINK).
 --
--- Calls: evaluate 1 (GETRANGE), and when the oldest live record has left 1 or a few more (GETRANGE); commit 1 (SETRANGE)
--- when charged, 1 more when records have settled, every fourth time 1 for a block and 2 while the ring grows, and 1
--- (PEXPIRE) once in a quarter of a window. Besides, a denial of a larger cost searches the log for its Retry-After, and
--- a charge beyond the limit (counted rejections, or a limit that was lowered) for what comes back next.
+-- Commands: evaluate 1 (GETRANGE), and 1 or a few more (GETRANGE) when the oldest live record has left; commit 1
+-- (SETRANGE) when charged, 1 more when records have settled, 1 for a block on every fourth charge and 2 while the ring
+-- grows, and 1 (PEXPIRE) in each quarter of a window. A denial of a larger cost also searches the log for its
+-- Retry-After, and a charge beyond the limit (a counted rejection, or a lowered limit) for the next unit.
 
--- The first record from `low` to `high` that is later than `at` and has reached `target` (of which one is always given);
--- `high`, the newest one, is known to be. The search begins at `guess`. Returns its number, stamp and cumulative cost,
--- and the cumulative cost `before` it.
+-- Finds the first record from `low` to `high` that is later than `at` and has reached `target`; callers use one of the
+-- two conditions. The newest record `high` fulfils it. The search starts at `guess`. Returns the record's number, stamp
+-- and cumulative cost, and the cumulative cost `before` it.
 local function seek(key, packed, newest, total, size, grown, low, high, guess, at, target, before)
   local found_at, found, step = newest, total, 1
   local blocks = (high - high % 4) / 4
@@ -44,7 +45,7 @@ local function seek(key, packed, newest, total, size, grown, low, high, guess, a
       if block == blocks then
         records = string.sub(packed, 1, 33)
       else
-        -- What has not moved yet is where it was.
+        -- A block that has not moved yet is in its old place.
         local slot = block % ((block >= grown or block < blocks - size / 2) and size or size / 2)
         local from = 128 + slot * 44
         records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
@@ -77,15 +78,15 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     newest, total, count, settled, live_at, live, head, size, grown, offset, highest = 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0
   end
 
-  -- Time does not run backwards for a key. Stamps are rounded up by less than one resolution.
+  -- The time of a key does not run backwards. Stamps are rounded up by less than one resolution.
   local stepped
   now, offset, stepped = own_time(now, offset, newest - resolution + 1)
   local at = newest - resolution < now and now or newest - resolution + 1
   local horizon = at - window
-  -- Whether the last part changes.
+  -- Whether the fields from 54 on change.
   local changed = stepped
   if newest <= horizon then
-    -- All of it has left, so the count may begin anew.
+    -- All records have left, so the cumulative cost starts at 0 again.
     newest, total, settled, live, head = 0, 0, 0, 0, count
   elseif live_at <= horizon then
     head, live_at, live, settled =
@@ -99,22 +100,22 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
 
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     local stamp = resolution == 1 and at or math.max(newest, math.ceil(at / resolution) * resolution)
-    -- A key outlives its newest record by less than a quarter of a window, so its TTL is set again in each quarter. No
-    -- record is newer than the one that did that by a quarter or more: it has left when the key dies. Time that is set
-    -- back only makes the key live longer, because the key's own time goes on; where clients give the time, a minute is
-    -- added for those that are behind.
+    -- The TTL is set again in each quarter of a window, and exceeds the window by a quarter. So no record is newer by a
+    -- quarter than the one that set the TTL, and all have left when the key expires. A clock that is set back only
+    -- prolongs the key, because its time continues. With clients' clocks `ttl` adds a minute for clocks that are
+    -- behind.
     local quarter = math.max(1, math.floor(window / 4))
     local refresh = head == count or newest < stamp - stamp % quarter
     spent = spent + cost
-    -- A rejection that is counted may itself be what stands in the way now.
+    -- A counted rejection may itself leave no room for the same cost.
     fits = fits and (allowed or spent + cost <= limit)
     if settled > 2^50 then
-      -- Doubles are exact up to 2^53. Of what is subtracted, records keep nothing.
+      -- Doubles are exact up to 2^53. Records keep only the lower 40 bits, which do not change.
       local excess = settled - settled % 2^40
       total, settled, live, changed = total - excess, settled - excess, live - excess, true
     end
     if head == count then
-      -- Gives back the ring, if it is large.
+      -- Frees a large ring.
       if size > 16 then
         call('UNLINK', key)
         packed = ''
@@ -130,7 +131,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
         call('SETRANGE', key, '41', pack('<d', total))
         if head == count - 1 then live, changed = total, true end
       else
-        -- What was the newest record becomes pending, or completes a block.
+        -- The record that was the newest becomes pending, or completes a block.
         local before_at, before, pending = newest % 2^48, total % 2^40, (count - 1) % 4
         newest, total, count = stamp, total + cost, count + 1
         if pending == 0 then
@@ -140,11 +141,11 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
         elseif pending == 2 then
           call('SETRANGE', key, '22', pack('<I6I5ddI5', before_at, before, newest, total, count))
         else
-          -- The ring first: should Redis not let it grow, nothing has been charged.
+          -- The ring is written first: if Redis refuses to let it grow, nothing has been charged.
           local block = (count - 5) / 4
           if block - (head - head % 4) / 4 >= size then size, grown, changed = size * 2, block, true end
-          -- One old block has its turn with every new one, in order: when `size / 2` new ones have come, and not before,
-          -- the ring can be full again, all have moved.
+          -- One old block moves with each new one, in order. The ring can be full again only after `size / 2` new
+          -- blocks, and by then all old blocks have moved.
           local old = block - size / 2
           if old < grown and old >= 0 and old % size >= size / 2 then
             local from, to = 128 + old % (size / 2) * 44, 128 + old % size * 44
@@ -159,7 +160,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     end
     if refresh then expire(key, packed == '', ttl(window + quarter + resolution)) end
     if not fits then
-      -- What is searched has to be what has been written.
+      -- The search needs the value as it was written.
       packed = call('GETRANGE', key, '0', '99')
       if count_rejected and live <= total - highest then
         head, live_at, live, settled =
@@ -176,7 +177,7 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
 
   if spent == 0 then return fits, limit, -1, 0, 0 end
 
-  -- Most often the oldest live record is the next to leave.
+  -- In most cases the oldest live record is the next to leave.
   local available = spent < limit and limit - spent or 0
   local retry, next_unit = -1, live_at + window - now
   if not fits and cost <= limit then

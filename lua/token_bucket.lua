@@ -1,13 +1,13 @@
--- Token bucket as GCRA: a theoretical arrival time, at which the bucket is full again. A unit costs window / limit
--- microseconds, which need not be whole, so the time is kept as whole microseconds and a fraction in 1/limit
--- microseconds. Kept in a string, packed: both, the limit whose parts the fraction counts, the end of the TTL, time of
--- the last charge, offset of the key's own time.
+-- Token bucket as GCRA: the state is the theoretical arrival time, at which the bucket is full again. A unit costs
+-- window / limit microseconds. That need not be an integer, so the time is kept as microseconds and a fraction in
+-- 1/limit microseconds. The value is a packed string: both, the limit to which the fraction refers, the end of the TTL,
+-- the time of the last charge, the offset of the key's time.
 --
--- Calls: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
+-- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
--- Microseconds until `wanted` units fit; 0 if they do.
+-- Returns the microseconds until `wanted` units fit; 0 if they fit now.
 local function until_filled(wanted, arrival, fraction, now, limit, window, burst)
-  -- How far the arrival time may lie ahead for so many more units to fit.
+  -- The furthest arrival time ahead of now at which the units fit.
   local ahead, rest = muldiv(burst - wanted, window, limit)
   local wait = arrival + (fraction > rest and 1 or 0) - ahead - now
   return wait > 0 and wait or 0
@@ -25,7 +25,7 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
   if arrival < now then
     arrival, fraction = now, 0
   elseif parts ~= limit then
-    -- Another limit has charged last. Rounded up: another limit never makes the arrival time earlier.
+    -- The last charge was made under another limit. Rounded up, so that the arrival time never becomes earlier.
     local part, rest = muldiv(fraction, limit, parts)
     fraction = rest > 0 and part + 1 or part
     if fraction == limit then arrival, fraction = arrival + 1, 0 end
@@ -33,7 +33,7 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
 
   local fits = cost == 0
   if not fits and cost <= burst then
-    -- How far the arrival time may lie ahead.
+    -- The furthest arrival time ahead of now at which the cost fits.
     local ahead, rest = muldiv(burst - cost, window, limit)
     ahead = now + ahead
     fits = arrival < ahead or (arrival == ahead and fraction <= rest)
@@ -47,8 +47,8 @@ local function token_bucket(key, cost, allowed, now, limit, window, burst, count
       arrival, fraction = arrival + whole, fraction + rest
       if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
     else
-      -- A counted rejection empties the bucket, and no more than that. A larger bucket, of another burst or limit, may
-      -- have gone beyond: what it has admitted stays charged.
+      -- A counted rejection empties the bucket, and no more. A larger bucket, of another burst or limit, may have gone
+      -- further: what it admitted stays charged.
       local whole, rest = muldiv(burst, window, limit)
       whole = now + whole
       if arrival < whole or (arrival == whole and fraction < rest) then arrival, fraction = whole, rest end

@@ -19,31 +19,32 @@ use crate::{
 
 /// Remembers denials for as long as they are certain to hold.
 ///
-/// A policy that is spent to the last unit admits nothing, whatever the cost, until time frees a unit. Until then its count
-/// is frozen: the store would deny the same check again with the same wait, and need not be asked. One frozen policy makes the
-/// denial of the whole check certain, also where the other policies have room.
+/// A policy that is spent to the last unit admits nothing, whatever the cost, until time frees a unit. Until then its
+/// count is frozen: the store would deny the same check again with the same wait, and need not be asked. One frozen
+/// policy makes the denial of the whole check certain, also where the other policies have room.
 ///
 /// # The rest of the verdict
 ///
-/// The Retry-After of a check is the longest wait of all violated policies. Other checks may spend what the policies with room
-/// have left, and then the remembered wait is too short. A charge to the key by this process ends such denials. If all charges
-/// have one key, other processes charge all of its policies by the same checks in practice, and these checks are denied: the
-/// denial is kept for the longest age. If the keys differ (a tenant that many users share), or if a violated policy has some
-/// units left, the denial is kept for [`LOOSE_AGE_US`]. The available units of a policy with room are those of the store's
-/// answer.
+/// The Retry-After of a check is the longest wait of all violated policies. Other checks may spend what the policies
+/// with room have left, and then the remembered wait is too short. A charge to the key by this process ends such
+/// denials. If all charges have one key, other processes charge all of its policies by the same checks in practice, and
+/// these checks are denied: the denial is kept for the longest age. If the keys differ (a tenant that many users
+/// share), or if a violated policy has some units left, the denial is kept for [`LOOSE_AGE_US`]. The available units of
+/// a policy with room are those of the store's answer.
 ///
-/// Checks whose rejections are counted, including those that may lead to a ban, are never remembered: the store has to count
-/// them. A ban is frozen until its end. A verdict to which a slot of a cluster has not contributed is not remembered either.
+/// Checks whose rejections are counted, including those that may lead to a ban, are never remembered: the store has to
+/// count them. A ban is frozen until its end. A verdict to which a slot of a cluster has not contributed is not
+/// remembered either.
 ///
 /// # Other changes of a count
 ///
-/// Besides time, a reset, a loss of data and, on a cluster, a refund change a count. A reset or a refund by this process
-/// forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A lost connection forgets
-/// all denials, because then the failure policy decides. Any other change takes effect after the longest age, which is much
-/// shorter on a cluster.
+/// Besides time, a reset, a loss of data and, on a cluster, a refund change a count. A reset or a refund by this
+/// process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A lost
+/// connection forgets all denials, because then the failure policy decides. Any other change takes effect after the
+/// longest age, which is much shorter on a cluster.
 ///
-/// Times are local. A remembered denial counts from before the check was sent, and is shortened a little, because clocks run at
-/// different speeds.
+/// Times are local. A remembered denial counts from before the check was sent, and is shortened a little, because
+/// clocks run at different speeds.
 #[derive(Debug)]
 pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
@@ -78,7 +79,8 @@ struct Entry {
 const SETS: usize = 2_048;
 const WAYS: usize = 4;
 
-/// A group of keys that share an epoch. A reset forgets the denials of the whole group: two or three of ten thousand keys.
+/// A group of keys that share an epoch. A reset forgets the denials of the whole group: two or three of ten thousand
+/// keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyGroup(u16);
 
@@ -102,7 +104,8 @@ pub(super) struct Fingerprint {
     pub(super) groups: SmallVec<[KeyGroup; 4]>,
 }
 
-/// The policies of remembered denials, one bit each. Two policies may share a bit; then a denial is forgotten without need.
+/// The policies of remembered denials, one bit each. Two policies may share a bit; then a denial is forgotten without
+/// need.
 #[derive(Debug, Default)]
 struct Dependencies {
     /// The policies that had room.
@@ -123,7 +126,8 @@ pub(super) const MAX_AGE_ON_CLUSTER_US: u64 = 1_000_000;
 /// The longest age of a denial whose Retry-After other checks may make longer.
 const LOOSE_AGE_US: u64 = 1_000_000;
 
-/// The part of a wait that is taken off for the drift of clocks: 1/1 000, twice the rate at which clocks are corrected (500 ppm).
+/// The part of a wait that is taken off for the drift of clocks: 1/1 000, twice the rate at which clocks are corrected
+/// (500 ppm).
 const DRIFT_DIVISOR: u64 = 1_000;
 
 impl DenyCache {
@@ -175,8 +179,8 @@ impl DenyCache {
         Some(verdict)
     }
 
-    /// Remembers the verdict on a check that was sent at `sent_us`, if it is a certain denial. `epoch` was read before the
-    /// check was sent.
+    /// Remembers the verdict on a check that was sent at `sent_us`, if it is a certain denial. `epoch` was read before
+    /// the check was sent.
     pub(super) fn put(
         &self,
         fingerprint: &Fingerprint,
@@ -227,8 +231,8 @@ impl DenyCache {
 
     /// The epoch of a check. It is read before the check is sent: a denial of an earlier epoch is not remembered.
     ///
-    /// It is the sum of the epoch of all denials and of the epochs of the check's groups. Each of them only grows, so the sum
-    /// stays the same only if all of them do.
+    /// It is the sum of the epoch of all denials and of the epochs of the check's groups. Each of them only grows, so
+    /// the sum stays the same only if all of them do.
     pub(super) fn epoch(&self, fingerprint: &Fingerprint) -> u64 {
         let groups = fingerprint.groups.iter().map(|group| self.epochs[group.index()].load(Ordering::Acquire));
         groups.fold(self.epoch.load(Ordering::Acquire), u64::wrapping_add)
@@ -250,8 +254,8 @@ impl DenyCache {
 
     /// Forgets denials that the verdict on a check makes wrong.
     ///
-    /// A policy that was charged may have no room any more. A policy that had no room and has some now was reset by another
-    /// process, or got a refund.
+    /// A policy that was charged may have no room any more. A policy that had no room and has some now was reset by
+    /// another process, or got a refund.
     pub(super) fn learn(&self, fingerprint: &Fingerprint, check: &Check, verdict: &Verdict) {
         if self.denials() == 0 {
             return;
@@ -296,7 +300,8 @@ struct Certainty {
     is_loose: bool,
 }
 
-/// How long a denial is certain. `None` if no violated policy is frozen, so that a smaller charge might change the verdict.
+/// How long a denial is certain. `None` if no violated policy is frozen, so that a smaller charge might change the
+/// verdict.
 fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
     let charges = check.charges();
     let mut is_frozen = false;

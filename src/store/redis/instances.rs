@@ -24,8 +24,8 @@ use crate::{
 
 /// Counts the instances.
 ///
-/// Starts when the number is asked for the first time. Runs only after a check that Redis has answered, so a Redis that is
-/// unavailable gets no requests.
+/// Starts when the number is asked for the first time. Runs only after a check that Redis has answered, so a Redis that
+/// is unavailable gets no requests.
 #[derive(Debug)]
 pub(super) struct Instances {
     /// This instance's entry.
@@ -40,17 +40,18 @@ pub(super) struct Instances {
     warned: Once,
 }
 
-/// The pause before the second refresh. It doubles from here, so that instances that start together soon count each other.
+/// The pause before the second refresh. It doubles from here, so that instances that start together soon count each
+/// other.
 const FIRST_PAUSE: Duration = Duration::from_millis(125);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How long an instance counts after its last traffic. A longer time makes shares smaller than necessary; a shorter time makes
-/// the sum of all shares larger than the limit.
+/// How long an instance counts after its last traffic. A longer time makes shares smaller than necessary; a shorter
+/// time makes the sum of all shares larger than the limit.
 const LIFETIME_MS: u64 = 60_000;
 
 /// The number of instances, estimated from the counts of Redis.
 ///
-/// A higher count is adopted at once. A lower count is adopted when all counts were lower for a lifetime: a Redis that has
-/// lost its data counts the instances anew, one after the other, and each would take a larger share.
+/// A higher count is adopted at once. A lower count is adopted when all counts were lower for a lifetime: a Redis that
+/// has lost its data counts the instances anew, one after the other, and each would take a larger share.
 #[derive(Debug, Default)]
 struct Estimate {
     number: u32,

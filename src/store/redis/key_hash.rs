@@ -16,8 +16,8 @@ pub(super) struct KeyHash {
     is_plain: bool,
 }
 
-/// The HMAC key without a secret of the user. It is not random, because each instance would then have budgets of its own,
-/// and new budgets after a restart.
+/// The HMAC key without a secret of the user. It is not random, because each instance would then have budgets of its
+/// own, and new budgets after a restart.
 const NO_SECRET: &[u8] = b"tollgate";
 
 impl KeyHash {

@@ -2,6 +2,7 @@
 
 mod builder;
 mod call;
+mod connect;
 mod eviction;
 mod instances;
 mod key_hash;

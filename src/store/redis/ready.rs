@@ -60,7 +60,8 @@ async fn attempt(client: &Arc<Client>, runtime: &Arc<PerRuntime>) -> Result<(), 
     Ok(())
 }
 
-/// Tests on one master what a check needs: a connection, the script, and the permission to write. Leaves nothing behind.
+/// Tests on one master what a check needs: a connection, the script, and the permission to write. Leaves nothing
+/// behind.
 async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Result<(), Error> {
     let connection = runtime.pool.get(client.target.slot_of(key.encoded())).await?;
     let policy = Policy::per_second("ready", 1)?;
@@ -72,8 +73,8 @@ async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Resul
     };
     let request = Request::whole(Arc::new(outgoing));
     client.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
-    // Commands that the script calls only now and then, and those of a reset. They do not change a key that does not exist,
-    // but a replica and a full server refuse them as they refuse a charge.
+    // Commands that the script calls only now and then, and those of a reset. They do not change a key that does not
+    // exist, but a replica and a full server refuse them as they refuse a charge.
     let redis_key = redis_key::text(&client.prefix, &key, &policy);
     let mut probes = JoinSet::new();
     for (command, arguments) in WRITE_COMMANDS {

@@ -42,45 +42,48 @@ use crate::{
     verdict::Verdict,
 };
 
-/// Counts on a Redis that every instance of a service shares.
+/// A store on a Redis that all instances of a service share.
 ///
-/// A check is part of one EVALSHA on one of a few multiplexed connections; Redis judges and charges it atomically by its
-/// own clock (on a cluster, within a slot, and across slots with compensation). A lone check leaves at once; checks that
-/// wait at the same time share a call. Connections are made when the first check comes and made again when they break, so
-/// a service starts and runs on while Redis does not. Checks need a tokio runtime with timers and I/O (`enable_all()`);
-/// making the store does not. On a runtime without them checks are errors that say so; tokio can only be asked by trying, so
-/// its panic message is printed once. Each runtime that a store is used from has connections of its own.
+/// A check is part of one EVALSHA on one of a few multiplexed connections. Redis evaluates and charges the check
+/// atomically by its own clock. On a cluster a check is atomic within a slot; across slots, a denied check is refunded.
+/// A lone check leaves at once; checks that wait at the same time share a call.
+///
+/// The first check dials, and connections that break are replaced, so a service starts and runs while Redis is
+/// unavailable. Checks need a tokio runtime with timers and I/O (`enable_all()`); creating the store does not. On a
+/// runtime without them each check is an error that says so, and tokio prints one panic message, because it can only be
+/// asked by trying. Each runtime that uses a store has connections of its own.
 ///
 /// # Failures
 ///
-/// A check waits at most for the deadline, 50 ms unless set otherwise, whatever Redis does; time in which the process
-/// itself did not run (a handler that holds its threads, a pause) does not count. The first checks of a process may
-/// wait longer for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A
-/// check that is late because this process sends more than Redis answers in time is
-/// [`Overloaded`](crate::ErrorKind::Overloaded). One whose fate is unknown (sent, but not answered) is **never sent
-/// again**: it may have been charged once, never twice. After a few failures in a row a [`Breaker`] answers at once,
-/// and asks now and then whether Redis is back.
+/// A check waits at most for the deadline, 50 ms by default, whatever Redis does. Time in which the process itself did
+/// not run (a handler that blocks its threads, a pause) does not count. The first checks of a process may wait longer
+/// for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A check that is
+/// late because this process sends more than Redis can answer in time is [`Overloaded`](crate::ErrorKind::Overloaded).
+/// A check that was sent and not answered is **never sent again**: it may have been charged once, never twice. After a
+/// few failures in a row a [`Breaker`] answers at once, and probes now and then whether Redis is back.
 ///
-/// A connection that breaks, or whose server says that it is no master (any more), is replaced at once: names are looked
-/// up and sentinels are asked anew. While nobody can be reached, one dial follows the other 50 to 400 ms apart, for
-/// ever, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A wrong
-/// password, a missing permission or an untrusted certificate is
-/// [`Misconfigured`](crate::ErrorKind::Misconfigured); it heals like any other failure when it is put right.
+/// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
+/// name up and asks the sentinels anew. While no server can be reached, dials follow each other every 50 to 400 ms
+/// without an end, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A
+/// wrong password, a missing permission or an untrusted certificate is
+/// [`Misconfigured`](crate::ErrorKind::Misconfigured); checks succeed as soon as it is corrected.
 ///
 /// # Addresses
 ///
-/// | URL | leads to |
+/// | URL | target |
 /// | --- | --- |
-/// | `redis://[[user]:password@]host[:port][/database]` | a server; escape `/ ? # @ %` in the password (`%2F %3F %23 %40 %25`) |
-/// | `rediss://…` | the same through TLS, with feature `tls` |
+/// | `redis://[[user]:password@]host[:port][/database]` | a server |
+/// | `rediss://…` | a server with TLS (feature `tls`) |
 /// | `valkey://…`, `valkeys://…` | the same as `redis://` and `rediss://` |
 /// | `unix:///path[?db=database&user=user&pass=password]` | a socket on this machine |
 ///
-/// Connections speak RESP3, which tells when a server closes one at rest; a server that does not know it gets RESP2.
-/// `?protocol=resp2` asks for RESP2 from the start.
+/// Escape `/ ? # @ %` in a password as `%2F %3F %23 %40 %25`.
 ///
-/// Feature `tls` is rustls. It uses the cryptography provider that the process has installed, and installs ring's if
-/// there is none. A host is trusted as the operating system does, or by certificates of your own
+/// Connections use RESP3, with which the client reports an idle connection that the server closes; a server without
+/// RESP3 gets RESP2. `?protocol=resp2` uses RESP2 from the start.
+///
+/// Feature `tls` is rustls. It uses the cryptography provider of the process, and installs ring's if there is none.
+/// Servers are verified with the certificates that the operating system trusts, or with your own
 /// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster`:
 #[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](RedisStoreBuilder::connect_sentinel),")]
 #[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::connect_sentinel`,")]
@@ -90,25 +93,25 @@ use crate::{
 /// # Redis
 ///
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
-/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Every key gets a TTL in the script that writes it. Keys
-/// are `{prefix}{{subject}}:…` with the subject as hash tag: a hash of it, see
-/// [`key_secret`](RedisStoreBuilder::key_secret), or as it is ([`plain_keys`](RedisStoreBuilder::plain_keys)).
+/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Each key gets a TTL in the script that writes it.
+/// Keys are `{prefix}{{subject}}:…`. The subject is the hash tag, and is hashed
+/// ([`key_secret`](RedisStoreBuilder::key_secret)) or readable ([`plain_keys`](RedisStoreBuilder::plain_keys)).
 ///
-/// An eviction policy that drops them resets the limits concerned; give the limiter an instance with `noeviction`. If
-/// the limiter is not [quiet](crate::Limiter::quiet), the first check is followed by one INFO, and any other policy is a
+/// An eviction policy that drops keys resets their limits; give the limiter an instance with `noeviction`. Unless the
+/// limiter is [quiet](crate::Limiter::quiet), one INFO follows the first check, and any other policy is a
 /// [warning](crate::observe::Warning::Eviction).
 ///
-/// The least that a user of Redis needs, with the default prefix:
+/// The smallest set of permissions, with the default prefix:
 ///
 /// ```text
 /// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink
 /// ```
 ///
-/// `+script|load` can be left out: EVAL does, but Redis 7.4 and newer may then forget the script now and then. Without
-/// `+info` no process can warn of eviction, and each leaves an entry in ACL LOG when it starts unless it is quiet. Add
-/// `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered), whose first refused count
-/// is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other than 0, `+role` behind
-/// sentinels, `+cluster|slots +asking` on a cluster.
+/// `+script|load` is optional: EVAL suffices, but Redis 7.4 and newer may then forget the script now and then. Without
+/// `+info` no process can warn of eviction, and each process that is not quiet leaves an entry in ACL LOG when it
+/// starts. Add `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered),
+/// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other
+/// than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///
@@ -256,8 +259,8 @@ impl Store for RedisStore {
         })
     }
 
-    /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server that
-    /// refuses is an error at once.
+    /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server
+    /// that refuses is an error at once.
     fn ready(&self) -> Answer<()> {
         Answer::pending(ready::ready(Arc::clone(&self.inner.client)))
     }
@@ -292,8 +295,8 @@ impl Store for RedisStore {
         domain_of(slot_of(key_hash.apply(key).encoded()), CLUSTER_DOMAINS)
     }
 
-    /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while it has
-    /// traffic.
+    /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while
+    /// it has traffic.
     fn instances(&self) -> Option<u32> {
         self.inner.instances.number()
     }

@@ -1,11 +1,11 @@
 //! Requests that wait at the same time share a call.
 //!
-//! A request leaves at once while few calls are in flight. Requests that arrive meanwhile wait and leave together with the
-//! next call. So a lone request never waits, and the busier the process, the larger the batches. When full batches wait,
-//! further calls start: over a network a round trip must not bound the throughput.
+//! A request leaves at once while few calls are in flight. Requests that arrive meanwhile wait and leave together with
+//! the next call. So a lone request never waits, and the busier the process, the larger the batches. When full batches
+//! wait, further calls start: over a network a round trip must not bound the throughput.
 //!
-//! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that is
-//! hot, or whose master does not answer, delays no other slot.
+//! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that
+//! is hot, or whose master does not answer, delays no other slot.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verd
     verdict.await.map_err(gone)?
 }
 
-/// Refuses a request whose lane is full, as soon as Redis answers others: then one key is flooded, and a failure policy that
-/// admits the request would lift its limit. While Redis is silent, the request waits for its deadline.
+/// Refuses a request whose lane is full, as soon as Redis answers others: then one key is flooded, and a failure policy
+/// that admits the request would lift its limit. While Redis is silent, the request waits for its deadline.
 async fn refuse(client: &Client, request: &Request) -> Result<Verdict, Error> {
     loop {
         tokio::time::sleep(MAX_WAIT).await;
@@ -168,7 +168,8 @@ async fn drive(mut flight: Flight) {
         if flight.end_if_idle() {
             return;
         }
-        // Before the batch is taken: a connection may take time, and a request whose caller leaves meanwhile is not sent.
+        // Before the batch is taken: a connection may take time, and a request whose caller leaves meanwhile is not
+        // sent.
         let connection = flight.client.connect(&flight.runtime.pool, flight.slot).await;
         let (Taken { batch, denied, .. }, _in_flight) = flight.take();
         for (waiting, denial) in denied {

@@ -91,8 +91,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends one call with all of `requests`, whose keys are all on the server at the other end. Returns a verdict or an
-    /// error for each.
+    /// Sends one call with all of `requests`, whose keys are all on the server at the other end. Returns a verdict or
+    /// an error for each.
     pub(crate) async fn call<'a>(
         &self,
         mut connection: RoutedConnection,

@@ -1,16 +1,16 @@
 //! Checks on a cluster: atomic within a slot, and never over a limit across slots.
 //!
-//! A check of one slot is sent as on a single server. A check whose keys are in several slots is first evaluated in all of
-//! them at the same time, without a charge; most denials need no more. If all of it fits, it is committed slot by slot, in
-//! the order of the slots: of two checks that compete for the same units, one is first everywhere. If a slot denies its part
-//! because another request was faster, the check is denied and the earlier commits are refunded.
+//! A check of one slot is sent as on a single server. A check whose keys are in several slots is first evaluated in all
+//! of them at the same time, without a charge; most denials need no more. If all of it fits, it is committed slot by
+//! slot, in the order of the slots: of two checks that compete for the same units, one is first everywhere. If a slot
+//! denies its part because another request was faster, the check is denied and the earlier commits are refunded.
 //!
-//! So such a check may hold units for a moment without being admitted, and nothing is ever admitted that was not charged. A
-//! refund is sent once, like everything that changes a count; if it is lost, the units stay charged (law 9). The commits of a
-//! check that gets no verdict also stay, because its failure policy may admit it.
+//! So such a check may hold units for a moment without being admitted, and nothing is ever admitted that was not
+//! charged. A refund is sent once, like everything that changes a count; if it is lost, the units stay charged (law 9).
+//! The commits of a check that gets no verdict also stay, because its failure policy may admit it.
 //!
-//! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer. They
-//! have a part of the deadline to answer in, because a longer wait of theirs belongs in Retry-After.
+//! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
+//! They have a part of the deadline to answer in, because a longer wait of theirs belongs in Retry-After.
 
 use std::{sync::Arc, time::Duration};
 
@@ -98,8 +98,9 @@ impl CrossSlotCheck {
 
     /// Evaluates the check in all slots at the same time.
     ///
-    /// The first denial or error decides that the check is not committed. The other slots then have half of what is left of
-    /// the deadline: a slot may deny where the first had an error, and the longest wait of all denials is the true one.
+    /// The first denial or error decides that the check is not committed. The other slots then have half of what is
+    /// left of the deadline: a slot may deny where the first had an error, and the longest wait of all denials is the
+    /// true one.
     async fn evaluate(&self) -> Result<Verdict, Error> {
         let mut evaluations = JoinSet::new();
         for (number, part) in self.parts.iter().enumerate() {
@@ -152,9 +153,9 @@ impl CrossSlotCheck {
 
     /// Sends the rejection to the slots of `parts` that count rejections.
     ///
-    /// A task sends it to each slot, once, so the rejection also counts when the caller has gone. The answers have half of
-    /// what is left of the deadline, because the rejection may make the wait longer or lead to a ban. The denial stands
-    /// without them.
+    /// A task sends it to each slot, once, so the rejection also counts when the caller has gone. The answers have half
+    /// of what is left of the deadline, because the rejection may make the wait longer or lead to a ban. The denial
+    /// stands without them.
     async fn reject(&self, parts: &[Part], verdict: &mut Verdict) {
         let deadline = self.client.settings.deadline;
         let (sender, mut rejections) = mpsc::unbounded_channel();
@@ -184,8 +185,8 @@ impl CrossSlotCheck {
         let _ = within(self.left() / 2, all).await;
     }
 
-    /// Refunds a commit in a task, because the caller has its answer already, and a caller that leaves must not stop the
-    /// refund.
+    /// Refunds a commit in a task, because the caller has its answer already, and a caller that leaves must not stop
+    /// the refund.
     fn refund(&self, part: &Part, committed_us: u64) {
         let is_refunded = |&&index: &&u8| {
             let Charge { policy, cost, .. } = &self.outgoing.check.charges()[usize::from(index)];

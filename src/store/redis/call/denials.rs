@@ -85,8 +85,8 @@ impl Denials {
 
     /// Forgets what Redis may have lost with a connection.
     ///
-    /// On a cluster denials are remembered for a second at most and stay: the loss of one master is no reason to ask the
-    /// other masters about each denial.
+    /// On a cluster denials are remembered for a second at most and stay: the loss of one master is no reason to ask
+    /// the other masters about each denial.
     pub(crate) fn connection_lost(&self) {
         if let Some(cache) = self.cache.as_ref().filter(|_| !self.outlive_connections) {
             cache.forget();

@@ -2,8 +2,8 @@
 
 use super::super::net::slot::SLOT_COUNT;
 
-/// The number of failure domains of a cluster. A master usually has neighbouring slots. With this number few domains belong
-/// to two masters, and each domain has enough traffic for its breaker.
+/// The number of failure domains of a cluster. A master usually has neighbouring slots. With this number few domains
+/// belong to two masters, and each domain has enough traffic for its breaker.
 pub(crate) const CLUSTER_DOMAINS: usize = 64;
 
 /// The domain of `slot`, where neighbouring slots form `domains` domains of equal size.

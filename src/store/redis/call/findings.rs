@@ -44,8 +44,8 @@ impl Findings {
         }
     }
 
-    /// The verdict on the check. A denial wins over an error: the check does not fit, whatever the failed slot would have
-    /// answered.
+    /// The verdict on the check. A denial wins over an error: the check does not fit, whatever the failed slot would
+    /// have answered.
     pub(crate) fn into_verdict(self) -> Result<Verdict, Error> {
         match (self.failure, self.time_us) {
             (Some(error), _) if !self.is_denied => Err(error),

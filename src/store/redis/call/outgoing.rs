@@ -36,8 +36,8 @@ impl Outgoing {
 
 /// One step of a check.
 ///
-/// A single server takes a check in one step, which evaluates all charges and commits them if all fit. Across the slots of a
-/// cluster a check takes several steps.
+/// A single server takes a check in one step, which evaluates all charges and commits them if all fit. Across the slots
+/// of a cluster a check takes several steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Evaluates the charges. Changes no count.

@@ -28,8 +28,8 @@ pub(crate) struct Runtimes(Box<Mutex<OldestFirst>>);
 
 type OldestFirst = VecDeque<(runtime::Id, Arc<PerRuntime>)>;
 
-/// The most runtimes that are remembered; each thread of a process may have one. Beyond this number the oldest is dropped,
-/// as in tests that create one runtime after the other.
+/// The most runtimes that are remembered; each thread of a process may have one. Beyond this number the oldest is
+/// dropped, as in tests that create one runtime after the other.
 const MAX_RUNTIMES: usize = 256;
 
 impl Runtimes {

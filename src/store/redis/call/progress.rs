@@ -66,8 +66,8 @@ struct Queued {
 const MIN_QUEUE_TIME: Duration = Duration::from_millis(10);
 
 impl Progress {
-    /// The progress of a check that is made now. With `spans_domains` the check asks the breaker of each failure domain by
-    /// itself.
+    /// The progress of a check that is made now. With `spans_domains` the check asks the breaker of each failure domain
+    /// by itself.
     pub(crate) fn new(spans_domains: bool) -> Arc<Self> {
         Arc::new(Self {
             made_us: AtomicU64::new(SystemClock.now_us()),
@@ -155,8 +155,8 @@ impl Progress {
         self.is_queued_and(|queued| queued.traffic.answers() != queued.answers)
     }
 
-    /// Whether Redis still answers: since the check was queued, and in the second half of the deadline. A Redis that has just
-    /// fallen silent is left to the failure policy.
+    /// Whether Redis still answers: since the check was queued, and in the second half of the deadline. A Redis that
+    /// has just fallen silent is left to the failure policy.
     fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
         let is_recent = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2, now_us);
         self.has_seen_answers() && self.is_queued_and(is_recent)

@@ -1,7 +1,7 @@
 //! The requests of one slot that wait for a call.
 //!
-//! The queue has lanes, and a key always waits in the same lane (stochastic fairness queueing, McKenney 1990). A batch takes
-//! from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
+//! The queue has lanes, and a key always waits in the same lane (stochastic fairness queueing, McKenney 1990). A batch
+//! takes from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
 
 use std::{
     collections::VecDeque,
@@ -18,8 +18,8 @@ const ALWAYS_IN_FLIGHT: usize = 2;
 /// The most calls in flight. Over a network a call takes a round trip, and full batches must not wait for a reply until
 /// their deadline.
 const MAX_IN_FLIGHT: usize = 32;
-/// The longest wait of a request while no call starts: a fraction of relevant round trips, and more than a call takes on a
-/// machine beside Redis.
+/// The longest wait of a request while no call starts: a fraction of relevant round trips, and more than a call takes
+/// on a machine beside Redis.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(3);
 /// The number of lanes of a queue.
 pub(crate) const LANES: usize = 16;
@@ -72,8 +72,8 @@ impl Queue {
 
     /// Returns whether a further call has to start, and counts the call if so.
     ///
-    /// The more calls are in flight, the more full batches have to wait. So a fast Redis gets few large calls, and over a
-    /// network the number of calls follows the load.
+    /// The more calls are in flight, the more full batches have to wait. So a fast Redis gets few large calls, and over
+    /// a network the number of calls follows the load.
     pub(crate) fn start_call(&mut self) -> bool {
         let starts = self.in_flight < ALWAYS_IN_FLIGHT
             || (self.in_flight < MAX_IN_FLIGHT && self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight);
@@ -81,7 +81,8 @@ impl Queue {
         starts
     }
 
-    /// Returns whether a further call has to start because none has started for [`MAX_WAIT`], and counts the call if so.
+    /// Returns whether a further call has to start because none has started for [`MAX_WAIT`], and counts the call if
+    /// so.
     ///
     /// Over a network all calls in flight may be far from their replies.
     pub(crate) fn start_late_call(&mut self) -> bool {

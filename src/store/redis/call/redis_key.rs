@@ -8,8 +8,8 @@ use crate::{
 /// Appends the Redis key of a subject's count under a policy.
 ///
 /// The subject is the hash tag, so all policies of a subject share a slot of a cluster. The encoded subject
-/// ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag. The form describes the value:
-/// algorithm and format version, window and resolution in microseconds. Values of another form are never read or
+/// ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag. The form describes the
+/// value: algorithm and format version, window and resolution in microseconds. Values of another form are never read or
 /// written.
 pub(crate) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Policy) {
     let (algorithm, window, resolution) = policy.form();

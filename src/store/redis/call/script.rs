@@ -32,14 +32,14 @@ pub(crate) fn evalsha() -> Cmd {
 /// Ensures that a process loads the script once, however many checks find it missing at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Loader {
-    /// Odd while a load is in flight; incremented at its start and end. So a check can detect whether the script may have been
-    /// loaded since the check was sent.
+    /// Odd while a load is in flight; incremented at its start and end. So a check can detect whether the script may
+    /// have been loaded since the check was sent.
     loads: AtomicU64,
 }
 
 impl Loader {
-    /// Runs a call that [`evalsha`] started. A missing script has not run, so EVAL may follow in the same check: two round
-    /// trips, and no race with the next SCRIPT FLUSH.
+    /// Runs a call that [`evalsha`] started. A missing script has not run, so EVAL may follow in the same check: two
+    /// round trips, and no race with the next SCRIPT FLUSH.
     pub(crate) async fn run(&self, connection: &mut RoutedConnection, call: &Cmd) -> RedisResult<Value> {
         let seen = self.loads.load(Ordering::Acquire);
         match connection.query(call).await {

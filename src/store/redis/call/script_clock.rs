@@ -42,8 +42,8 @@ impl ScriptClock {
     }
 }
 
-/// The machine's time, including its steps: machines have to agree on the time, and the time of a key in Redis never runs
-/// backwards.
+/// The machine's time, including its steps: machines have to agree on the time, and the time of a key in Redis never
+/// runs backwards.
 pub(crate) fn wall_clock_us() -> u64 {
     micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

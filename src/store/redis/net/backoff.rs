@@ -7,14 +7,15 @@ use std::{
 
 /// The shortest pause from the start of one dial to the start of the next.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// The longest such pause, also while the previous dial has not ended. With the probes of the breaker, limits hold again
-/// within a second of the server's return.
+/// The longest such pause, also while the previous dial has not ended. With the probes of the breaker, limits hold
+/// again within a second of the server's return.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(400);
 
-/// The longest pause for a server that refuses the login. A person has to correct the login, and each dial adds a line to
-/// the server's log.
+/// The longest pause for a server that refuses the login. A person has to correct the login, and each dial adds a line
+/// to the server's log.
 const MAX_PAUSE_REFUSED: Duration = Duration::from_secs(5);
-/// Refused logins before the pause exceeds [`MAX_PAUSE`]: some seconds, in which a new password may reach all instances.
+/// Refused logins before the pause exceeds [`MAX_PAUSE`]: some seconds, in which a new password may reach all
+/// instances.
 const REFUSALS_AT_FULL_RATE: u32 = 10;
 
 /// Exponential backoff with jitter, without an end.

@@ -1,7 +1,7 @@
 //! Dials a server in the background until there is a connection.
 //!
-//! One dial runs at a time. A dial that exceeds the longest pause counts as failed, because its packets may be lost, but
-//! may continue beside the next dial, because the server may be distant or busy.
+//! One dial runs at a time. A dial that exceeds the longest pause counts as failed, because its packets may be lost,
+//! but may continue beside the next dial, because the server may be distant or busy.
 
 use std::{
     fmt,
@@ -53,7 +53,8 @@ pub(crate) struct Dialer {
     pool: Weak<()>,
 }
 
-/// Dials in progress. They are polled by [`Dialer::connect`] and are no tasks, so that an outage leaves no tasks behind.
+/// Dials in progress. They are polled by [`Dialer::connect`] and are no tasks, so that an outage leaves no tasks
+/// behind.
 type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Wire>> + Send>>>;
 
 impl Dialer {
@@ -61,7 +62,8 @@ impl Dialer {
         let config = AsyncConnectionConfig::new()
             // A dial takes a few round trips, a call takes one.
             .set_connection_timeout(Some(DIAL_TIMEOUT.max(settings.deadline.saturating_mul(4))))
-            // The deadline of a connection does not count the time in which the process did not run; this timeout would.
+            // The deadline of a connection does not count the time in which the process did not run; this timeout
+            // would.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         Self {

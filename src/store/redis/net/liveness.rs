@@ -70,8 +70,8 @@ impl TimeoutStreak {
 }
 
 impl PoolLiveness {
-    /// `deadline` is the time for which calls wait. The deadline starts a little before a call is sent, so a call that was
-    /// dropped after half of the deadline counts as unanswered.
+    /// `deadline` is the time for which calls wait. The deadline starts a little before a call is sent, so a call that
+    /// was dropped after half of the deadline counts as unanswered.
     pub(crate) fn new(deadline: Duration) -> Self {
         Self {
             start: Instant::now(),

@@ -1,8 +1,8 @@
 //! Removes keys and passwords from the errors of a server (law 10).
 //!
-//! The text of an error says what is wrong and often what to do. Some texts quote arguments of the call, and an argument
-//! may be a key or a password. So a text is cut where it begins to quote an argument. Names of commands stay: they come
-//! from this crate.
+//! The text of an error says what is wrong and often what to do. Some texts quote arguments of the call, and an
+//! argument may be a key or a password. So a text is cut where it begins to quote an argument. Names of commands stay:
+//! they come from this crate.
 
 use std::{borrow::Cow, cmp::Reverse};
 

@@ -28,8 +28,8 @@ pub(crate) struct Sentinels {
     security: Security,
 }
 
-/// Round trips of a lookup, each of which may take as long as a check. The sentinel and the master are each connected to,
-/// greeted and asked for the role; the sentinel is also asked for the master. One round trip is a reserve.
+/// Round trips of a lookup, each of which may take as long as a check. The sentinel and the master are each connected
+/// to, greeted and asked for the role; the sentinel is also asked for the master. One round trip is a reserve.
 const ROUND_TRIPS: u32 = 8;
 
 impl Sentinels {
@@ -81,15 +81,16 @@ impl Sentinels {
         Ok(this)
     }
 
-    /// Asks all sentinels at the same time for the master. Returns the first server that a sentinel names and that reports
-    /// the role of a master.
+    /// Asks all sentinels at the same time for the master. Returns the first server that a sentinel names and that
+    /// reports the role of a master.
     pub(crate) async fn master(&self) -> RedisResult<Client> {
         let late = || Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
         within(self.timeout, self.ask()).await.unwrap_or_else(late)
     }
 
-    /// Uses one client for each sentinel. A single client takes the answers in order, and the first sentinel may be lost
-    /// together with the machine of the master. The clients are new: their connections belong to the current runtime.
+    /// Uses one client for each sentinel. A single client takes the answers in order, and the first sentinel may be
+    /// lost together with the machine of the master. The clients are new: their connections belong to the current
+    /// runtime.
     async fn ask(&self) -> RedisResult<Client> {
         let mut asked = JoinSet::new();
         for sentinel in &self.sentinels {

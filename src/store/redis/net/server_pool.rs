@@ -1,8 +1,8 @@
 //! A few multiplexed connections to one server, in a bb8 pool.
 //!
-//! A multiplexed connection serves any number of callers at once, so a checkout clones the connection and returns the guard
-//! before a command is sent. Checkouts never wait for each other, no PING is sent, and the next checkout replaces a
-//! connection that broke. After a failed dial, checks fail immediately instead of waiting for the next one.
+//! A multiplexed connection serves any number of callers at once, so a checkout clones the connection and returns the
+//! guard before a command is sent. Checkouts never wait for each other, no PING is sent, and the next checkout replaces
+//! a connection that broke. After a failed dial, checks fail immediately instead of waiting for the next one.
 
 use std::{
     future::{Future, poll_fn},

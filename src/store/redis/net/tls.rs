@@ -11,8 +11,8 @@ use crate::error::ConfigError;
 
 /// Installs ring as the process's cryptography provider, if the process has none.
 ///
-/// redis uses the process's provider and accepts no other. Without a provider rustls panics as soon as two crates of the
-/// process enable different ones.
+/// redis uses the process's provider and accepts no other. Without a provider rustls panics as soon as two crates of
+/// the process enable different ones.
 pub(crate) fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         // Another thread installed a provider first; fine.

@@ -1,8 +1,8 @@
 //! Detects `redis://` for a server with TLS, and `rediss://` for a server without.
 //!
-//! Neither server reports the mistake: one without TLS waits for the rest of the TLS handshake, one with TLS hangs up on a
-//! plain command. So after a failed dial, if none has succeeded yet, a few bytes are sent that only the other kind of
-//! server answers.
+//! Neither server reports the mistake: one without TLS waits for the rest of the TLS handshake, one with TLS hangs up
+//! on a plain command. So after a failed dial, if none has succeeded yet, a few bytes are sent that only the other kind
+//! of server answers.
 
 use std::time::Duration;
 

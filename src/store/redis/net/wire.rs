@@ -1,7 +1,8 @@
 //! Dials one server and negotiates the version of the protocol.
 //!
-//! A server may close an idle connection: after its `timeout`, before a restart, or when it becomes a replica. With RESP3
-//! the client reports the close at once, so that no check has to find out. Servers and proxies without RESP3 get RESP2.
+//! A server may close an idle connection: after its `timeout`, before a restart, or when it becomes a replica. With
+//! RESP3 the client reports the close at once, so that no check has to find out. Servers and proxies without RESP3 get
+//! RESP2.
 
 use std::{
     convert::Infallible,
@@ -17,8 +18,8 @@ use redis::{
     RedisResult, aio::MultiplexedConnection,
 };
 
-/// Time after which a dial is given up, if the deadline is short. TLS, a distant server, or a server that was just elected
-/// and is dialled by all instances take a while.
+/// Time after which a dial is given up, if the deadline is short. TLS, a distant server, or a server that was just
+/// elected and is dialled by all instances take a while.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// A connection as the client makes it.

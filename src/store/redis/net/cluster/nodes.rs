@@ -1,10 +1,10 @@
 //! The masters of a cluster: a pool for each, and the slot map.
 //!
-//! Each master is reached like a single server, through a pool of its own. So a master that is slow, silent or lost does not
-//! delay the checks of another one.
+//! Each master is reached like a single server, through a pool of its own. So a master that is slow, silent or lost
+//! does not delay the checks of another one.
 //!
-//! The slot map is refreshed when a node redirects, does not answer or cannot be reached: in the background, one refresh at a
-//! time, with a backoff.
+//! The slot map is refreshed when a node redirects, does not answer or cannot be reached: in the background, one
+//! refresh at a time, with a backoff.
 
 use std::{
     collections::HashMap,
@@ -184,8 +184,8 @@ impl Nodes {
     pub(crate) fn refresh(self: &Arc<Self>) -> bool {
         let (starts, is_refreshing) = self.state().begin_refresh();
         if starts {
-            // A task, because a refresh may take longer than the caller waits. Spawned without the lock, because a runtime
-            // that is shutting down drops the task at once.
+            // A task, because a refresh may take longer than the caller waits. Spawned without the lock, because a
+            // runtime that is shutting down drops the task at once.
             tokio::spawn(refresh(Refresh(Arc::clone(self))));
         }
         is_refreshing

@@ -6,7 +6,8 @@ use redis::Value;
 
 use super::super::slot::SLOT_COUNT;
 
-/// The slot ranges and their masters as one node reports them. Sorted, so that the reports of two nodes can be compared.
+/// The slot ranges and their masters as one node reports them. Sorted, so that the reports of two nodes can be
+/// compared.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Layout(Vec<Range>);
 
@@ -25,8 +26,8 @@ pub(crate) struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// The address of a node that the node at `asked` names. A node that does not know its own host leaves the host out or
-    /// reports "?".
+    /// The address of a node that the node at `asked` names. A node that does not know its own host leaves the host out
+    /// or reports "?".
     pub(crate) fn named(host: &str, port: u16, asked: &str) -> Self {
         let host = if matches!(host, "" | "?") { asked } else { host };
         Self { host: host.into(), port }

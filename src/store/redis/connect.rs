@@ -1,0 +1,230 @@
+//! Creates a [`RedisStore`] from its settings and its target.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use bb8_redis::{RedisConnectionManager, bb8};
+
+#[cfg(feature = "cluster")]
+use super::net::cluster::seeds::Seeds;
+#[cfg(feature = "sentinel")]
+use super::net::sentinel::Sentinels;
+use super::{
+    builder::RedisStoreBuilder,
+    call::{
+        client::Client,
+        denials::Denials,
+        per_runtime::Runtimes,
+        script::{self, Loader},
+        script_clock::ScriptClock,
+    },
+    net::{address::Address, settings::Settings, target::Target},
+    store::{Inner, RedisStore},
+};
+use crate::{
+    error::ConfigError,
+    observe::{ObserverCell, Once},
+    store::deny_cache::{self, DenyCache},
+};
+
+impl RedisStore {
+    /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`, or another
+    /// [address](Self#addresses).
+    ///
+    /// Lazy: the first check dials, and no runtime is needed yet. [`Limiter::ready`](crate::Limiter::ready) dials and
+    /// reports what is wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidRedisUrl`]. An unavailable Redis is not an error here.
+    pub fn connect(url: &str) -> Result<Self, ConfigError> {
+        Self::builder().connect(url)
+    }
+
+    /// Creates a builder, for settings other than the defaults.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::default()
+    }
+}
+
+impl RedisStoreBuilder {
+    /// Creates a store on the Redis at `url`, with a pool of its own. See [`RedisStore::connect`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the URL, a certificate, the prefix, the deadline or the pool size cannot be used. No error
+    /// shows a part of the URL, because the URL may hold a password.
+    pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
+        let (address, size) = (Address::server(url, &self.security), self.pool_size);
+        self.dial(address.map(|address| Target::Server { address, size }))
+    }
+
+    /// Creates a store on the master that `sentinels` name, with a pool of its own.
+    ///
+    /// `master` is the name of the master. For a login, a database or TLS it is a URL with the name in place of the
+    /// host: `redis://user:password@mymaster/2`. The URLs of the sentinels have the login of the sentinels, which is
+    /// the same for all.
+    ///
+    /// Each dial asks all sentinels at the same time and follows the first that names a master. A server that turns out
+    /// not to be a master is left at once. So a failover is followed as soon as the sentinels agree on it; until then
+    /// checks go to the failure policy.
+    ///
+    /// A lookup may take 400 ms, or eight deadlines if that is longer. It takes seven round trips, so a deadline above
+    /// the round trip is enough. A sentinel that takes half a second for one reply is given up.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let store = RedisStore::builder().connect_sentinel(sentinels, "mymaster")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] as in [`connect`](Self::connect), if there is no sentinel or no name, and
+    /// [`ConfigError::PlaintextMaster`] if the sentinels use TLS and the master does not.
+    #[cfg(feature = "sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
+    pub fn connect_sentinel(
+        self,
+        sentinels: impl IntoIterator<Item: AsRef<str>>,
+        master: &str,
+    ) -> Result<RedisStore, ConfigError> {
+        let (size, security) = (self.pool_size, &self.security);
+        let sentinels = Sentinels::new(sentinels, master, security, self.deadline);
+        self.dial(sentinels.map(|sentinels| Target::Server { address: Address::Sentinels(Box::new(sentinels)), size }))
+    }
+
+    /// Creates a store on the Redis Cluster that `nodes` belong to, with a pool for each master. One or two nodes are
+    /// enough; the others are found through them. The login and the TLS settings are those of the first URL.
+    ///
+    /// All policies of a key are in one slot, so a check of **one key** is atomic, as on a single server. Each slot has
+    /// a queue and calls of its own, up to 32 at a time: checks of one slot that wait at the same time share a call,
+    /// and a slot that is hot, or whose master does not answer, delays no other.
+    ///
+    /// A check of **several keys in different slots** cannot be atomic. It takes these steps:
+    ///
+    /// 1. All slots evaluate their part at the same time, and charge nothing. Most denials take no more: one round
+    ///    trip, with a Retry-After as exact as on a single server. One slot that denies is enough. The other slots then
+    ///    have half of the rest of the deadline; a slot that does not answer in that time does not contribute to
+    ///    Retry-After, and its policy has nothing available in the decision.
+    /// 2. If the check fits, it is committed slot by slot.
+    /// 3. If a slot denies its part, because another request was faster, the check is denied. The earlier commits are
+    ///    **refunded**, right after the answer.
+    ///
+    /// The consequences:
+    ///
+    /// * Never over a limit: nothing is admitted that was not charged in every slot, and no refund exceeds its commit.
+    /// * Units that are held for a moment, for a round trip or two, may be denied to others. All checks commit in the
+    ///   same order, so one of those that compete is admitted.
+    /// * A commit that cannot be refunded stays until it leaves its window: if the refund gets no answer (it is sent
+    ///   once, like every charge), if the master is lost or its clock is set back in between, or if the log has more
+    ///   than 255 newer records. A token bucket keeps what may have flowed in since. The commits of a check that gets
+    ///   no answer stay as well, because its failure policy may admit it.
+    /// * A [reset](crate::Limiter::reset) in between forgets the commit. Only the exact log detects that; the other
+    ///   algorithms then refund from what came after the reset.
+    /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The
+    ///   answer waits for these slots with half of the rest of the deadline; a slot that is late counts after the
+    ///   answer.
+    ///
+    /// Keys that always compete together for scarce limits are better joined into one key. A check across slots takes
+    /// one round trip to evaluate and one for each slot to commit, so the deadline has to exceed their sum.
+    ///
+    /// A slot that moves is followed to its new node. While a slot moves, Redis cannot evaluate several policies of a
+    /// new key; such a check gets no verdict until the slot has moved. A check that was lost with its connection is not
+    /// sent again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let store = RedisStore::builder().connect_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no node.
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    pub fn connect_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
+        let (seeds, size) = (Seeds::new(nodes, &self.security), self.pool_size);
+        self.dial(seeds.map(|seeds| Target::Cluster { seeds, size }))
+    }
+
+    /// Creates a store on a bb8-redis pool of the service. The pool size of the builder is not used.
+    ///
+    /// The pool keeps its settings. By default it sends a PING before each check, which doubles the round trips; with
+    /// `test_on_check_out(false)` it hands out a broken connection until the connection's lifetime ends. Its
+    /// connections have no TCP_NODELAY unless their `ConnectionInfo` sets it. The store does not know the pool's
+    /// password, so an error shows the password if the server's text does. The deadline holds in any case.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use bb8_redis::{RedisConnectionManager, bb8};
+    /// use tollgate::RedisStore;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = RedisConnectionManager::new("redis://127.0.0.1:6379")?;
+    /// let pool = bb8::Pool::builder().test_on_check_out(false).build(manager).await?;
+    /// let store = RedisStore::builder().from_pool(pool)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the prefix or the deadline cannot be used.
+    pub fn from_pool(self, pool: bb8::Pool<RedisConnectionManager>) -> Result<RedisStore, ConfigError> {
+        self.build(Target::External(pool))
+    }
+
+    fn dial(self, target: Result<Target, ConfigError>) -> Result<RedisStore, ConfigError> {
+        if self.pool_size == 0 {
+            return Err(ConfigError::ZeroPoolSize);
+        }
+        self.build(target?)
+    }
+
+    fn build(self, target: Target) -> Result<RedisStore, ConfigError> {
+        let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, key_hash, .. } = self;
+        if deadline.is_zero() {
+            return Err(ConfigError::InvalidDeadline);
+        }
+        if prefix.contains(['{', '}']) {
+            return Err(ConfigError::InvalidPrefix { prefix });
+        }
+        let is_cluster = target.is_cluster();
+        let deny_cache = deny_cache.then(|| {
+            DenyCache::new(if is_cluster { deny_cache::MAX_AGE_ON_CLUSTER_US } else { deny_cache::MAX_AGE_US })
+        });
+        let client = Client {
+            target,
+            settings: Settings { deadline, first_dial_deadline, first_command: script::load },
+            prefix: prefix.into(),
+            batching,
+            clock: ScriptClock::new(clock.clone()),
+            denials: Denials::new(deny_cache, clock, is_cluster),
+            observer: ObserverCell::default(),
+            has_unkeyed_hashes: AtomicBool::new(false),
+            unkeyed_warning: Once::default(),
+            loader: Loader::default(),
+            runtimes: Runtimes::default(),
+        };
+        Ok(RedisStore::new(Inner {
+            client: Arc::new(client),
+            key_hash,
+            breaker,
+            instances: Arc::default(),
+            eviction: Arc::default(),
+        }))
+    }
+}
