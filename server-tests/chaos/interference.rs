@@ -12,7 +12,8 @@ use tokio::time::sleep;
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(40);
 
-/// Starts the [`Interference`](crate::load::Interference) with this name. The interference lasts until the process ends.
+/// Starts the [`Interference`](crate::load::Interference) with this name. The interference lasts until the process
+/// ends.
 pub(crate) fn start(name: &str) {
     match name {
         "Stalls" => drop(tokio::task::spawn_local(stall())),

@@ -1,9 +1,9 @@
 //! Tests of Redis outages: real servers, real faults, load from several processes, and a check of every verdict.
 //!
 //! Each scenario prints one line for each failure policy. Waits are measured at the layer, as its caller sees them.
-//! Each worker also measures how long plain sleeps overrun. An overrun is time in which the process did not run, so it is
-//! subtracted from the waits of that period. The deadline is asserted on the remainder, which makes the assertion valid
-//! on two busy cores.
+//! Each worker also measures how long plain sleeps overrun. An overrun is time in which the process did not run, so it
+//! is subtracted from the waits of that period. The deadline is asserted on the remainder, which makes the assertion
+//! valid on two busy cores.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

@@ -239,8 +239,8 @@ impl Results {
         FINE_US * quantile(&self.waits_without_verdict, 100)
     }
 
-    /// The number of requests that met an open breaker, the wait that only one in `share` of them exceeded, and the same
-    /// quantile of calls without the limiter.
+    /// The number of requests that met an open breaker, the wait that only one in `share` of them exceeded, and the
+    /// same quantile of calls without the limiter.
     pub(crate) fn open_breaker_waits(&self, share: u64) -> (u64, u32, u32) {
         let [open, plain] =
             [&self.waits_while_open, &self.waits_without_limiter].map(|waits| FINEST_US * quantile(waits, share));

@@ -122,7 +122,8 @@ impl Trial {
             let (served, failed) = others;
             print_line(&format!("(unaffected keys: worker milliseconds with a verdict {served}, without {failed})"));
         }
-        // Not asserted on an overloaded machine, which loses connections, nor with the local fallback, which holds back.
+        // Not asserted on an overloaded machine, which loses connections, nor with the local fallback, which holds
+        // back.
         let in_time = u128::from(results.p999_wait_us()) < DEADLINE.as_micros();
         if target.affected_keys() == Keys::NONE && policy != "local" && in_time {
             let refused = results.early_failures;

@@ -62,7 +62,8 @@ fn soak(requests: u64, hold: Duration, calm: Duration) {
         let found = results.found().0;
         assert_eq!((found.over, found.false_denials, found.wrong_waits), (0, 0, 0), "{found:?}");
         assert!(results.keeps_the_deadline(), "a wait above the deadline, see above");
-        // At full load on a busy machine, a probe may miss its deadline. The test of each fault asserts its recovery time.
+        // At full load on a busy machine, a probe may miss its deadline. The test of each fault asserts its recovery
+        // time.
         assert!(late * 20 <= outages.len(), "{late} of {} recoveries were late, see above", outages.len());
     });
 }

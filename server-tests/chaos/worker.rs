@@ -49,8 +49,8 @@ type Setter = fn(Limit) -> Limit;
 pub(crate) const POLICIES: &[(&str, Setter)] =
     &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
 
-/// The failure policies of a cause: all of them if `TOLLGATE_CHAOS` is `all`, as in `tests/run --all`, otherwise one, which
-/// the name of the cause selects.
+/// The failure policies of a cause: all of them if `TOLLGATE_CHAOS` is `all`, as in `tests/run --all`, otherwise one,
+/// which the name of the cause selects.
 pub(crate) fn policies_for(cause: &str) -> impl Iterator<Item = &'static str> {
     let all = std::env::var_os("TOLLGATE_CHAOS").is_some_and(|policies| policies == "all");
     let selected = cause.bytes().map(usize::from).sum::<usize>() % POLICIES.len();
@@ -218,7 +218,7 @@ fn outcome(response: &Reply) -> (Kind, u64, u64) {
     let (allowed, denied) = (response.status().is_success(), response.status() == StatusCode::TOO_MANY_REQUESTS);
     assert!(allowed || denied, "{response:?}");
     let decision = response.extensions().get::<Decision>().unwrap();
-    let time_us = crate::support::time_us(&decision).unwrap_or(0);
+    let time_us = crate::support::time_us(decision).unwrap_or(0);
     let retry_after_us = decision.retry_after().map_or(0, |wait| u64::try_from(wait.as_micros()).unwrap());
     match decision.source() {
         Source::Store if allowed => (Kind::Allowed, time_us, 0),

@@ -1,7 +1,7 @@
-//! What clients in the field make of our refusals: they wait as told, then pass, and ask no oftener.
+//! Third-party clients obey rejections: they wait for Retry-After, then pass, and send no request in between.
 //!
-//! The waits are real, 1 or 2 seconds, because the clients are: their clocks cannot be moved. `tests/run` installs the
-//! clients where they are missing.
+//! The waits are 1 or 2 seconds of real time, because the clients' clocks cannot be mocked. `tests/run` installs
+//! missing clients.
 
 mod curl;
 mod program;

@@ -1,11 +1,12 @@
-//! Clients that are programs.
+//! Runs client programs.
 
 use std::process::Output;
 
 use tokio::process::Command;
 
-/// Runs a program and returns what it prints, or nothing if there is no such program: its test then passes, with a word
-/// on stderr. `tests/run` installs what is missing, and tells by `TOLLGATE_CLIENTS` that nothing is.
+/// Runs a program and returns its output, or `None` if the program is not installed: the test then passes with a note
+/// on stderr. `tests/run` installs missing programs and sets `TOLLGATE_CLIENTS=required`, which makes a missing one
+/// fail.
 pub(crate) async fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).env("NO_PROXY", "*").output().await;
     match output {

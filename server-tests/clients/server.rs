@@ -1,4 +1,4 @@
-//! A server that refuses a client's first request, and keeps a diary of what it asks and when.
+//! A server that rejects a client's first request, and logs the time and status of each request.
 
 use std::{
     net::SocketAddr,
@@ -18,51 +18,51 @@ use tollgate::{Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, http};
 
 use crate::support::{FlakyStore, http::serve};
 
-/// How much later than told a client may come on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long after Retry-After a client may retry on a busy machine.
+const TOLERANCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Server {
     address: SocketAddr,
-    diary: Diary,
+    log: RequestLog,
     wait: Duration,
 }
 
 #[derive(Clone, Default)]
-struct Diary(Arc<Mutex<Vec<(Instant, u16)>>>);
+struct RequestLog(Arc<Mutex<Vec<(Instant, u16)>>>);
 
-/// What the first request meets. It is made so when it arrives, for clients take their time to start.
+/// Why the first request is rejected. The cause is set up when the request arrives, because clients start slowly.
 #[derive(Clone)]
-enum First {
-    /// Somebody else has just spent the budget.
+enum FirstRequest {
+    /// Another client has just spent the budget: 429.
     Spend(Limiter, Policy),
-    /// The store is down, and back afterwards.
-    Heal(FlakyStore),
+    /// The store is down and recovers after this request: 503.
+    Recover(FlakyStore),
 }
 
 impl Server {
-    /// One request per `wait`, and that one is taken: 429.
+    /// A limit of one request per `wait`, which is spent at the first request.
     pub(crate) async fn spent(wait: Duration) -> Self {
         let limiter = Limiter::new(FlakyStore::default());
         let policy = Policy::new("p", 1, wait).unwrap();
-        let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), everybody as fn(&Parts) -> Key);
-        Self::start(limit, First::Spend(limiter, policy), wait).await
+        let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_key as fn(&Parts) -> Key);
+        Self::start(limit, FirstRequest::Spend(limiter, policy), wait).await
     }
 
-    /// The store is down for the first request: 503.
+    /// A store that is down for the first request.
     pub(crate) async fn down(wait: Duration) -> Self {
         let store = FlakyStore::default();
         store.fail(Some(Error::new(ErrorKind::Unavailable, "down")));
         let policy = Policy::per_minute("p", 100).unwrap();
         let limit =
-            RateLimitLayer::new(Limiter::new(store.clone()), policy, everybody as fn(&Parts) -> Key).fail_closed();
-        Self::start(limit.with_outage_retry_after(wait), First::Heal(store), wait).await
+            RateLimitLayer::new(Limiter::new(store.clone()), policy, one_key as fn(&Parts) -> Key).fail_closed();
+        Self::start(limit.with_outage_retry_after(wait), FirstRequest::Recover(store), wait).await
     }
 
-    async fn start(limit: RateLimitLayer<fn(&Parts) -> Key>, first: First, wait: Duration) -> Self {
-        let diary = Diary::default();
+    async fn start(limit: RateLimitLayer<fn(&Parts) -> Key>, first: FirstRequest, wait: Duration) -> Self {
+        let log = RequestLog::default();
         let app = Router::new().route("/", get(|| async { "passed" }).post(|| async { "passed" })).layer(limit);
-        let address = serve(app.layer(from_fn_with_state((diary.clone(), first), note))).await;
-        Self { address, diary, wait }
+        let address = serve(app.layer(from_fn_with_state((log.clone(), first), log_request))).await;
+        Self { address, log, wait }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -70,35 +70,43 @@ impl Server {
     }
 
     pub(crate) fn statuses(&self) -> Vec<u16> {
-        self.diary.0.lock().unwrap().iter().map(|(_, status)| *status).collect()
+        self.log.0.lock().unwrap().iter().map(|(_, status)| *status).collect()
     }
 
-    /// Refused once, then let through: after the wait, soon after it, and without a request in between.
+    /// Asserts one rejection and then a success after the wait, soon after it, with no request in between.
     #[track_caller]
-    pub(crate) fn assert_waited_as_told(&self, refusal: u16) {
+    pub(crate) fn assert_waited_for_retry_after(&self, refusal: u16) {
         assert_eq!(self.statuses(), [refusal, 200]);
-        let diary = self.diary.0.lock().unwrap();
-        let waited = diary[1].0 - diary[0].0;
-        assert!((self.wait..self.wait + PATIENCE).contains(&waited), "waited {waited:?}, told {:?}", self.wait);
+        let log = self.log.0.lock().unwrap();
+        let waited = log[1].0 - log[0].0;
+        assert!(
+            (self.wait..self.wait + TOLERANCE).contains(&waited),
+            "waited {waited:?}, Retry-After was {:?}",
+            self.wait
+        );
     }
 }
 
-fn everybody(_: &Parts) -> Key {
-    Key::from("everybody")
+fn one_key(_: &Parts) -> Key {
+    Key::from("one_key")
 }
 
-async fn note(State((Diary(diary), first)): State<(Diary, First)>, request: Request, next: Next) -> Response {
+async fn log_request(
+    State((RequestLog(log), first)): State<(RequestLog, FirstRequest)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let at = Instant::now();
-    let is_first = diary.lock().unwrap().is_empty();
-    if let First::Spend(limiter, policy) = &first
+    let is_first = log.lock().unwrap().is_empty();
+    if let FirstRequest::Spend(limiter, policy) = &first
         && is_first
     {
-        assert!(limiter.check("everybody", policy, 1).await.unwrap().is_allowed());
+        assert!(limiter.check("one_key", policy, 1).await.unwrap().is_allowed());
     }
     let response = next.run(request).await;
-    if let First::Heal(store) = &first {
+    if let FirstRequest::Recover(store) = &first {
         store.fail(None);
     }
-    diary.lock().unwrap().push((at, response.status().as_u16()));
+    log.lock().unwrap().push((at, response.status().as_u16()));
     response
 }

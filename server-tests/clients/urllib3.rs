@@ -1,4 +1,4 @@
-//! Python's urllib3, on which requests and most SDKs stand. By itself its `Retry` waits for nothing but Retry-After.
+//! Python's urllib3, the base of requests and of most SDKs. By default its `Retry` waits only for Retry-After.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ response = pool.request(sys.argv[1], sys.argv[2])
 print(response.status, response.data.decode())
 ";
 
-/// The status and the body, after as many retries as it makes.
+/// The status and the body after up to five retries, or `None` without urllib3.
 async fn fetch(server: &Server, method: &str) -> Option<String> {
     let answer = run("python3", &["-c", SCRIPT, method, &server.url()]).await?;
     if answer.trim() == "missing" {
@@ -33,27 +33,27 @@ async fn fetch(server: &Server, method: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn urllib3_waits_as_a_429_says_and_passes() {
+async fn urllib3_obeys_retry_after_of_a_429_and_passes() {
     let server = Server::spent(WAIT).await;
     let Some(answer) = fetch(&server, "GET").await else { return };
     assert_eq!(answer.trim(), "200 passed");
-    server.assert_waited_as_told(429);
+    server.assert_waited_for_retry_after(429);
 }
 
 #[tokio::test]
-async fn urllib3_waits_as_a_503_says_and_passes() {
+async fn urllib3_obeys_retry_after_of_a_503_and_passes() {
     let server = Server::down(WAIT).await;
     let Some(answer) = fetch(&server, "GET").await else { return };
     assert_eq!(answer.trim(), "200 passed");
-    server.assert_waited_as_told(503);
+    server.assert_waited_for_retry_after(503);
 }
 
-/// It knows of no request that it may not send twice but the idempotent ones.
+/// urllib3 retries only idempotent methods.
 #[tokio::test]
 async fn urllib3_does_not_repeat_a_post() {
     let server = Server::spent(WAIT).await;
     let Some(answer) = fetch(&server, "POST").await else { return };
     assert!(answer.starts_with("429 "), "{answer}");
-    assert!(answer.contains("quota-exceeded"), "the caller is told why: {answer}");
+    assert!(answer.contains("quota-exceeded"), "the reason is in the body: {answer}");
     assert_eq!(server.statuses(), [429]);
 }

@@ -1,4 +1,4 @@
-//! A cluster of which a part comes back, and another one does not.
+//! Clusters where one master recovers and another does not.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::support::cluster::Cluster;
 
 const KEYS: u64 = 600;
 
-/// How many keys of the first master are charged, by another instance.
+/// The number of keys that another instance sees charged.
 async fn charged(limiter: &Limiter, keys: &[u64], policy: &Policy) -> usize {
     let mut charged = 0;
     for key in keys {
@@ -20,9 +20,9 @@ async fn charged(limiter: &Limiter, keys: &[u64], policy: &Policy) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_down() {
     let mut cluster = Cluster::start();
-    let uncovered = "CONFIG SET cluster-require-full-coverage no";
+    let partial_coverage = "CONFIG SET cluster-require-full-coverage no";
     for node in &cluster.nodes {
-        node.command(uncovered);
+        node.command(partial_coverage);
     }
     let (first, second) = (cluster.nodes[0].url(), cluster.nodes[1].url());
     let instance = || {
@@ -31,33 +31,33 @@ async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_do
     };
     let (limiter, other) = (instance().with_local(MemoryStore::new(), 2).unwrap(), instance());
     let policy = Policy::per_hour("p", 100).unwrap();
-    let back: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 0).collect();
-    let away: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 2).collect();
+    let recovered: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 0).collect();
+    let down: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 2).collect();
     limiter.check("k", &policy, 1).await.unwrap();
     cluster.nodes[0].kill();
     cluster.nodes[2].kill();
-    for key in away.iter().chain(&back) {
+    for key in down.iter().chain(&recovered) {
         let decision = limiter.check(*key, &policy, 1).fail_local().await.unwrap();
         assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Local));
     }
     cluster.nodes[0].restart();
-    cluster.nodes[0].command(uncovered);
+    cluster.nodes[0].command(partial_coverage);
     let start = Instant::now();
-    while limiter.peek(back[0], &policy).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(20), "the first master does not come back");
+    while limiter.peek(recovered[0], &policy).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the first master did not recover");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Its parts close their breakers one by one, each with a check of its own.
+    // Each failure domain of the master closes its breaker with a check of its own.
     let start = Instant::now();
     loop {
-        for key in &back {
+        for key in &recovered {
             let _ = limiter.peek(*key, &policy).await;
         }
-        let charged = charged(&other, &back, &policy).await;
-        if charged == back.len() {
+        let charged = charged(&other, &recovered, &policy).await;
+        if charged == recovered.len() {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(5), "{charged} of {} charged", back.len());
+        assert!(start.elapsed() < Duration::from_secs(5), "{charged} of {} charged", recovered.len());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -73,10 +73,10 @@ async fn checks_across_slots_are_held_back_after_an_outage_too() {
     let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8).unwrap();
     let policy = Policy::per_hour("p", 80).unwrap();
-    // "bar" is in a slot of the first node, and "foo" in one of the third.
+    // "bar" is in a slot of the first node, "foo" in a slot of the third.
     let start = Instant::now();
     while limiter.peek("foo", &policy).await.is_err() || limiter.peek("bar", &policy).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(5), "the cluster is not reached");
+        assert!(start.elapsed() < Duration::from_secs(5), "the cluster is not reachable");
     }
     cluster.nodes[2].signal("STOP");
     while !limiter.is_breaker_open() {
@@ -86,9 +86,9 @@ async fn checks_across_slots_are_held_back_after_an_outage_too() {
     let start = Instant::now();
     while limiter.is_breaker_open() {
         let _ = limiter.peek("foo", &policy).await;
-        assert!(start.elapsed() < Duration::from_secs(5), "the third master does not come back");
+        assert!(start.elapsed() < Duration::from_secs(5), "the third master did not recover");
     }
-    // The other instances may still have to charge what they have admitted.
+    // After the outage only the share is admitted, because other instances may still have local admissions to charge.
     let mut admitted = 0;
     for _ in 0..3 * SHARE {
         let both = Check::new("bar", &policy, 1).and("foo", &policy, 1).unwrap();

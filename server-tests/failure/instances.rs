@@ -1,4 +1,4 @@
-//! Instances that count each other, and a Redis that may_lose them.
+//! Discovered instances, and a Redis that loses the set of instances.
 
 use std::time::{Duration, Instant};
 
@@ -9,23 +9,23 @@ use crate::support::redis_server::RedisServer;
 const INSTANCES: usize = 8;
 const LIMIT: u32 = 80;
 
-/// Each instance has a little traffic, one after the other, so that they count themselves one after the other too.
-async fn traffic(limiters: &[Limiter], policy: &Policy) {
+/// Sends a little traffic through one instance after another, so that they register one after another too.
+async fn send_traffic(limiters: &[Limiter], policy: &Policy) {
     for limiter in limiters {
         limiter.peek("k", policy).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Waits until all have counted themselves; the first times are up to two seconds apart.
-async fn all_are_counted(server: &RedisServer, limiters: &[Limiter], policy: &Policy) {
+/// Waits until every instance is registered; the first registrations are up to two seconds apart.
+async fn wait_until_all_are_counted(server: &RedisServer, limiters: &[Limiter], policy: &Policy) {
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(&format!(":{INSTANCES}")) {
         assert!(start.elapsed() < Duration::from_secs(10), "not all instances are counted");
-        traffic(limiters, policy).await;
+        send_traffic(limiters, policy).await;
     }
-    // The last ones have their replies, too.
-    traffic(limiters, policy).await;
+    // The last instances receive their replies too.
+    send_traffic(limiters, policy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,19 +33,19 @@ async fn an_emptied_redis_does_not_raise_the_share_of_an_instance() {
     let mut server = RedisServer::start();
     let policy = Policy::per_hour("p", LIMIT).unwrap();
     let instance = || {
-        // A busy machine may take its time to answer; a dead server refuses at once.
+        // A long deadline for a busy machine; a dead server refuses connections at once.
         let store = RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap();
         Limiter::new(store).with_local_discovered(MemoryStore::new())
     };
     let limiters: Vec<_> = (0..INSTANCES).map(|_| instance()).collect();
-    // A few times each, so that every one of them knows of all.
+    // Several registrations each, so that every instance knows the full count.
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
-        traffic(&limiters, &policy).await;
+        send_traffic(&limiters, &policy).await;
     }
-    all_are_counted(&server, &limiters, &policy).await;
+    wait_until_all_are_counted(&server, &limiters, &policy).await;
     server.command("FLUSHALL");
-    all_are_counted(&server, &limiters, &policy).await;
+    wait_until_all_are_counted(&server, &limiters, &policy).await;
     server.kill();
     let mut admitted = 0;
     for limiter in &limiters {

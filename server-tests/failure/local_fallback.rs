@@ -1,4 +1,4 @@
-//! Eight instances of a service, and a Redis that goes away and comes back.
+//! The local fallback: eight instances of a service during an outage of Redis, and before and after it.
 
 use std::{
     sync::{
@@ -21,41 +21,41 @@ const INSTANCES: u32 = 8;
 const LIMIT: u32 = 400;
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// An admitted unit: when, by the clock of the store that judged, and by whom.
+/// An admitted unit: time by the clock of the deciding store, and source of the decision.
 type Admitted = (u64, Source);
 
-/// Everything that happens to eight instances.
+/// Eight instances under load, and their recorded decisions.
 struct Service {
     history: Arc<Mutex<Vec<Admitted>>>,
-    /// The waits of decisions while Redis was away.
+    /// Waits of local decisions while Redis was down.
     waits: Arc<Mutex<Vec<Duration>>>,
-    away: Arc<AtomicBool>,
+    down: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     instances: JoinSet<()>,
 }
 
 impl Service {
-    /// Every instance sees the same load, together several times what the limit lets through.
+    /// Starts the instances with equal load, in total several times the limit.
     fn start(server: &RedisServer, limiter: fn(RedisStore) -> Limiter) -> Self {
         let mut service = Self {
             history: Arc::default(),
             waits: Arc::default(),
-            away: Arc::default(),
+            down: Arc::default(),
             stop: Arc::default(),
             instances: JoinSet::new(),
         };
         for _ in 0..INSTANCES {
             let limiter = limiter(RedisStore::connect(&server.url()).unwrap());
             let (history, waits) = (Arc::clone(&service.history), Arc::clone(&service.waits));
-            let (away, stop) = (Arc::clone(&service.away), Arc::clone(&service.stop));
+            let (down, stop) = (Arc::clone(&service.down), Arc::clone(&service.stop));
             service.instances.spawn(async move {
                 let policy = Policy::new("p", LIMIT, WINDOW).unwrap();
                 while !stop.load(Ordering::SeqCst) {
-                    let (start, was_away) = (Instant::now(), away.load(Ordering::SeqCst));
-                    // On a busy machine a check may be late also while Redis is well.
+                    let (start, was_down) = (Instant::now(), down.load(Ordering::SeqCst));
+                    // On a busy machine a check may miss its deadline although Redis is healthy.
                     let result = limiter.check("k", &policy, 1).fail_local().await;
                     let decision = FailurePolicy::Local.resolve(result);
-                    if was_away && decision.source() == Source::Local {
+                    if was_down && decision.source() == Source::Local {
                         waits.lock().unwrap().push(start.elapsed());
                     }
                     if decision.is_allowed() {
@@ -77,8 +77,8 @@ impl Service {
     }
 }
 
-/// The most that was admitted in any window that ends in this time, as a part of the limit.
-fn worst(history: &[Admitted], from: u64, to: u64) -> f64 {
+/// The highest admitted cost of any window that ends in the period, as a multiple of the limit.
+fn worst_ratio(history: &[Admitted], from: u64, to: u64) -> f64 {
     let window = u64::try_from(WINDOW.as_micros()).unwrap();
     let ends = history.iter().map(|(at, _)| *at).filter(|at| (from..to).contains(at));
     let within = |end: u64| history.iter().filter(|(at, _)| *at <= end && at + window > end).count();
@@ -98,7 +98,7 @@ async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_whi
         Service::start(&server, |store| Limiter::new(store).with_local(MemoryStore::new(), INSTANCES).unwrap());
     let start = seconds(3).await;
     server.pause(Duration::from_secs(5));
-    service.away.store(true, Ordering::SeqCst);
+    service.down.store(true, Ordering::SeqCst);
     let back = seconds(5).await;
     let end = seconds(4).await;
     report("silent", service, start, back, end).await;
@@ -110,7 +110,7 @@ async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_whi
     let service = Service::start(&server, |store| Limiter::new(store).with_local_discovered(MemoryStore::new()));
     let start = seconds(3).await;
     server.kill();
-    service.away.store(true, Ordering::SeqCst);
+    service.down.store(true, Ordering::SeqCst);
     let back = seconds(5).await;
     server.restart();
     let end = seconds(4).await;
@@ -121,12 +121,13 @@ async fn report(outage: &str, service: Service, start: u64, back: u64, end: u64)
     let waits = Arc::clone(&service.waits);
     let history = service.end().await;
     let mut waits = std::mem::take(&mut *waits.lock().unwrap());
-    // Probes and the checks of the onset wait for the deadline; all others are answered without being sent.
+    // Probes and the checks at the onset wait for the deadline; all other decisions are local and immediate.
     let all = waits.len();
     waits.retain(|wait| *wait < Duration::from_millis(50));
     waits.sort();
     let enforced = history.iter().find(|(at, source)| *at > back && *source == Source::Store).unwrap().0 - back;
-    let (before, during, after) = (worst(&history, 0, start), worst(&history, start, back), worst(&history, back, end));
+    let (before, during, after) =
+        (worst_ratio(&history, 0, start), worst_ratio(&history, start, back), worst_ratio(&history, back, end));
     println!(
         "local outage={outage} before={before:.3} during={during:.3} after={after:.3} recovery_ms={} p50_wait_us={} \
          p99_wait_us={} waited_for_the_deadline={} of {all}",
@@ -141,15 +142,15 @@ async fn report(outage: &str, service: Service, start: u64, back: u64, end: u64)
     assert!(enforced <= 2_000_000, "{enforced} µs");
 }
 
-/// A busy machine may take its time to answer; a dead server refuses at once.
-fn patient(server: &RedisServer) -> RedisStore {
+/// A store with a long deadline for a busy machine; a dead server refuses connections at once.
+fn with_long_deadline(server: &RedisServer) -> RedisStore {
     RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap()
 }
 
 #[tokio::test]
 async fn instances_discover_each_other_and_have_no_share_before() {
     let mut server = RedisServer::start();
-    let instance = || Limiter::new(patient(&server)).with_local_discovered(MemoryStore::new());
+    let instance = || Limiter::new(with_long_deadline(&server)).with_local_discovered(MemoryStore::new());
     let (limiters, policy) = ([instance(), instance(), instance(), instance()], Policy::per_hour("p", 40).unwrap());
     let late = instance();
     for _ in 0..10 {
@@ -168,13 +169,13 @@ async fn instances_discover_each_other_and_have_no_share_before() {
         let decision = limiter.check("k", &policy, 1).fail_local().await.unwrap();
         assert_eq!((decision.source(), decision.available()), (Source::Local, Some(9)));
     }
-    assert!(late.check("k", &policy, 1).fail_local().await.is_err(), "it has not learnt anything");
+    assert!(late.check("k", &policy, 1).fail_local().await.is_err(), "an undiscovered instance has a share");
 }
 
 #[tokio::test]
 async fn instances_are_not_counted_without_discovery() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(patient(&server)).with_local(MemoryStore::new(), 2).unwrap();
+    let limiter = Limiter::new(with_long_deadline(&server)).with_local(MemoryStore::new(), 2).unwrap();
     limiter.check("k", &Policy::per_hour("p", 40).unwrap(), 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(server.command("EXISTS tollgate:instances").starts_with(":0"));
@@ -183,7 +184,7 @@ async fn instances_are_not_counted_without_discovery() {
 #[tokio::test]
 async fn admissions_during_an_outage_are_charged_to_redis() {
     let mut server = RedisServer::start();
-    let limiter = Limiter::new(patient(&server)).with_local(MemoryStore::new(), 2).unwrap();
+    let limiter = Limiter::new(with_long_deadline(&server)).with_local(MemoryStore::new(), 2).unwrap();
     let policy = Policy::per_hour("p", 40).unwrap();
     assert!(limiter.check("k", &policy, 5).fail_local().await.unwrap().is_allowed());
     server.kill();
@@ -196,7 +197,7 @@ async fn admissions_during_an_outage_are_charged_to_redis() {
     assert_eq!(admitted, 15, "half of the limit, less what Redis had admitted");
     server.restart();
     let start = Instant::now();
-    // Redis has lost the first five, but not what it is told now. A check that was cut off in the middle is not told.
+    // Redis has lost the first five units; the local admissions are charged now, except at most two in-flight checks.
     while !limiter.peek("k", &policy).await.is_ok_and(|decision| (25..=27).contains(&decision.available().unwrap())) {
         assert!(start.elapsed() < Duration::from_secs(2));
         tokio::time::sleep(Duration::from_millis(10)).await;

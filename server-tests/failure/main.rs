@@ -1,4 +1,4 @@
-//! Several instances and a Redis that fails. Apart from the other tests, for these take a machine's time.
+//! Several instances and a Redis that fails. A separate binary, because these tests load the whole machine.
 #![allow(clippy::unwrap_used)]
 
 mod failure_domains;

@@ -1,4 +1,4 @@
-//! A spent quota.
+//! The status of a denied call.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tonic::{Code, Request, metadata::KeyAndValueRef};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::{ErrorDetail, StatusExt};
 
-use super::probe::{Probe, check, per_minute, refused, serve, text, timed};
+use super::probe::{Probe, check, layer_with_clock, per_minute, refused, serve, text};
 use crate::support::PendingStore;
 
 #[tokio::test]
-async fn a_spent_quota_is_resource_exhausted_and_says_when_to_come_back() {
-    let channel = serve(&Probe::default(), timed(per_minute(1)).0).await;
+async fn a_spent_quota_is_resource_exhausted_with_the_wait() {
+    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);
     assert_eq!(status.message(), "rate limit exceeded; retry after 60s");
@@ -47,7 +47,7 @@ async fn a_denied_call_never_reaches_the_service() {
 #[tokio::test]
 async fn details_name_the_wait_first_and_then_every_violated_policy() {
     let spent = Policy::new("burst", 1, Duration::from_millis(1_500)).unwrap();
-    let (limit, _) = timed(per_minute(1));
+    let (limit, _) = layer_with_clock(per_minute(1));
     let limit = limit.with_policy(vec![spent, per_minute(1), Policy::per_hour("roomy", 9).unwrap()]);
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
@@ -57,9 +57,12 @@ async fn details_name_the_wait_first_and_then_every_violated_policy() {
         panic!("{details:?}");
     };
     assert_eq!(retry.retry_delay.unwrap().as_millis(), 60_000);
-    let told: Vec<_> =
+    let violations: Vec<_> =
         quota.violations.iter().map(|v| (&*v.subject, &*v.description, &*v.quota_id, v.quota_value)).collect();
-    assert_eq!(told, [("policy:burst", "1 requests per 1.5s", "burst", 1), ("policy:p", "1 requests per 60s", "p", 1)]);
+    assert_eq!(
+        violations,
+        [("policy:burst", "1 requests per 1.5s", "burst", 1), ("policy:p", "1 requests per 60s", "p", 1)]
+    );
 }
 
 #[tokio::test]
@@ -80,7 +83,7 @@ async fn law_10_no_key_is_in_a_status_or_its_details() {
 
 #[tokio::test]
 async fn details_can_be_left_out() {
-    let (limit, _) = timed(per_minute(1));
+    let (limit, _) = layer_with_clock(per_minute(1));
     let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default().with_details(false))).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);
@@ -88,11 +91,11 @@ async fn details_can_be_left_out() {
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("60000"));
 }
 
-/// Clients refuse fields that take more than 8 KiB.
+/// Clients reject metadata of more than 8 KiB.
 #[tokio::test]
-async fn many_violated_policies_do_not_make_the_answer_too_large() {
+async fn many_violated_policies_do_not_make_the_status_too_large() {
     let policies: Vec<Policy> = (0..64).map(|n| Policy::per_minute(format!("policy-{n}"), 1).unwrap()).collect();
-    let channel = serve(&Probe::default(), timed(per_minute(1)).0.with_policy(policies)).await;
+    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0.with_policy(policies)).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);
     assert_eq!(status.get_details_quota_failure().unwrap().violations.len(), 16);

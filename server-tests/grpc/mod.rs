@@ -1,4 +1,4 @@
-//! What gRPC clients see: tonic's client and server, over TCP.
+//! Rejections as gRPC clients see them, with tonic's client and server over TCP.
 
 mod denial;
 mod one_port;

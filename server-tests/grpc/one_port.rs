@@ -17,7 +17,7 @@ use tonic::{Code, service::Routes, transport::Endpoint};
 use super::probe::{Probe, check, per_minute, refused, text};
 use crate::support::http::{Connection, Http2, request, serve};
 
-/// `/watch` and the probe behind one layer, and where they are.
+/// Serves `/watch` and the probe behind one layer; returns the address.
 async fn app(limit: u32, probe: &Probe) -> SocketAddr {
     let limiter = Limiter::new(MemoryStore::new());
     let layer = RateLimitLayer::new(limiter, per_minute(limit), PeerIp::default());
@@ -26,7 +26,7 @@ async fn app(limit: u32, probe: &Probe) -> SocketAddr {
     serve(calls.route("/watch", get(|| async { "watching" })).layer(layer)).await
 }
 
-/// A call without a library between the test and the wire.
+/// A raw HTTP/2 call, without a gRPC client.
 async fn post(address: SocketAddr, content_type: &str) -> Response<Incoming> {
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -37,7 +37,7 @@ async fn post(address: SocketAddr, content_type: &str) -> Response<Incoming> {
 }
 
 #[tokio::test]
-async fn law_11_http_and_grpc_spend_from_one_budget_and_are_each_answered_in_their_own_way() {
+async fn law_11_http_and_grpc_spend_from_one_budget_and_get_rejections_of_their_own_kind() {
     let probe = Probe::default();
     let address = app(2, &probe).await;
     let mut http = Connection::open(address).await;
@@ -71,9 +71,9 @@ async fn a_denied_call_ends_with_its_headers() {
     assert_eq!(probe.calls(), 1);
 }
 
-/// A content type alone makes no gRPC call: those who send these read HTTP statuses, and 200 would be a success.
+/// The content type alone is not a gRPC call: other clients read the HTTP status, and 200 would look like a success.
 #[tokio::test]
-async fn only_a_post_over_http_2_is_answered_as_grpc() {
+async fn only_a_post_over_http_2_gets_a_grpc_rejection() {
     let address = app(1, &Probe::default()).await;
     post(address, "application/grpc").await;
     let headers = [("content-type", "application/grpc")];
@@ -88,9 +88,9 @@ async fn only_a_post_over_http_2_is_answered_as_grpc() {
     assert_eq!(post(address, "application/grpc").await.headers()["grpc-status"], "8");
 }
 
-/// Another protocol, which a layer inside ours translates, if any.
+/// gRPC-Web is another protocol, which only an inner layer might translate.
 #[tokio::test]
-async fn grpc_web_and_its_like_get_the_answer_of_http() {
+async fn grpc_web_and_similar_content_types_get_the_http_rejection() {
     let address = app(1, &Probe::default()).await;
     post(address, "application/grpc").await;
     for content_type in

@@ -1,4 +1,4 @@
-//! Outages, and calls that cannot be judged.
+//! Statuses of outages, exhausted costs, unusable keys and misconfiguration.
 
 use tollgate::{
     GlobalKey, GrpcStatus, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, key::KeyError,
@@ -6,7 +6,7 @@ use tollgate::{
 use tonic::Code;
 use tonic_types::{ErrorDetail, StatusExt};
 
-use super::probe::{Probe, check, per_minute, refused, serve, text, timed};
+use super::probe::{Probe, check, layer_with_clock, per_minute, refused, serve, text};
 use crate::support::DownStore;
 
 fn down() -> RateLimitLayer<GlobalKey, GrpcStatus> {
@@ -14,7 +14,7 @@ fn down() -> RateLimitLayer<GlobalKey, GrpcStatus> {
 }
 
 #[tokio::test]
-async fn closed_is_unavailable_with_a_wait_and_without_the_stores_words() {
+async fn fail_closed_is_unavailable_with_a_wait_and_without_the_stores_text() {
     let probe = Probe::default();
     let channel = serve(&probe, down().fail_closed()).await;
     let status = refused(check(&channel).await, Code::Unavailable);
@@ -29,7 +29,7 @@ async fn closed_is_unavailable_with_a_wait_and_without_the_stores_words() {
 }
 
 #[tokio::test]
-async fn open_lets_calls_pass() {
+async fn fail_open_forwards_calls() {
     let probe = Probe::default();
     let channel = serve(&probe, down().fail_open()).await;
     for _ in 0..3 {
@@ -39,8 +39,8 @@ async fn open_lets_calls_pass() {
 }
 
 #[tokio::test]
-async fn a_cost_that_can_never_pass_says_not_to_try_again() {
-    let (limit, _) = timed(per_minute(5));
+async fn a_cost_that_can_never_pass_forbids_retries() {
+    let (limit, _) = layer_with_clock(per_minute(5));
     let channel = serve(&Probe::default(), limit.with_cost(|_: &http::request::Parts| 7).unwrap()).await;
     let status = refused(check(&channel).await, Code::ResourceExhausted);
     assert_eq!(status.message(), "rate limit exceeded");
@@ -64,7 +64,7 @@ async fn a_call_from_a_denied_address_is_not_permitted() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_usable_key_is_an_invalid_argument_that_names_nobody() {
+async fn a_call_without_a_usable_key_is_an_invalid_argument_without_the_key() {
     let limiter = Limiter::new(MemoryStore::new());
     let by_header = RateLimitLayer::new(limiter.clone(), per_minute(1), HeaderKey::new("x-secret").unwrap());
     let channel = serve(&Probe::default(), by_header.with_rejection(GrpcStatus::default())).await;
@@ -73,7 +73,7 @@ async fn a_call_without_a_usable_key_is_an_invalid_argument_that_names_nobody() 
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
     assert!(status.details().is_empty());
 
-    // Whoever sets up the server has to see what is missing.
+    // A missing peer address is an error of the setup, so the message names it.
     let by_peer = RateLimitLayer::new(limiter, per_minute(1), PeerIp::default());
     let channel = serve(&Probe::default(), by_peer.with_rejection(GrpcStatus::default())).await;
     let status = refused(check(&channel).await, Code::InvalidArgument);
@@ -81,8 +81,8 @@ async fn a_call_without_a_usable_key_is_an_invalid_argument_that_names_nobody() 
 }
 
 #[tokio::test]
-async fn a_misconfigured_layer_is_internal_and_says_what_is_wrong() {
-    let channel = serve(&Probe::default(), timed(per_minute(1)).0.with_policy(Vec::<Policy>::new())).await;
+async fn a_misconfigured_layer_is_internal_with_the_error() {
+    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0.with_policy(Vec::<Policy>::new())).await;
     let status = refused(check(&channel).await, Code::Internal);
     assert_eq!(status.message(), "no policy, so nothing would be limited; give at least one");
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));

@@ -28,7 +28,7 @@ use tonic_health::pb::{
 pub(crate) struct Probe(Arc<AtomicUsize>);
 
 impl Probe {
-    /// How many calls have come through to the service.
+    /// The number of calls that reached the service.
     pub(crate) fn calls(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
@@ -56,14 +56,14 @@ impl Health for Probe {
     }
 }
 
-/// A layer that counts for everybody together, and the clock that it counts by.
-pub(crate) fn timed(policy: Policy) -> (RateLimitLayer<GlobalKey, GrpcStatus>, ManualClock) {
+/// A layer with one global key and a manual clock.
+pub(crate) fn layer_with_clock(policy: Policy) -> (RateLimitLayer<GlobalKey, GrpcStatus>, ManualClock) {
     let clock = ManualClock::default();
     let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
     (RateLimitLayer::new(limiter, policy, GlobalKey).with_rejection(GrpcStatus::default()), clock)
 }
 
-/// The policy "p", so many units a minute.
+/// The policy "p" with this limit per minute.
 pub(crate) fn per_minute(limit: u32) -> Policy {
     Policy::per_minute("p", limit).unwrap()
 }
@@ -86,7 +86,7 @@ pub(crate) async fn check(channel: &Channel) -> Result<(), Status> {
     HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await.map(|_| ())
 }
 
-/// One call that has to be refused with `code`.
+/// Asserts that a call was refused with `code`; returns the status.
 #[track_caller]
 pub(crate) fn refused(result: Result<(), Status>, code: Code) -> Status {
     let status = result.unwrap_err();
@@ -94,7 +94,7 @@ pub(crate) fn refused(result: Result<(), Status>, code: Code) -> Status {
     status
 }
 
-/// The value of a metadata field, which has to be there at most once.
+/// The value of a metadata field, which must occur at most once.
 #[track_caller]
 pub(crate) fn text<'a>(metadata: &'a MetadataMap, name: &str) -> Option<&'a str> {
     let values: Vec<&str> = metadata.get_all(name).iter().map(|value| value.to_str().unwrap()).collect();

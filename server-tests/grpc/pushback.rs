@@ -1,4 +1,4 @@
-//! `grpc-retry-pushback-ms` and `RetryInfo` tell the truth.
+//! `grpc-retry-pushback-ms` and `RetryInfo` are exact.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use tollgate::Policy;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::probe::{Probe, check, refused, serve, text, timed};
+use super::probe::{Probe, check, layer_with_clock, refused, serve, text};
 
 fn pushback(status: &Status) -> Duration {
     Duration::from_millis(text(status.metadata(), "grpc-retry-pushback-ms").unwrap().parse().unwrap())
 }
 
-/// The wait in the details, which is another way to say the same.
+/// The wait in the details, which must equal the pushback.
 fn retry_delay(status: &Status) -> Duration {
     status.get_details_retry_info().unwrap().retry_delay.unwrap()
 }
 
 #[tokio::test]
-async fn law_5_a_client_that_waits_the_pushback_passes_and_not_a_millisecond_earlier() {
-    let (limit, clock) = timed(Policy::new("p", 2, Duration::from_millis(1_500)).unwrap());
+async fn law_5_a_call_passes_after_the_pushback_and_not_a_millisecond_earlier() {
+    let (limit, clock) = layer_with_clock(Policy::new("p", 2, Duration::from_millis(1_500)).unwrap());
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
     clock.advance(Duration::from_millis(400));
@@ -35,8 +35,8 @@ async fn law_5_a_client_that_waits_the_pushback_passes_and_not_a_millisecond_ear
 }
 
 #[tokio::test]
-async fn a_client_that_retries_as_told_gets_every_call_through() {
-    let (limit, clock) = timed(Policy::per_second("p", 3).unwrap());
+async fn a_client_that_obeys_the_pushback_completes_every_call() {
+    let (limit, clock) = layer_with_clock(Policy::per_second("p", 3).unwrap());
     let probe = Probe::default();
     let channel = serve(&probe, limit).await;
     let mut refusals = 0;
@@ -47,13 +47,13 @@ async fn a_client_that_retries_as_told_gets_every_call_through() {
             clock.advance(pushback(&status));
         }
     }
-    // One at the end of every window of three calls: never refused twice in a row.
+    // One refusal per window of three calls, and never two in a row.
     assert_eq!(refusals, 6);
 }
 
 #[tokio::test]
-async fn a_part_of_a_millisecond_is_a_whole_one() {
-    let (limit, clock) = timed(Policy::per_second("p", 1).unwrap());
+async fn a_wait_below_a_millisecond_rounds_up_to_one() {
+    let (limit, clock) = layer_with_clock(Policy::per_second("p", 1).unwrap());
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
     clock.advance(Duration::from_micros(999_999));
@@ -61,10 +61,10 @@ async fn a_part_of_a_millisecond_is_a_whole_one() {
     assert_eq!((pushback(&status).as_millis(), retry_delay(&status).as_millis()), (1, 1));
 }
 
-/// The pushback is an `i32`; one that does not fit would be read as: never.
+/// The pushback is an `i32`; clients read a larger value as "do not retry".
 #[tokio::test]
-async fn a_wait_of_a_month_is_cut_in_the_pushback_alone() {
-    let (limit, _) = timed(Policy::new("p", 1, Duration::from_secs(30 * 86_400)).unwrap());
+async fn a_wait_of_a_month_is_capped_in_the_pushback_only() {
+    let (limit, _) = layer_with_clock(Policy::new("p", 1, Duration::from_secs(30 * 86_400)).unwrap());
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);

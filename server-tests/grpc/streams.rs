@@ -11,10 +11,10 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_prost::ProstCodec;
 
-use super::probe::{Probe, per_minute, refused, serve, text, timed};
+use super::probe::{Probe, layer_with_clock, per_minute, refused, serve, text};
 
 fn one_call() -> RateLimitLayer<GlobalKey, GrpcStatus> {
-    timed(per_minute(1)).0
+    layer_with_clock(per_minute(1)).0
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn an_open_stream_has_the_fields_in_its_initial_metadata_and_not_in_its_tr
     while stream.message().await.unwrap().is_some() {
         messages += 1;
     }
-    assert_eq!(messages, 3, "a stream pays when it opens, not for its messages");
+    assert_eq!(messages, 3, "messages of a stream are not charged");
     let trailers = stream.trailers().await.unwrap().unwrap();
     assert_eq!((text(&trailers, "ratelimit"), text(&trailers, "ratelimit-policy")), (None, None));
 }
@@ -45,18 +45,18 @@ async fn a_denied_server_stream_has_a_status_instead_of_messages() {
     assert_eq!(probe.calls(), 1);
 }
 
-/// The answer comes although the client has not said, and never says, that it is done.
+/// The status arrives although the client never ends its stream.
 #[tokio::test]
-async fn a_denied_client_stream_is_answered_while_it_is_still_open() {
+async fn a_denied_client_stream_gets_its_status_while_still_open() {
     let channel = serve(&Probe::default(), one_call()).await;
     super::probe::check(&channel).await.unwrap();
     let status = refused(stream(&channel, pending()).await, Code::ResourceExhausted);
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("60000"));
-    // The connection is as good as before.
+    // The connection is still usable.
     refused(super::probe::check(&channel).await, Code::ResourceExhausted);
 }
 
-/// A stream in both directions, to a method that the layer never asks about.
+/// A bidirectional stream to a method that the service does not have.
 async fn stream<S>(channel: &Channel, messages: S) -> Result<(), Status>
 where
     S: Stream<Item = HealthCheckRequest> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Where a layer can be put in tonic, and what its documentation says of routes and addresses there.
+//! The places of a layer in tonic, with the documented routes and peer addresses.
 
 use std::net::SocketAddr;
 
@@ -16,11 +16,11 @@ use tonic::{
 };
 use tower::util::MapRequestLayer;
 
-use super::probe::{Probe, check, per_minute, refused, serve, timed};
+use super::probe::{Probe, check, layer_with_clock, per_minute, refused, serve};
 use crate::support::http::serve as serve_router;
 
 fn layer(limit: u32) -> RateLimitLayer<GlobalKey, GrpcStatus> {
-    timed(per_minute(limit)).0
+    layer_with_clock(per_minute(limit)).0
 }
 
 async fn connect(address: SocketAddr) -> Channel {
@@ -28,7 +28,7 @@ async fn connect(address: SocketAddr) -> Channel {
 }
 
 #[tokio::test]
-async fn around_one_service_alone() {
+async fn the_layer_wraps_a_single_service() {
     let incoming = TcpIncoming::from(TcpListener::bind("127.0.0.1:0").await.unwrap());
     let address = incoming.local_addr().unwrap();
     let service = layer(1).named_layer(Probe::default().server());
@@ -39,7 +39,7 @@ async fn around_one_service_alone() {
 }
 
 #[tokio::test]
-async fn in_front_of_a_server_a_method_is_told_by_its_path() {
+async fn in_front_of_a_server_a_route_matches_the_path_of_a_method() {
     let limit = layer(3).route("/grpc.health.v1.Health/Check", Route::cost(3)).unwrap();
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
@@ -47,7 +47,7 @@ async fn in_front_of_a_server_a_method_is_told_by_its_path() {
 }
 
 #[tokio::test]
-async fn in_a_router_a_service_is_told_by_its_matched_path() {
+async fn in_a_router_a_route_matches_the_matched_path_of_a_service() {
     let limit = layer(3).route("/grpc.health.v1.Health/{*rest}", Route::cost(3)).unwrap();
     let router = Routes::new(Probe::default().server()).into_axum_router().layer(limit);
     let channel = connect(serve_router(router).await).await;
@@ -56,7 +56,7 @@ async fn in_a_router_a_service_is_told_by_its_matched_path() {
 }
 
 #[tokio::test]
-async fn peers_are_told_by_an_extension_that_a_layer_outside_inserts() {
+async fn the_peer_address_comes_from_an_extension_that_an_outer_layer_inserts() {
     let with_address = MapRequestLayer::new(|mut request: Request<Body>| {
         let info = request.extensions().get::<TcpConnectInfo>();
         if let Some(address) = info.and_then(TcpConnectInfo::remote_addr) {

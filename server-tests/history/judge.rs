@@ -1,4 +1,4 @@
-//! Judges a history by sliding the window over it.
+//! Judges a history with a sliding window, key by key.
 
 use crate::support::judge::{Answer, Findings, Judge, Unknown};
 use crate::worker::{Entry, KEYS, LIMIT, WINDOW};
@@ -24,7 +24,7 @@ pub(crate) fn judge(history: &[Entry]) {
 }
 
 #[test]
-fn the_judge_finds_what_it_looks_for() {
+fn the_judge_detects_violations_of_each_law() {
     let found = |answers: &[(u64, u64, Option<u64>)], unknown: &[Unknown]| {
         let mut judge = Judge::new(10, 100);
         unknown.iter().for_each(|unknown| judge.unknown(*unknown));
@@ -41,7 +41,7 @@ fn the_judge_finds_what_it_looks_for() {
     assert_eq!(found(&[(1000, 10, None), (1040, 5, Some(59))], &[]), (0, 0, 1));
     assert_eq!(found(&[(1000, 10, None), (1040, 5, Some(61))], &[]), (0, 0, 1));
     assert_eq!(found(&[(1000, 5, None), (1040, 5, Some(60))], &[]).1, 1);
-    // A check that was not answered explains a denial for as long as it may count, and no longer.
+    // A check without a reply explains a denial only while its charge may be in the window.
     let unknown = Unknown { from_us: 1020, until_us: 1030, cost: 1 };
     assert_eq!(found(&[(1000, 5, None), (1040, 5, Some(60))], &[unknown]), (0, 0, 0));
     assert_eq!(found(&[(1100, 5, None), (1140, 5, Some(60))], &[unknown]).1, 1);

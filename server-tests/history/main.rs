@@ -1,4 +1,4 @@
-//! Laws 1, 2 and 5 from the outside: several processes on one Redis, judged afterwards by the store's own times.
+//! Laws 1, 2 and 5 from outside: several processes on one Redis; the history is judged by the times of the store.
 #![allow(clippy::unwrap_used)]
 
 mod judge;
@@ -29,7 +29,6 @@ fn law_1_2_and_5_hold_while_the_script_cache_is_flushed_every_ten_milliseconds()
     let history = thread::scope(|scope| {
         scope.spawn(|| {
             let mut connection = server.connection();
-            // The flushes are to be spread over real time.
             while !done.load(Ordering::Relaxed) {
                 let (): () = tollgate::redis::cmd("SCRIPT").arg("FLUSH").query(&mut connection).unwrap();
                 thread::sleep(Duration::from_millis(10));
@@ -42,7 +41,7 @@ fn law_1_2_and_5_hold_while_the_script_cache_is_flushed_every_ten_milliseconds()
     judge::judge(&history);
 }
 
-/// Not a test: what the other processes run.
+/// Not a test: the entry point of the worker processes.
 #[test]
 #[ignore = "started by the tests above"]
 fn worker_process() {

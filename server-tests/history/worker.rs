@@ -1,4 +1,4 @@
-//! One of the processes: sends checks of random costs and writes down what it was told.
+//! A worker process: sends checks of random costs and records the decisions.
 
 use std::{
     env, fs,
@@ -10,7 +10,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Policy, RedisStore};
 
-/// One answered check.
+/// One decided check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) retry_after_us: Option<u64>,
 }
 
-/// Few keys and short windows: the limits are always contended, and every window is left many times.
+/// Few keys and short windows, so that limits are always contended and windows end many times.
 pub(crate) const KEYS: u64 = 25;
 pub(crate) const LIMIT: u32 = 40;
 pub(crate) const WINDOW: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const ALLOWED: u64 = u64::MAX;
 
 /// Runs the processes and collects their histories.
 pub(crate) fn run_all(url: &str, processes: u64, requests: u64, in_flight: u64) -> Vec<Entry> {
-    // One directory for each test of each run: no two have a server on the same port.
+    // The port makes the directory unique among concurrent tests.
     let port = url.rsplit(':').next().unwrap();
     let directory = env::temp_dir().join(format!("tollgate-history-{}-{port}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
@@ -58,7 +58,7 @@ fn spawn(url: &str, [requests, in_flight, seed]: [u64; 3], output: &Path) -> Chi
         .unwrap()
 }
 
-/// The other side of [`spawn`].
+/// The child process started by [`spawn`].
 pub(crate) fn main() {
     let variable = |name: &str| env::var(name).unwrap();
     let number = |name: &str| variable(name).parse::<u64>().unwrap();

@@ -1,4 +1,4 @@
-//! Law 12: random traces through Rust and Lua, and Lua behind the deny cache, compared in every field.
+//! Law 12: random traces through the memory store, Redis, and Redis behind the deny cache, compared in every field.
 
 use std::{
     cell::{Cell, RefCell},
@@ -45,7 +45,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         |(algorithm, limit, window, resolution, burst, count_rejected, ban)| {
             let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
-                // From exact to a single bucket.
+                // Resolutions from exact to the whole window.
                 Algorithm::SlidingWindowLog if resolution > 200 => {
                     let resolution = (window / (resolution - 200)).max(1);
                     policy.with_resolution(Duration::from_micros(resolution)).unwrap()
@@ -62,10 +62,11 @@ fn policy() -> impl Strategy<Value = Policy> {
     )
 }
 
-/// Steps of the size that matters for the window: ties, a few microseconds, parts of it, several of it, and back.
+/// Steps with time differences that matter for the window: none, a few microseconds, parts and multiples of the window,
+/// and backward steps.
 ///
-/// Back only with a single count: a second one may take the place of the first in memory once that is idle, which a clock
-/// that runs backwards would undo.
+/// Backward steps occur only with a single count: with two, the memory store may replace an idle count by the other,
+/// which a clock that runs backwards would reactivate.
 fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     let window = policies.iter().map(|policy| policy.window().as_micros() as i64).min().unwrap();
     let limit = policies.iter().map(Policy::capacity).min().unwrap();
@@ -86,8 +87,8 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     vec((advance, charges).prop_map(|(advance, charges)| Step { advance, charges }), 1..60)
 }
 
-/// The same checks for three: memory, Redis, and Redis behind the deny cache, each with counts of its own.
-struct Trio {
+/// Three limiters for the same checks: memory, Redis, and Redis behind the deny cache, each with separate counts.
+struct Limiters {
     runtime: Runtime,
     #[expect(dead_code, reason = "ends with the test")]
     server: RedisServer,
@@ -95,10 +96,10 @@ struct Trio {
     memory: Limiter,
     redis: Limiter,
     cached: Limiter,
-    remembered: Cell<u32>,
+    cached_denials: Cell<u32>,
 }
 
-impl Trio {
+impl Limiters {
     fn new() -> Self {
         let (server, clock) = (RedisServer::start(), ManualClock::default());
         let redis = |prefix, deny_cache| {
@@ -112,27 +113,27 @@ impl Trio {
             cached: redis("cached:", true),
             server,
             clock,
-            remembered: Cell::new(0),
+            cached_denials: Cell::new(0),
         }
     }
 
-    fn renew(&mut self) {
-        let remembered = self.remembered.clone();
-        *self = Self { remembered, ..Self::new() };
+    fn restart(&mut self) {
+        let cached_denials = self.cached_denials.clone();
+        *self = Self { cached_denials, ..Self::new() };
     }
 
     fn forget_memory(&mut self) {
         self.memory = Limiter::new(MemoryStore::new().with_clock(self.clock.clone()));
     }
 
-    /// All three decide; the differences, if there are any.
+    /// Sends the check to all three limiters; the error describes the differences.
     fn check_all(&self, check: &Check) -> Result<Decision, String> {
         let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
         let (memory, redis, cached) = (decide(&self.memory), decide(&self.redis), decide(&self.cached));
         if cached.source() == Source::DenyCache {
-            self.remembered.set(self.remembered.get() + 1);
+            self.cached_denials.set(self.cached_denials.get() + 1);
         }
-        if shown(&memory) == shown(&redis) && repeats(&cached, &redis) {
+        if shown(&memory) == shown(&redis) && equals_apart_from_policies_with_room(&cached, &redis) {
             return Ok(memory);
         }
         Err(format!("memory: {memory:#?}\nredis: {redis:#?}\nbehind the deny cache: {cached:#?}"))
@@ -143,9 +144,9 @@ fn shown(value: &impl Debug) -> String {
     format!("{value:?}").replace("DenyCache", "Store")
 }
 
-/// Whether a decision from behind the deny cache is the one that Redis has made. A remembered denial is, in all that a
-/// spent policy says; others may have spent what the policies with room had left.
-fn repeats(cached: &Decision, redis: &Decision) -> bool {
+/// Whether a decision from behind the deny cache equals the decision of Redis. A cached denial is compared in the
+/// fields of spent policies only, because other clients may have charged the policies with room.
+fn equals_apart_from_policies_with_room(cached: &Decision, redis: &Decision) -> bool {
     if cached.source() == Source::Store {
         return shown(cached) == shown(redis);
     }
@@ -161,7 +162,7 @@ fn repeats(cached: &Decision, redis: &Decision) -> bool {
 
 #[test]
 fn law_12_memory_and_redis_agree_on_every_field() {
-    let trio = RefCell::new(Trio::new());
+    let limiters = RefCell::new(Limiters::new());
     let latest = Cell::new(START);
     let case = Cell::new(0_u32);
 
@@ -173,22 +174,22 @@ fn law_12_memory_and_redis_agree_on_every_field() {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config)
         .run(&traces, |(policies, steps)| {
-            // Keys of their own, also when a failing case is made smaller.
+            // Each case has its own keys, also while a failing case shrinks.
             case.set(case.get() + 1);
             let key = |index: usize| format!("{}:{index}", case.get());
-            let mut trio = trio.borrow_mut();
-            trio.forget_memory();
-            // Each case begins after the latest time of those before, which the deny cache would not go back behind.
+            let mut limiters = limiters.borrow_mut();
+            limiters.forget_memory();
+            // Each case starts after the latest time of earlier cases, because the deny cache does not go back in time.
             if latest.get() > 2 * START {
-                // Far beyond any date; doubles would lose microseconds.
-                trio.renew();
+                // At such times doubles would lose microseconds.
+                limiters.restart();
                 latest.set(START);
             }
             let start = latest.get() + 1;
-            trio.clock.set_us(start);
+            limiters.clock.set_us(start);
             for step in &steps {
-                trio.clock.set_us(start.max(now(&trio.clock).saturating_add_signed(step.advance)));
-                latest.set(latest.get().max(now(&trio.clock)));
+                limiters.clock.set_us(start.max(now(&limiters.clock).saturating_add_signed(step.advance)));
+                latest.set(latest.get().max(now(&limiters.clock)));
                 let mut check: Option<Check> = None;
                 for &(index, cost) in &step.charges {
                     check = Some(match check {
@@ -197,20 +198,20 @@ fn law_12_memory_and_redis_agree_on_every_field() {
                     });
                 }
                 let check = check.unwrap();
-                let agreed = trio.check_all(&check);
+                let agreed = limiters.check_all(&check);
                 prop_assert!(agreed.is_ok(), "{}", agreed.unwrap_err());
             }
             Ok(())
         })
         .unwrap();
-    assert!(trio.borrow().remembered.get() > cases / 4, "the deny cache was hardly used");
+    assert!(limiters.borrow().cached_denials.get() > cases / 4, "too few denials came from the deny cache");
 }
 
-/// Logs of many chunks, at their limit most of the time.
+/// Logs of many records, at their limit most of the time.
 #[test]
 fn law_12_memory_and_redis_agree_on_long_logs() {
-    let trio = Trio::new();
-    let clock = &trio.clock;
+    let limiters = Limiters::new();
+    let clock = &limiters.clock;
     let window = Duration::from_secs(10);
     let policy = |name: &str, limit| Policy::new(name, limit, window).unwrap();
     let policies = [
@@ -230,13 +231,13 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
         let usual = u64::from(policy.limit());
         let mut denied = 0;
         for step in 0..4_000 {
-            // Another deployment: the limit and what counts may change on a live key.
+            // Simulates a deployment that changes the limit or `count_rejected` of a live key.
             match below(600) {
-                0 => policy = limited(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
+                0 => policy = with_limit(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
                 1 => policy = policy.clone().with_count_rejected(!policy.count_rejected()),
                 _ => {}
             }
-            // About what the limit allows; now and then a pause, a long pause, or a clock that runs back.
+            // Traffic near the limit; rarely a pause, a long pause, or a backward step.
             let pace = 10_000_000 * max_cost / u64::from(policy.limit());
             match below(300) {
                 0 => clock.advance(Duration::from_secs(6)),
@@ -246,17 +247,21 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
             }
             let cost = u32::try_from(below(max_cost) + 1).unwrap();
             let decision =
-                trio.check_all(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
+                limiters.check_all(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
             denied += usize::from(!decision.is_allowed());
         }
         assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");
     }
 }
 
-fn limited(policy: &Policy, limit: u32) -> Policy {
-    let limited =
+fn with_limit(policy: &Policy, limit: u32) -> Policy {
+    let with_limit =
         Policy::new(policy.name(), limit, policy.window()).unwrap().with_count_rejected(policy.count_rejected());
-    if policy.name() == "quantised" { limited.with_resolution(Duration::from_millis(50)).unwrap() } else { limited }
+    if policy.name() == "quantised" {
+        with_limit.with_resolution(Duration::from_millis(50)).unwrap()
+    } else {
+        with_limit
+    }
 }
 
 fn now(clock: &ManualClock) -> u64 {

@@ -1,9 +1,9 @@
-//! The script against the pure algorithms, and its protocol on its own.
+//! The script compared with the algorithms in Rust and with a naive oracle, and the protocol of the script.
 
 mod clock_steps;
 mod differential;
 mod naive;
+mod oracle;
 mod protocol;
 mod refund;
-mod side_by_side;
 mod time_to_live;

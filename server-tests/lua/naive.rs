@@ -1,5 +1,5 @@
-//! The oracle of laws 1 and 12: a list of charges, and sums over it. It shares no design with the stores: it may_lose
-//! nothing, keeps no totals, and finds a wait by trying instants.
+//! The oracle of laws 1 and 12: a list of charges, and sums over the list. The oracle shares no design with the stores:
+//! it drops no charge, keeps no totals, and finds a wait by bisection.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tollgate::{Algorithm, Policy};
 #[derive(Clone)]
 struct Charge {
     at_us: u64,
-    /// When it leaves a log's window.
+    /// When the charge leaves the window of a log.
     leaves_us: u64,
     cost: u32,
     admitted: bool,
     policy: Policy,
-    /// The highest limit that had charged by then, this charge included, since the log was last empty.
+    /// The highest limit among the charges since the log was last empty, this charge included.
     highest: u32,
 }
 
-/// What one key has spent, under policies of one algorithm, window and resolution.
+/// The charges of one key, under policies with one algorithm, window and resolution.
 #[derive(Clone)]
 pub(crate) struct Naive {
     resolution_us: u64,
@@ -66,7 +66,7 @@ impl Naive {
         u32::try_from(most).unwrap()
     }
 
-    /// How long `cost` has to wait. Counts only fall while nothing is charged, so halving finds the first instant.
+    /// How long `cost` has to wait. Without charges a count only falls, so bisection finds the first instant.
     pub(crate) fn wait(&self, policy: &Policy, now_us: u64, cost: u32) -> Duration {
         if self.fits(policy, now_us, cost) {
             return Duration::ZERO;
@@ -82,45 +82,45 @@ impl Naive {
         Duration::from_micros(late)
     }
 
-    /// Only what was admitted.
+    /// The admitted charges only.
     pub(crate) fn admitted(&self) -> Self {
         let mut admitted = self.clone();
         admitted.charges.retain(|charge| charge.admitted);
         admitted
     }
 
-    /// Whether a limit as high as this one had charged before every rejection that is counted in the window.
+    /// Whether a limit at least as high as this policy's has charged before every counted rejection in the window.
     ///
-    /// A log may_lose what lies further back than the highest limit that has charged, or refused traffic would fill its
-    /// memory. A limit above that may come too late: of the rejections before it, some are forgotten.
+    /// A log drops rejections beyond the highest limit that has charged, otherwise denied traffic would fill its
+    /// memory. A higher limit that charges later does not see the dropped rejections.
     pub(crate) fn remembers_all_for(&self, policy: &Policy, now_us: u64) -> bool {
         let live = |charge: &&Charge| !charge.admitted && charge.leaves_us > now_us;
         policy.algorithm() != Algorithm::SlidingWindowLog
             || self.charges.iter().filter(live).all(|charge| charge.highest >= policy.limit())
     }
 
-    /// Law 1: what was admitted is within the limit under which the last of it was admitted.
+    /// Law 1: the admitted cost is within the limit of the last admission's policy.
     pub(crate) fn keeps_law_1(&self) -> bool {
         let mut before = self.admitted();
         let Some(last) = before.charges.pop() else { return true };
         let (policy, now_us) = (&last.policy, last.at_us);
         let recent = |charge: &Charge| charge.at_us + window_us(policy) > now_us;
         match policy.algorithm() {
-            // By when requests passed, whatever the resolution.
+            // Uses the exact admission times, not the stamps rounded to the resolution.
             Algorithm::SlidingWindowLog => before.sum(recent) + u128::from(last.cost) <= policy.limit().into(),
             Algorithm::TokenBucket => before.refills_before(&last),
             _ => before.fits(policy, now_us, last.cost),
         }
     }
 
-    /// The cost of all such charges.
+    /// The total cost of the charges for which `counts` is true.
     fn sum(&self, counts: impl Fn(&Charge) -> bool) -> u128 {
         self.charges.iter().filter(|charge| counts(charge)).map(|charge| u128::from(charge.cost)).sum()
     }
 
-    /// How long the bucket takes to be full again, in parts of 1 / limit microseconds: found by pouring all charges.
+    /// The time until the bucket is full again, in units of 1 / limit microseconds, computed from all charges.
     ///
-    /// A debt is time. Under another limit it is the same time, rounded up to that limit's parts.
+    /// Under another limit the debt is the same time, rounded up to a multiple of that limit's unit.
     fn debt(&self, policy: &Policy, now_us: u64) -> u128 {
         let (mut debt, mut parts, mut at_us) = (0, 1, 0);
         let mut wait_until = |debt: u128, now_us: u64, limit: u32| {
@@ -132,20 +132,20 @@ impl Naive {
         for charge in &self.charges {
             debt = wait_until(debt, charge.at_us, charge.policy.limit());
             let charged = debt + time(&charge.policy, charge.cost);
-            // A rejection empties the bucket and owes nothing.
+            // A counted rejection empties the bucket at most.
             let empty = debt.max(time(&charge.policy, charge.policy.capacity()));
             debt = if charge.admitted { charged } else { charged.min(empty) };
         }
         wait_until(debt, now_us, policy.limit())
     }
 
-    /// The law of a bucket: from every charge on, what was admitted takes no longer to refill than a full bucket and
-    /// the time since.
+    /// Law 1 of a bucket: for every charge, the admissions since then refill within the time of a full bucket plus the
+    /// time elapsed since the charge.
     fn refills_before(&self, last: &Charge) -> bool {
         let mut limits: Vec<_> = self.charges.iter().chain([last]).map(|charge| charge.policy.limit()).collect();
         limits.sort_unstable();
         limits.dedup();
-        // Microseconds in parts that are whole under all of these limits.
+        // A unit of time in which one unit of cost takes a whole number under every limit.
         let parts: u128 = limits.into_iter().map(u128::from).product();
         let time = |policy: &Policy, cost| time(policy, cost) * (parts / u128::from(policy.limit()));
         let burst = time(&last.policy, last.policy.capacity());
@@ -157,7 +157,7 @@ impl Naive {
     }
 }
 
-/// What `cost` takes to refill, in parts of 1 / limit microseconds.
+/// The time in which `cost` refills, in units of 1 / limit microseconds.
 fn time(policy: &Policy, cost: u32) -> u128 {
     u128::from(cost) * u128::from(window_us(policy))
 }

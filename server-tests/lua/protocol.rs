@@ -1,4 +1,4 @@
-//! The script's protocol: many checks in one call, several charges per check.
+//! The protocol of the script: many checks in one call, several charges per check.
 
 use tollgate::redis;
 
@@ -14,10 +14,10 @@ pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/check.lua"),
 );
 
-/// What the script tells of a charge: fits, available, retry_after, next unit, reset.
+/// The report of a charge: fits, available, retry_after, next unit, reset.
 pub(crate) type Report = (u8, u32, f64, f64, f64);
 
-/// Charges of these costs on a log of 5 a second, check by check. Returns the time and the packed reports.
+/// Sends checks with these costs to a log of 5 units per second. Returns the time and the packed reports.
 fn eval(connection: &mut redis::Connection, now: &str, keys: &[&str], checks: &[&[u32]]) -> (f64, Vec<u8>) {
     let mut policy = vec![1, 0, 5, 0, 0, 0];
     policy.extend(1e6_f64.to_le_bytes());
@@ -46,7 +46,7 @@ pub(crate) fn reports(packed: &[u8]) -> Vec<Report> {
 }
 
 #[test]
-fn many_checks_in_one_call_are_judged_in_order_each_whole_or_not_at_all() {
+fn checks_of_one_call_are_decided_in_order_and_each_is_atomic() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let now = 1_767_225_600_000_000_i64;
@@ -62,7 +62,7 @@ fn many_checks_in_one_call_are_judged_in_order_each_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_bad_key_fails_its_check_alone() {
+fn a_bad_key_fails_only_its_own_check() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let (): () = redis::cmd("SADD").arg("bad").arg("x").query(&mut connection).unwrap();
@@ -74,13 +74,13 @@ fn a_bad_key_fails_its_check_alone() {
     assert!(String::from_utf8_lossy(message).contains("WRONGTYPE"));
     assert_eq!(last.len(), 29);
     assert_eq!(reports(last)[0].0, 1);
-    // The check that failed charged nothing, though its other key was good.
+    // The failed check charged nothing, also not its valid key.
     let exists: bool = redis::cmd("EXISTS").arg("b").query(&mut connection).unwrap();
     assert!(!exists);
 }
 
 #[test]
-fn the_servers_time_is_taken_once_for_all_checks_and_comes_back() {
+fn the_servers_time_is_read_once_per_call_and_returned() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let (): () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut connection).unwrap();

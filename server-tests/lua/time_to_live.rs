@@ -1,8 +1,8 @@
-//! The keys of the exact log live no longer than they have to, and never shorter than their records.
+//! The TTL of the exact log's keys: no longer than needed, and never shorter than the life of their records.
 //!
-//! Redis' own clock cannot be moved from a test. The script that is run here takes the server's time from a key, and
-//! writes down how long a key is to live, to the microsecond and without the slack for rounding. The test plays the
-//! part of Redis: it deletes the key when the server's time has come.
+//! A test cannot set the clock of a server. These tests patch the script to read the server's time from a key, and to
+//! record the TTL in microseconds, without the slack for rounding, instead of setting it. The test then deletes the key
+//! when its TTL is over.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::support::redis_server::RedisServer;
 const START_US: u64 = 1_767_225_600_000_000;
 const LIMIT: u32 = 4;
 
-/// Replaces a part of the script that is there exactly once.
-fn with(script: &str, part: &str, replacement: &str) -> String {
+/// Replaces a part of the script that must occur exactly once.
+fn patched(script: &str, part: &str, replacement: &str) -> String {
     assert_eq!(script.matches(part).count(), 1, "{part}");
     script.replace(part, replacement)
 }
@@ -28,29 +28,29 @@ struct Log {
     script: Script,
     window_us: u64,
     resolution_us: u64,
-    /// The server's time at which the key dies.
-    dies_us: Option<u64>,
+    /// The server's time at which the key expires.
+    expires_us: Option<u64>,
 }
 
 impl Log {
-    /// Clients' clocks may be behind by `slack_us`.
+    /// `slack_us`: how far the clocks of clients may be behind.
     fn new(server: &RedisServer, window_us: u64, resolution_us: u64, slack_us: u64) -> Self {
-        let script = with(protocol::SCRIPT, "local time = call('TIME')", "local time = {0, call('GET', 'clock')}");
-        let script = with(
+        let script = patched(protocol::SCRIPT, "local time = call('TIME')", "local time = {0, call('GET', 'clock')}");
+        let script = patched(
             &script,
             "expire(key, packed == '', ttl(window + quarter + resolution))",
             "call('SET', 'ttl', ttl(window + quarter + resolution))",
         );
-        let script = with(
+        let script = patched(
             &script,
             "return string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)",
             &format!("return string.format('%.0f', time + (slack == 1000 and 0 or {slack_us}))"),
         );
         let script = Script::new(&script);
-        Self { connection: server.connection(), script, window_us, resolution_us, dies_us: None }
+        Self { connection: server.connection(), script, window_us, resolution_us, expires_us: None }
     }
 
-    /// What is available after a charge of `cost`, by a client's clock or by the server's.
+    /// Charges `cost` by a client's clock or by the server's; returns the available units.
     fn check(&mut self, server_us: u64, client_us: Option<u64>, cost: u8) -> u32 {
         let (): () = redis::cmd("SET").arg("clock").arg(server_us).query(&mut self.connection).unwrap();
         let mut policy = vec![1, 0];
@@ -70,13 +70,13 @@ impl Log {
             .unwrap();
         assert_ne!(reply[8], 2, "{}", String::from_utf8_lossy(&reply));
         let ttl: Option<u64> = redis::cmd("GETDEL").arg("ttl").query(&mut self.connection).unwrap();
-        self.dies_us = ttl.map(|ttl| server_us + ttl).or(self.dies_us);
+        self.expires_us = ttl.map(|ttl| server_us + ttl).or(self.expires_us);
         u32::from_le_bytes(reply[9..13].try_into().unwrap())
     }
 
-    /// Deletes the key if its time has come, and tells what was available then.
+    /// Deletes the key if it has expired; returns the units that were available at that time.
     fn expire(&mut self, server_us: u64, client_us: Option<u64>) -> Option<u32> {
-        self.dies_us.take_if(|dies_us| *dies_us <= server_us)?;
+        self.expires_us.take_if(|expires_us| *expires_us <= server_us)?;
         let available = self.check(server_us, client_us, 0);
         let (): () = redis::cmd("UNLINK").arg("log").query(&mut self.connection).unwrap();
         Some(available)
@@ -85,7 +85,7 @@ impl Log {
 
 /// A random number below `bound`.
 fn below(random: &mut u64, bound: u64) -> u64 {
-    // An xorshift generator.
+    // xorshift64.
     *random ^= *random << 13;
     *random ^= *random >> 7;
     *random ^= *random << 17;
@@ -95,9 +95,9 @@ fn below(random: &mut u64, bound: u64) -> u64 {
 const WINDOWS_US: [u64; 9] = [1, 2, 3, 4, 5, 7, 11, 1_000, 60_000_000];
 
 #[test]
-fn law_1_a_key_of_the_log_never_dies_while_a_record_is_live_also_where_the_servers_clock_is_set_back() {
+fn law_1_a_key_of_the_log_never_expires_before_its_records_also_if_the_servers_clock_is_set_back() {
     let server = RedisServer::start();
-    let (mut deaths, mut random) = (0, 1);
+    let (mut expirations, mut random) = (0, 1);
     for window_us in WINDOWS_US {
         for resolution_us in [1, (window_us / 3).max(1), window_us] {
             let mut log = Log::new(&server, window_us, resolution_us, 0);
@@ -108,7 +108,7 @@ fn law_1_a_key_of_the_log_never_dies_while_a_record_is_live_also_where_the_serve
                 now_us += below(&mut random, step + 1);
                 if let Some(available) = log.expire(now_us, None) {
                     assert_eq!(available, LIMIT, "window {window_us}, resolution {resolution_us}");
-                    deaths += 1;
+                    expirations += 1;
                 }
                 if below(&mut random, 5) == 0 {
                     now_us -= below(&mut random, 2 * window_us + 1);
@@ -118,15 +118,15 @@ fn law_1_a_key_of_the_log_never_dies_while_a_record_is_live_also_where_the_serve
             let (): () = redis::cmd("UNLINK").arg("log").query(&mut log.connection).unwrap();
         }
     }
-    assert!(deaths > 500, "{deaths}");
+    assert!(expirations > 500, "{expirations}");
 }
 
 #[test]
-fn law_1_a_key_of_the_log_never_dies_while_a_record_is_live_by_the_clock_of_a_client_that_is_behind() {
+fn law_1_a_key_of_the_log_never_expires_before_its_records_by_the_clock_of_a_client_that_is_behind() {
     let server = RedisServer::start();
-    let (mut deaths, mut random) = (0, 7);
+    let (mut expirations, mut random) = (0, 7);
     for window_us in WINDOWS_US {
-        // In place of the minute.
+        // Replaces the slack of one minute.
         let slack_us = window_us;
         let mut log = Log::new(&server, window_us, 1, slack_us);
         let mut now_us = START_US;
@@ -135,19 +135,19 @@ fn law_1_a_key_of_the_log_never_dies_while_a_record_is_live_by_the_clock_of_a_cl
             now_us += below(&mut random, step + 1);
             if let Some(available) = log.expire(now_us, Some(now_us - slack_us)) {
                 assert_eq!(available, LIMIT, "window {window_us}");
-                deaths += 1;
+                expirations += 1;
             }
-            // Every other client's clock is right.
+            // About half of the checks have the correct time.
             let behind_us = below(&mut random, 2) * below(&mut random, slack_us + 1);
             log.check(now_us, Some(now_us - behind_us), 1);
         }
         let (): () = redis::cmd("UNLINK").arg("log").query(&mut log.connection).unwrap();
     }
-    assert!(deaths > 100, "{deaths}");
+    assert!(expirations > 100, "{expirations}");
 }
 
 #[tokio::test]
-async fn law_6_a_key_of_the_log_is_gone_a_quarter_of_a_window_after_its_last_record() {
+async fn law_6_a_key_of_the_log_expires_a_quarter_of_a_window_after_its_last_record() {
     let server = RedisServer::start();
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let (limiter, mut connection) = (Limiter::new(store.clone()), server.connection());

@@ -1,4 +1,4 @@
-//! Thousands of checks at once over a network.
+//! Bursts of thousands of concurrent checks over a network.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
 use crate::{
-    ROUND_TRIPS, alone, say,
+    ROUND_TRIPS, exclusively, print_line,
     support::{link::Link, redis_server::RedisServer},
 };
 
 const LIMIT: u32 = 10;
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// What became of a burst under `fail_open`.
+/// The result of a burst under `fail_open`.
 #[derive(Debug, Default, PartialEq)]
 struct Outcome {
     passed: u32,
@@ -28,7 +28,7 @@ async fn burst(limiter: &Limiter, key: &str, checks: usize) -> Outcome {
         tasks.spawn(async move {
             let result = check.await;
             if let Err(error) = &result {
-                say(&format!("{error}"));
+                print_line(&format!("{error}"));
             }
             (result.is_err(), FailurePolicy::Open.resolve(result).is_allowed())
         });
@@ -48,18 +48,18 @@ fn bursts(round_trips: &[Duration], times: usize) {
         for threads in [1, 2] {
             let runtime = runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
             for time in 0..times {
-                // As a service starts: nothing is connected, and Redis does not have the script.
+                // Simulates the start of a service: no connection, and no script in Redis.
                 server.command("SCRIPT FLUSH");
                 let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
-                // A connection, its login and a check take more than two round trips, which have to fit the deadline.
+                // A dial with login and the check need more than two round trips within the deadline, so connect first.
                 if round_trip * 4 > DEADLINE {
-                    runtime.block_on(connected(&limiter));
+                    runtime.block_on(wait_until_connected(&limiter));
                 }
                 for kind in ["first", "second"] {
                     let key = format!("{kind}:{threads}:{time}");
                     let outcome = runtime.block_on(burst(&limiter, &key, 4_000));
                     let Outcome { passed, unjudged } = outcome;
-                    say(&format!(
+                    print_line(&format!(
                         "burst round_trip={round_trip:?} threads={threads} {kind} passed={passed} unjudged={unjudged}"
                     ));
                     assert_eq!((passed, unjudged), (LIMIT, 0), "{round_trip:?}, {threads} threads, {kind}");
@@ -70,34 +70,34 @@ fn bursts(round_trips: &[Duration], times: usize) {
     }
 }
 
-/// Until both connections are there; networks take real time.
-pub(crate) async fn connected(limiter: &Limiter) {
+/// Waits until both connections of the pool are established.
+pub(crate) async fn wait_until_connected(limiter: &Limiter) {
     let start = Instant::now();
     let policy = Policy::per_minute("p", 1).unwrap();
     while limiter.peek("warm", &policy).await.is_err() || start.elapsed() < Duration::from_millis(200) {
-        assert!(start.elapsed() < Duration::from_secs(5), "not connected");
+        assert!(start.elapsed() < Duration::from_secs(5), "no connection");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[test]
 fn law_14_every_check_of_a_burst_over_a_network_gets_a_verdict() {
-    alone(|| bursts(&[ROUND_TRIPS[0], ROUND_TRIPS[2], ROUND_TRIPS[5]], 1));
+    exclusively(|| bursts(&[ROUND_TRIPS[0], ROUND_TRIPS[2], ROUND_TRIPS[5]], 1));
 }
 
 #[test]
 #[ignore = "takes long: tests/run --long"]
 fn long_bursts_at_every_round_trip() {
-    alone(|| bursts(&ROUND_TRIPS, 3));
+    exclusively(|| bursts(&ROUND_TRIPS, 3));
 }
 
-/// What became of many more checks at once than Redis can answer within the deadline.
+/// Sends more concurrent checks than Redis can process within the deadline; no check may pass without a verdict.
 fn flood(round_trip: Duration, checks: u64, keys: u64) {
     let server = RedisServer::start();
     let link = Link::to(server.port(), round_trip);
     let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(connected(&limiter));
+    runtime.block_on(wait_until_connected(&limiter));
     for time in 0..3 {
         let policy = Policy::new(format!("flood{time}"), LIMIT, Duration::from_secs(60)).unwrap();
         let mut tasks = JoinSet::new();
@@ -111,8 +111,9 @@ fn flood(round_trip: Duration, checks: u64, keys: u64) {
             overloaded += u32::from(result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Overloaded));
             passed += u32::from(result.is_err() && FailurePolicy::Open.resolve(result).is_allowed());
         }
-        say(&format!(
-            "flood round_trip={round_trip:?} checks={checks} keys={keys} judged={judged} overloaded={overloaded} passed_unjudged={passed}"
+        print_line(&format!(
+            "flood round_trip={round_trip:?} checks={checks} keys={keys} judged={judged} \
+             overloaded={overloaded} passed_unjudged={passed}"
         ));
         assert_eq!(passed, 0, "{round_trip:?}, {keys} keys: {judged} judged, {overloaded} overloaded");
         assert!(judged > 0 && !limiter.is_breaker_open(), "{round_trip:?}, {keys} keys: {judged} judged");
@@ -122,13 +123,12 @@ fn flood(round_trip: Duration, checks: u64, keys: u64) {
 fn floods(round_trips: &[Duration], checks: u64) {
     for &round_trip in round_trips {
         for keys in [1, checks] {
-            alone(|| flood(round_trip, checks, keys));
+            exclusively(|| flood(round_trip, checks, keys));
         }
     }
 }
 
-/// More than Redis can answer in time. In a debug build fewer are: it takes several times as long for a check, and to
-/// read a reply.
+/// More checks than Redis can process in time. A debug build needs fewer, because it is several times slower.
 const FLOOD: u64 = if cfg!(debug_assertions) { 3_000 } else { 20_000 };
 
 #[test]

@@ -1,4 +1,4 @@
-//! A client that keeps many requests in flight, and counts what it is told.
+//! A client that keeps many requests in flight and counts the responses.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,15 +9,15 @@ use std::{
 
 /// Responses by kind.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Responses {
     pub(crate) handled: u32,
-    /// Handled, without RateLimit fields: the failure policy let it pass.
+    /// Handled without RateLimit fields: admitted by the failure policy.
     pub(crate) unjudged: u32,
     pub(crate) denied: u32,
     pub(crate) unavailable: u32,
 }
 
-impl Told {
+impl Responses {
     fn add(&mut self, other: Self) {
         self.handled += other.handled;
         self.unjudged += other.unjudged;
@@ -26,10 +26,10 @@ impl Told {
     }
 }
 
-/// Keeps so many requests in flight for a while, each on a connection of its own.
-pub(crate) fn load(port: u16, in_flight: usize, time: Duration) -> Told {
+/// Keeps `in_flight` requests in flight for the given time, each on its own connection.
+pub(crate) fn load(port: u16, in_flight: usize, time: Duration) -> Responses {
     let until = Instant::now() + time;
-    let mut sum = Told::default();
+    let mut sum = Responses::default();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..in_flight).map(|_| scope.spawn(move || client(port, until))).collect();
         for client in clients {
@@ -39,32 +39,32 @@ pub(crate) fn load(port: u16, in_flight: usize, time: Duration) -> Told {
     sum
 }
 
-fn client(port: u16, until: Instant) -> Told {
+fn client(port: u16, until: Instant) -> Responses {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_nodelay(true).unwrap();
     let (mut writer, mut reader) = (stream.try_clone().unwrap(), BufReader::new(stream));
-    let mut told = Told::default();
+    let mut responses = Responses::default();
     while Instant::now() < until {
         writer.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         let (status, judged) = response(&mut reader);
         match status {
             200 => {
-                told.handled += 1;
-                told.unjudged += u32::from(!judged);
+                responses.handled += 1;
+                responses.unjudged += u32::from(!judged);
             }
-            429 => told.denied += 1,
-            503 => told.unavailable += 1,
+            429 => responses.denied += 1,
+            503 => responses.unavailable += 1,
             _ => panic!("status {status}"),
         }
         if status != 200 {
-            // A client that is refused comes back a little later.
+            // A refused client pauses briefly.
             thread::sleep(Duration::from_millis(1));
         }
     }
-    told
+    responses
 }
 
-/// The status, and whether there are RateLimit fields.
+/// Reads a response; returns the status and whether it has RateLimit fields.
 fn response(reader: &mut impl BufRead) -> (u16, bool) {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();

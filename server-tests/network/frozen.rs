@@ -1,15 +1,15 @@
-//! A Redis that falls silent while a crowd of checks is under way.
+//! A Redis that freezes while many checks are in flight.
 
 use std::time::Duration;
 
 use tokio::{runtime, task::JoinSet, time::Instant};
 use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
 
-use crate::{alone, burst::connected, say, support::redis_server::RedisServer};
+use crate::{burst::wait_until_connected, exclusively, print_line, support::redis_server::RedisServer};
 
 const IN_FLIGHT: u64 = 600;
 
-/// The kinds of all errors, and how many there were.
+/// The kinds of all errors of a load during which `freeze` is called.
 async fn errors(limiter: &Limiter, time: Duration, freeze: impl FnOnce()) -> Vec<ErrorKind> {
     let policy = Policy::per_minute("p", 1_000_000).unwrap();
     let end = Instant::now() + time;
@@ -21,14 +21,14 @@ async fn errors(limiter: &Limiter, time: Duration, freeze: impl FnOnce()) -> Vec
             while Instant::now() < end {
                 errors.extend(limiter.check(key, &policy, 1).await.err().map(|error| error.kind()));
                 if !errors.is_empty() {
-                    // The breaker answers at once.
+                    // The open breaker fails checks immediately, so pause.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             }
             errors
         });
     }
-    // Under full load by then.
+    // The load is at its full rate by then.
     tokio::time::sleep(time / 2).await;
     freeze();
     tasks.join_all().await.into_iter().flatten().collect()
@@ -36,14 +36,14 @@ async fn errors(limiter: &Limiter, time: Duration, freeze: impl FnOnce()) -> Vec
 
 #[test]
 fn a_redis_that_freezes_under_load_is_left_to_the_failure_policy() {
-    alone(|| {
+    exclusively(|| {
         let server = RedisServer::start();
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
-        runtime.block_on(connected(&limiter));
+        runtime.block_on(wait_until_connected(&limiter));
         let errors = runtime.block_on(errors(&limiter, Duration::from_secs(1), || server.signal("STOP")));
         let refused = errors.iter().filter(|kind| **kind == ErrorKind::Overloaded).count();
-        say(&format!("frozen in_flight={IN_FLIGHT} errors={} overloaded={refused}", errors.len()));
+        print_line(&format!("frozen in_flight={IN_FLIGHT} errors={} overloaded={refused}", errors.len()));
         assert!(errors.len() > 600 && limiter.is_breaker_open(), "{}", errors.len());
         assert_eq!(refused, 0, "of {}", errors.len());
     });

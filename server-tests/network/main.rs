@@ -1,7 +1,7 @@
-//! Networks with a round trip, executors that are held up, processes that are paused: Redis is well in all of this, so no
-//! request may pass unjudged, and none may be refused for want of a verdict.
+//! Network latency, stalled executors and paused processes. Redis is healthy in all these tests, so every request must
+//! get a verdict.
 //!
-//! The short forms run with all other tests. `tests/run --long` runs every load at every round trip, three times.
+//! The short versions run by default. `tests/run --long` runs every load at every round trip three times.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod burst;
@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// Round trips from the same machine to another region.
+/// Round trips, from within a machine to another region.
 pub(crate) const ROUND_TRIPS: [Duration; 6] = [
     Duration::ZERO,
     Duration::from_millis(1),
@@ -30,19 +30,19 @@ pub(crate) const ROUND_TRIPS: [Duration; 6] = [
     Duration::from_millis(20),
 ];
 
-/// One load at a time: a machine with two cores has no time for two.
-pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
+/// Runs one load at a time, because two loads would saturate two cores.
+pub(crate) fn exclusively<T>(run: impl FnOnce() -> T) -> T {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     run()
 }
 
-/// To the terminal, because the figures are of use when nothing fails.
-pub(crate) fn say(line: &str) {
+/// Prints a line although the test harness captures `println`, because the figures are useful when tests pass.
+pub(crate) fn print_line(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// Not a test: the server that the tests start as a process of its own.
+/// Not a test: the entry point of the server process.
 #[test]
 #[ignore = "started by the tests above"]
 fn server_process() {

@@ -1,4 +1,4 @@
-//! A service with one route and one limit, as a process of its own: it can be paused without pausing the test.
+//! A service with one route and one limit in a separate process, which can be paused without pausing the test.
 
 use std::{
     env,
@@ -16,17 +16,17 @@ use tollgate::{
     observe::{BreakerChange, Observer, StoreFailure},
 };
 
-/// How the service is set up.
+/// Configuration of the service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) limit: u32,
     pub(crate) worker_threads: usize,
-    /// How long the handler holds its worker thread.
-    pub(crate) holds: Duration,
+    /// How long the handler blocks its worker thread.
+    pub(crate) blocks_for: Duration,
     pub(crate) fail_closed: bool,
 }
 
-/// The process. It ends with this, and also when the test's process dies.
+/// The service process. It ends when this value is dropped or the test process dies.
 pub(crate) struct Service {
     child: Child,
     pub(crate) port: u16,
@@ -34,13 +34,13 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(redis: &str, setup: Setup) -> Self {
-        let Setup { limit, worker_threads, holds, fail_closed } = setup;
+        let Setup { limit, worker_threads, blocks_for, fail_closed } = setup;
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "server_process", "--ignored", "--nocapture"])
             .env("NETWORK_REDIS", redis)
             .env("NETWORK_LIMIT", limit.to_string())
             .env("NETWORK_WORKERS", worker_threads.to_string())
-            .env("NETWORK_HOLDS_MS", holds.as_millis().to_string())
+            .env("NETWORK_HOLDS_MS", blocks_for.as_millis().to_string())
             .env("NETWORK_FAIL_CLOSED", u8::from(fail_closed).to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -65,10 +65,10 @@ impl Drop for Service {
     }
 }
 
-/// Shows why a check got no verdict.
-struct Failures;
+/// Prints why a check got no verdict.
+struct PrintFailures;
 
-impl Observer for Failures {
+impl Observer for PrintFailures {
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
         eprintln!("no verdict after {:?}: {}", failure.elapsed, failure.error);
     }
@@ -80,23 +80,23 @@ impl Observer for Failures {
 
 pub(crate) fn main() {
     let number = |name: &str| env::var(name).unwrap().parse::<u32>().unwrap();
-    // The test keeps the other end open for as long as it lives.
+    // Ends the process when the test closes standard input or dies.
     thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
     let workers = usize::try_from(number("NETWORK_WORKERS")).unwrap();
-    let holds_ms = number("NETWORK_HOLDS_MS");
+    let blocks_for_ms = number("NETWORK_HOLDS_MS");
     let runtime = runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
     runtime.block_on(async {
         let limiter = Limiter::new(RedisStore::connect(&env::var("NETWORK_REDIS").unwrap()).unwrap());
-        let limiter = limiter.with_observer(Failures);
+        let limiter = limiter.with_observer(PrintFailures);
         let policy = Policy::per_minute("p", number("NETWORK_LIMIT")).unwrap();
         let layer = RateLimitLayer::new(limiter, policy, PeerIp::default());
         let layer = if number("NETWORK_FAIL_CLOSED") == 1 { layer.fail_closed() } else { layer.fail_open() };
         let handler = move || async move {
-            // As a password hash does, or an image that is scaled, or a file that is read.
-            for _ in 0..holds_ms {
+            // Blocks the thread, as a password hash or a file read does.
+            for _ in 0..blocks_for_ms {
                 thread::sleep(Duration::from_millis(1));
             }
             "handled"

@@ -1,4 +1,4 @@
-//! Handlers that hold their worker threads, and processes that are paused.
+//! Handlers that block their worker threads, and processes that are paused.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -7,76 +7,76 @@ use std::{
 };
 
 use crate::{
-    ROUND_TRIPS, alone,
-    client::{Told, load},
-    say,
+    ROUND_TRIPS,
+    client::{Responses, load},
+    exclusively, print_line,
     server::{Service, Setup},
     support::{link::Link, redis_server::RedisServer},
 };
 
-const TWO_WORKERS: Setup = Setup { limit: 60, worker_threads: 2, holds: Duration::from_millis(60), fail_closed: false };
+const TWO_WORKERS: Setup =
+    Setup { limit: 60, worker_threads: 2, blocks_for: Duration::from_millis(60), fail_closed: false };
 
-fn judge(name: &str, round_trip: Duration, setup: Setup, told: Told) {
-    let Told { handled, unjudged, denied, unavailable } = told;
-    say(&format!(
-        "{name} round_trip={round_trip:?} workers={} holds={:?} fail_closed={} limit={} handled={handled} \
+fn judge(name: &str, round_trip: Duration, setup: Setup, responses: Responses) {
+    let Responses { handled, unjudged, denied, unavailable } = responses;
+    print_line(&format!(
+        "{name} round_trip={round_trip:?} workers={} blocks_for={:?} fail_closed={} limit={} handled={handled} \
          unjudged={unjudged} denied={denied} unavailable={unavailable}",
-        setup.worker_threads, setup.holds, setup.fail_closed, setup.limit
+        setup.worker_threads, setup.blocks_for, setup.fail_closed, setup.limit
     ));
-    assert_eq!((unjudged, unavailable), (0, 0), "{name} {round_trip:?} {setup:?}: {told:?}");
-    assert!(handled <= setup.limit, "{name} {round_trip:?} {setup:?}: {told:?}");
-    // The limit is contended, or nothing has been shown.
-    assert!(handled == setup.limit && denied > 0, "{name} {round_trip:?} {setup:?}: {told:?}");
+    assert_eq!((unjudged, unavailable), (0, 0), "{name} {round_trip:?} {setup:?}: {responses:?}");
+    assert!(handled <= setup.limit, "{name} {round_trip:?} {setup:?}: {responses:?}");
+    // The limit must be reached, otherwise the test proves nothing.
+    assert!(handled == setup.limit && denied > 0, "{name} {round_trip:?} {setup:?}: {responses:?}");
 }
 
-/// The load of `in_flight` requests on a service whose handler holds its thread.
+/// Loads a service whose handler blocks its thread.
 fn handlers(setup: Setup, round_trip: Duration, time: Duration) {
-    alone(|| handlers_alone(setup, round_trip, time));
+    exclusively(|| run_handlers(setup, round_trip, time));
 }
 
-fn handlers_alone(setup: Setup, round_trip: Duration, time: Duration) {
+fn run_handlers(setup: Setup, round_trip: Duration, time: Duration) {
     let server = RedisServer::start();
     let link = Link::to(server.port(), round_trip);
     let service = Service::start(&link.url(), setup);
     judge("handlers", round_trip, setup, load(service.port, 40, time));
 }
 
-/// The same on a service that does not run for 60 ms of every 100, as under a CPU quota.
+/// Loads a service that is stopped for 60 ms of every 100, as under a CPU quota.
 fn paused(setup: Setup, round_trip: Duration, time: Duration) {
-    alone(|| paused_alone(setup, round_trip, time));
+    exclusively(|| run_paused(setup, round_trip, time));
 }
 
-fn paused_alone(setup: Setup, round_trip: Duration, time: Duration) {
+fn run_paused(setup: Setup, round_trip: Duration, time: Duration) {
     let server = RedisServer::start();
     let link = Link::to(server.port(), round_trip);
     let service = Service::start(&link.url(), setup);
     let ended = AtomicBool::new(false);
-    let told = thread::scope(|scope| {
+    let responses = thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                // The pauses are real time.
                 service.signal("STOP");
                 thread::sleep(Duration::from_millis(60));
                 service.signal("CONT");
                 thread::sleep(Duration::from_millis(40));
             }
         });
-        let told = load(service.port, 40, time);
+        let responses = load(service.port, 40, time);
         ended.store(true, Ordering::Relaxed);
-        told
+        responses
     });
-    judge("paused", round_trip, setup, told);
+    judge("paused", round_trip, setup, responses);
 }
 
 #[test]
 fn law_14_handlers_that_block_their_threads_lift_no_limit() {
     handlers(TWO_WORKERS, ROUND_TRIPS[0], Duration::from_secs(3));
-    handlers(Setup { holds: Duration::from_millis(15), ..TWO_WORKERS }, ROUND_TRIPS[3], Duration::from_secs(2));
+    handlers(Setup { blocks_for: Duration::from_millis(15), ..TWO_WORKERS }, ROUND_TRIPS[3], Duration::from_secs(2));
 }
 
 #[test]
 fn law_14_a_process_that_is_paused_repeatedly_lifts_no_limit() {
-    paused(Setup { limit: 300, holds: Duration::ZERO, ..TWO_WORKERS }, ROUND_TRIPS[2], Duration::from_secs(2));
+    paused(Setup { limit: 300, blocks_for: Duration::ZERO, ..TWO_WORKERS }, ROUND_TRIPS[2], Duration::from_secs(2));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn law_14_a_process_that_is_paused_repeatedly_lifts_no_limit() {
 fn long_stalls_at_every_round_trip() {
     let setups = [
         TWO_WORKERS,
-        Setup { holds: Duration::from_millis(15), ..TWO_WORKERS },
+        Setup { blocks_for: Duration::from_millis(15), ..TWO_WORKERS },
         Setup { limit: 120, worker_threads: 8, ..TWO_WORKERS },
     ];
     for round_trip in ROUND_TRIPS {
@@ -93,7 +93,7 @@ fn long_stalls_at_every_round_trip() {
                 for setup in setups {
                     handlers(Setup { fail_closed, ..setup }, round_trip, Duration::from_secs(5));
                 }
-                let setup = Setup { limit: 300, holds: Duration::ZERO, fail_closed, ..TWO_WORKERS };
+                let setup = Setup { limit: 300, blocks_for: Duration::ZERO, fail_closed, ..TWO_WORKERS };
                 paused(setup, round_trip, Duration::from_secs(5));
             }
         }

@@ -1,4 +1,4 @@
-//! A steady load of different keys over a network.
+//! A steady load of many keys over a network.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use tokio::{
 use tollgate::{Limiter, Policy, RedisStore};
 
 use crate::{
-    ROUND_TRIPS, alone,
-    burst::connected,
-    say,
+    ROUND_TRIPS,
+    burst::wait_until_connected,
+    exclusively, print_line,
     support::{link::Link, redis_server::RedisServer},
 };
 
-/// Checks without a verdict, of all that came at this rate.
+/// Sends checks at the given rate; returns the number of checks, and of checks without a verdict.
 async fn unjudged(limiter: &Limiter, per_second: u32, time: Duration) -> (u32, u32) {
     let policy = Policy::per_minute("p", 1_000).unwrap();
     let mut tasks = JoinSet::new();
     let start = Instant::now();
     let count = per_second * u32::try_from(time.as_millis()).unwrap() / 1_000;
     for number in 0..count {
-        // Every millisecond, as many as are due.
+        // Sends the checks that are due, once per millisecond.
         let due = start + time * number / count;
         if due > Instant::now() + Duration::from_millis(1) {
             sleep_until(due).await;
@@ -41,26 +41,28 @@ fn steady(per_second: u32, round_trips: &[Duration], time: Duration) {
         let server = RedisServer::start();
         let link = Link::to(server.port(), round_trip);
         let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
-        runtime.block_on(connected(&limiter));
+        runtime.block_on(wait_until_connected(&limiter));
         let (checks, unjudged) = runtime.block_on(unjudged(&limiter, per_second, time));
-        say(&format!("steady round_trip={round_trip:?} per_second={per_second} checks={checks} unjudged={unjudged}"));
+        print_line(&format!(
+            "steady round_trip={round_trip:?} per_second={per_second} checks={checks} unjudged={unjudged}"
+        ));
         assert_eq!(unjudged, 0, "{round_trip:?}");
     }
 }
 
 #[test]
 fn every_check_of_a_steady_load_over_a_network_gets_a_verdict() {
-    alone(|| steady(2_000, &[ROUND_TRIPS[5]], Duration::from_secs(1)));
+    exclusively(|| steady(2_000, &[ROUND_TRIPS[5]], Duration::from_secs(1)));
 }
 
-/// Only in a release build: a debug build takes several times as long for a check.
+/// The full rates need a release build; a debug build is several times slower.
 #[test]
 #[ignore = "takes long: tests/run --long"]
 fn long_steady_load_at_every_round_trip() {
     let rates: &[u32] = if cfg!(debug_assertions) { &[4_000] } else { &[14_000, 16_000] };
     for &per_second in rates {
         for _ in 0..3 {
-            alone(|| steady(per_second, &ROUND_TRIPS, Duration::from_secs(3)));
+            exclusively(|| steady(per_second, &ROUND_TRIPS, Duration::from_secs(3)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server that may drop the keys of limits.
+//! The warning about a server that may evict keys of limits.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::{
     redis_server::{RedisServer, calls},
 };
 
-/// What is warned of after a few checks, and how often the server was asked for it.
+/// The warnings after a few checks, and the number of INFO calls.
 async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {
     let recorder = Recorder::default();
     let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(url).unwrap();
@@ -18,7 +18,7 @@ async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {
     for _ in 0..20 {
         assert!(limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap().is_allowed());
     }
-    // The server has been asked by then, and its answer is on its way; time here is the network's.
+    // The reply to the background query of the eviction policy may still be in flight.
     let start = Instant::now();
     let mut seen = recorder.take().warnings;
     while seen.is_empty() && start.elapsed() < Duration::from_millis(300) {
@@ -51,7 +51,7 @@ async fn a_server_that_never_evicts_is_asked_once_and_causes_no_warning() {
 #[tokio::test]
 async fn the_minimal_acl_permits_checks_and_causes_no_warning() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
-    // As in the documentation of `RedisStore`, whose own test is in `server-tests/redis`.
+    // The ACL in the documentation of `RedisStore`; `redis/address.rs` tests that ACL.
     server.command(
         "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
          +getrange +setrange +pexpire +unlink",

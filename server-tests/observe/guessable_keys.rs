@@ -1,4 +1,4 @@
-//! Keys in Redis that can be guessed are warned of.
+//! The warning about guessable keys in Redis.
 
 use tollgate::{Limiter, RedisStore, observe::Warning};
 
@@ -12,18 +12,18 @@ async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
         (RedisStore::builder().key_secret("a secret of 16 bytes").unwrap(), 0),
         (RedisStore::builder().plain_keys(), 0),
     ];
-    for (builder, told) in stores {
+    for (builder, warnings) in stores {
         let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
-        // Before anybody listens.
+        // A check before the observer is set.
         limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         let recorder = Recorder::default();
         let limiter = limiter.with_observer(recorder.clone());
         for _ in 0..3 {
             limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         }
-        assert_eq!(recorder.take().warnings, vec![Warning::GuessableKeys; told]);
+        assert_eq!(recorder.take().warnings, vec![Warning::GuessableKeys; warnings]);
     }
-    // A credential is hashed in any case.
+    // With plain keys a credential is hashed and still warned of.
     let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap());
     let recorder = Recorder::default();
     let limiter = limiter.with_observer(recorder.clone());

@@ -1,4 +1,4 @@
-//! A server that does not let the instances be counted.
+//! The warning about a missing permission to count instances.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
 #[tokio::test]
 async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_the_remedy() {
     let server = RedisServer::start();
-    // As in the documentation of `RedisStore`, without what it says of instances.
+    // The ACL in the documentation of `RedisStore`, without the permissions for counting instances.
     server.command(
         "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
          +getrange +setrange +pexpire +unlink +info",
@@ -20,7 +20,7 @@ async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_t
     let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new()).with_observer(recorder.clone());
     let start = Instant::now();
     let mut warnings = Vec::new();
-    // The first beats are some hundred milliseconds apart: several of them are refused.
+    // The first registrations are a few hundred milliseconds apart, so several are refused.
     while start.elapsed() < Duration::from_millis(800) {
         limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap();
         warnings.extend(recorder.take().warnings);

@@ -1,4 +1,4 @@
-//! Batches and the deny cache in a scrape.
+//! Metrics of batches and of the deny cache.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Events, warnings, logs and metrics of a limiter on Redis.
+//! Events, warnings, logs and metrics of a limiter with a Redis store.
 
 mod eviction;
 mod guessable_keys;

@@ -1,4 +1,4 @@
-//! What a limiter says by itself, on stderr.
+//! The lines that a limiter without an observer prints to stderr.
 
 use std::{env, process::Command, time::Duration};
 
@@ -12,18 +12,18 @@ use tracing::Level;
 
 use crate::support::{http::get as fetch, per_minute, redis_server::RedisServer};
 
-/// Runs one of the scenes below in a process of its own and returns the lines on its stderr.
-fn stderr_of(scene: &str, url: &str) -> Vec<String> {
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "observe::notices::child", "--ignored", "--nocapture"])
-        .env("TOLLGATE_SCENE", scene)
+/// Runs a scenario of `scenario_process` in a separate process and returns the lines of its stderr.
+fn stderr_of(scenario: &str, url: &str) -> Vec<String> {
+    let scenario_process = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "observe::notices::scenario_process", "--ignored", "--nocapture"])
+        .env("TOLLGATE_SCENARIO", scenario)
         .env("TOLLGATE_URL", url)
         .output()
         .unwrap();
-    let stderr = String::from_utf8(child.stderr).unwrap();
-    assert!(child.status.success(), "{scene}: {stderr}");
+    let stderr = String::from_utf8(scenario_process.stderr).unwrap();
+    assert!(scenario_process.status.success(), "{scenario}: {stderr}");
     let lines: Vec<String> = stderr.lines().map(str::to_owned).collect();
-    println!("{scene}:\n{stderr}");
+    println!("{scenario}:\n{stderr}");
     lines
 }
 
@@ -31,15 +31,15 @@ fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K,
     Router::new().route("/", get(|| async {})).layer(layer)
 }
 
-/// A service without an observer, unless the scene is about one.
+/// Not a test: the process of a scenario. The service has an observer only in the scenarios named after one.
 #[tokio::test]
-#[ignore = "a process of its own, started by the tests below"]
-async fn child() {
-    let scene = env::var("TOLLGATE_SCENE").unwrap();
+#[ignore = "started by the tests below"]
+async fn scenario_process() {
+    let scenario = env::var("TOLLGATE_SCENARIO").unwrap();
     let url = env::var("TOLLGATE_URL").unwrap();
     let redis = || Limiter::new(RedisStore::connect(&url).unwrap());
     let limit = |limiter: Limiter| RateLimitLayer::new(limiter, per_minute("per-client", 60), GlobalKey);
-    let app = match &*scene {
+    let app = match &*scenario {
         "closed" => app(limit(redis()).fail_closed()),
         "filtered" => {
             let subscriber = tracing_subscriber::fmt().with_max_level(Level::ERROR).finish();
@@ -55,13 +55,13 @@ async fn child() {
         "quiet" => app(limit(redis().quiet())),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),
         "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
-        _ => unreachable!("{scene}"),
+        _ => unreachable!("{scenario}"),
     };
-    let requests = if scene == "unmatched" { 10_001 } else { 70 };
+    let requests = if scenario == "unmatched" { 10_001 } else { 70 };
     for _ in 0..requests {
         fetch(&app, "/").await;
     }
-    // A question that the store asks on the side is on its way; time here is the network's.
+    // Waits for the reply to the store's background query of the eviction policy.
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
@@ -74,8 +74,9 @@ fn wrong_password(server: &RedisServer) -> String {
 fn law_13_a_wrong_password_is_one_line_on_stderr_with_cause_effect_and_remedy() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
-    for (scene, got) in [("open", "pass without a limit (fail_open)"), ("closed", "refused with 503 (fail_closed)")] {
-        let lines = stderr_of(scene, &url);
+    for (scenario, got) in [("open", "pass without a limit (fail_open)"), ("closed", "refused with 503 (fail_closed)")]
+    {
+        let lines = stderr_of(scenario, &url);
         let [line] = &lines[..] else { panic!("{lines:#?}") };
         assert!(line.starts_with("tollgate: Limits are not enforced: the store is misconfigured: "), "{line}");
         assert!(line.contains("WRONGPASS"), "{line}");
@@ -134,8 +135,8 @@ fn law_13_a_wrong_setup_and_an_unmatched_route_are_reported_on_stderr() {
 fn law_13_warnings_reach_stderr_with_metrics_alone_or_tracing_without_a_subscriber() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
-    for scene in ["metrics", "tracing"] {
-        let lines = stderr_of(scene, &url);
+    for scenario in ["metrics", "tracing"] {
+        let lines = stderr_of(scenario, &url);
         assert!(lines.len() == 1 && lines[0].starts_with("tollgate: Limits are not enforced"), "{lines:#?}");
     }
 }
@@ -144,8 +145,8 @@ fn law_13_warnings_reach_stderr_with_metrics_alone_or_tracing_without_a_subscrib
 fn a_quiet_limiter_and_a_healthy_limiter_print_nothing() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
-    for scene in ["quiet", "memory"] {
-        assert_eq!(stderr_of(scene, &url), [""; 0], "{scene}");
+    for scenario in ["quiet", "memory"] {
+        assert_eq!(stderr_of(scenario, &url), [""; 0], "{scenario}");
     }
 }
 

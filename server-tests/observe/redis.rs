@@ -1,4 +1,4 @@
-//! With a Redis behind it.
+//! Events of a limiter on Redis: decisions, batches and failures.
 
 use std::time::Duration;
 

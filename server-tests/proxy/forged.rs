@@ -1,4 +1,4 @@
-//! Whatever a client sends, it is charged as the address that it calls from.
+//! Forged headers: each client is charged under its own address, whatever headers it sends.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use axum::{
 use tokio::net::UnixListener;
 use tollgate::{ClientIp, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use super::nginx::{FRONT, Nginx, PROXY, Way};
+use super::nginx::{FRONT, Nginx, PROXY, ProxyChain};
 use crate::support::{
     http::{Connection, Reply, request, serve},
     redis_server::Directory,
@@ -19,7 +19,7 @@ use crate::support::{
 const ALICE: &str = "127.0.0.2";
 const BOB: &str = "127.0.0.3";
 
-/// Lines that a client may put before those of the proxy. `{n}` is another number in each request.
+/// Header lines that a client sends before those of the proxy. `{n}` is a different number in each request.
 const FORGED: [&[(&str, &str)]; 9] = [
     &[],
     &[("x-forwarded-for", "198.51.100.{n}")],
@@ -32,7 +32,7 @@ const FORGED: [&[(&str, &str)]; 9] = [
     &[("x-forwarded-for", "127.0.0.9, 127.0.0.9, 127.0.0.9"), ("x-forwarded-for", "127.0.0.8")],
 ];
 
-/// An application that is called on a port and on a socket, with nginx in front of it.
+/// An application on a port and on a unix socket, behind nginx.
 struct Site {
     nginx: Nginx,
     application: std::net::SocketAddr,
@@ -40,7 +40,7 @@ struct Site {
 }
 
 impl Site {
-    async fn of(client: ClientIp) -> Self {
+    async fn start(client: ClientIp) -> Self {
         let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
         let limit = Policy::per_minute("p", u32::try_from(FORGED.len()).unwrap()).unwrap();
         let router =
@@ -54,11 +54,11 @@ impl Site {
         Self { nginx, application, _directory: directory }
     }
 
-    async fn through(&self, way: Way, source: &str) -> Caller {
-        Caller(Connection::open_from(source.parse().unwrap(), self.nginx.address(way)).await)
+    async fn through(&self, chain: ProxyChain, source: &str) -> Caller {
+        Caller(Connection::open_from(source.parse().unwrap(), self.nginx.address(chain)).await)
     }
 
-    async fn past_the_proxy(&self, source: &str) -> Caller {
+    async fn direct(&self, source: &str) -> Caller {
         Caller(Connection::open_from(source.parse::<IpAddr>().unwrap(), self.application).await)
     }
 }
@@ -75,8 +75,8 @@ impl Caller {
         self.0.send(request).await
     }
 
-    /// Spends the whole budget, one request for each way of forging, and is refused from then on.
-    async fn is_charged_for_all(&mut self, of: &str) {
+    /// Asserts that one request per forgery spends the whole budget, and that further requests are denied.
+    async fn assert_charged_for_all(&mut self, of: &str) {
         for (number, lines) in FORGED.iter().enumerate() {
             let reply = self.send(number, lines).await;
             assert_eq!(reply.status, StatusCode::OK, "{of}: {lines:?}: {}", reply.text());
@@ -90,64 +90,64 @@ impl Caller {
     }
 }
 
-async fn nothing_forged_changes_the_client(way: Way, client: ClientIp) {
-    let site = Site::of(client).await;
-    site.through(way, ALICE).await.is_charged_for_all("alice").await;
-    // Whose address was forged in nearly all of those.
-    site.through(way, BOB).await.is_charged_for_all("bob").await;
+async fn nothing_forged_changes_the_client(chain: ProxyChain, client: ClientIp) {
+    let site = Site::start(client).await;
+    site.through(chain, ALICE).await.assert_charged_for_all("alice").await;
+    // Most of Alice's requests forged Bob's address; Bob's budget must be untouched.
+    site.through(chain, BOB).await.assert_charged_for_all("bob").await;
 }
 
 #[tokio::test]
 async fn forged_headers_change_nothing_behind_nginx() {
-    nothing_forged_changes_the_client(Way::ForwardedFor, ClientIp::x_forwarded_for([PROXY]).unwrap()).await;
+    nothing_forged_changes_the_client(ProxyChain::ForwardedFor, ClientIp::x_forwarded_for([PROXY]).unwrap()).await;
 }
 
 #[tokio::test]
 async fn forged_headers_change_nothing_behind_one_load_balancer() {
-    nothing_forged_changes_the_client(Way::ForwardedFor, ClientIp::behind_load_balancer([PROXY]).unwrap()).await;
-    // Not even for callers from the balancer's own network.
+    nothing_forged_changes_the_client(ProxyChain::ForwardedFor, ClientIp::behind_load_balancer([PROXY]).unwrap()).await;
+    // Also for clients inside the trusted network of the balancer.
     let neighbours = ClientIp::behind_load_balancer(["127.0.0.0/8"]).unwrap();
-    nothing_forged_changes_the_client(Way::ForwardedFor, neighbours).await;
+    nothing_forged_changes_the_client(ProxyChain::ForwardedFor, neighbours).await;
 }
 
 #[tokio::test]
 async fn forged_headers_change_nothing_behind_two_proxies() {
     let trusted = ClientIp::x_forwarded_for([FRONT, PROXY]).unwrap();
-    nothing_forged_changes_the_client(Way::TwoInARow, trusted).await;
+    nothing_forged_changes_the_client(ProxyChain::TwoProxies, trusted).await;
     let counted = ClientIp::x_forwarded_for_hops(2).unwrap().only_from([PROXY]).unwrap();
-    nothing_forged_changes_the_client(Way::TwoInARow, counted).await;
+    nothing_forged_changes_the_client(ProxyChain::TwoProxies, counted).await;
 }
 
 #[tokio::test]
 async fn forged_headers_change_nothing_behind_a_unix_socket() {
     let client = ClientIp::behind_unix_socket();
-    nothing_forged_changes_the_client(Way::UnixSocket, client).await;
+    nothing_forged_changes_the_client(ProxyChain::UnixSocket, client).await;
 }
 
 #[tokio::test]
 async fn forged_headers_change_nothing_where_nginx_appends_to_forwarded() {
-    nothing_forged_changes_the_client(Way::Forwarded, ClientIp::forwarded([PROXY]).unwrap()).await;
+    nothing_forged_changes_the_client(ProxyChain::Forwarded, ClientIp::forwarded([PROXY]).unwrap()).await;
 }
 
 #[tokio::test]
 async fn forged_headers_change_nothing_where_nginx_sets_x_real_ip() {
-    nothing_forged_changes_the_client(Way::RealIp, ClientIp::x_real_ip([PROXY]).unwrap()).await;
+    nothing_forged_changes_the_client(ProxyChain::RealIp, ClientIp::x_real_ip([PROXY]).unwrap()).await;
 }
 
-/// The proxy's element would be a part of the quoted string, and the one before it the client.
+/// An open quote would swallow the proxy's element, so that the forged element before it became the client.
 #[tokio::test]
-async fn a_quote_that_a_client_opens_is_its_own_400() {
-    let site = Site::of(ClientIp::forwarded([PROXY]).unwrap()).await;
+async fn an_unclosed_quote_from_a_client_is_400() {
+    let site = Site::start(ClientIp::forwarded([PROXY]).unwrap()).await;
     for line in ["for=127.0.0.3;x=\"", "for=127.0.0.3, x=\"", "for=\"127.0.0.3", "for=127.0.0.3;for=127.0.0.3", "for"] {
-        let reply = site.through(Way::Forwarded, ALICE).await.send(1, &[("forwarded", line)]).await;
+        let reply = site.through(ProxyChain::Forwarded, ALICE).await.send(1, &[("forwarded", line)]).await;
         assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{line}");
     }
-    site.through(Way::Forwarded, BOB).await.is_charged_for_all("bob").await;
-    site.through(Way::Forwarded, ALICE).await.is_charged_for_all("alice").await;
+    site.through(ProxyChain::Forwarded, BOB).await.assert_charged_for_all("bob").await;
+    site.through(ProxyChain::Forwarded, ALICE).await.assert_charged_for_all("alice").await;
 }
 
 #[tokio::test]
-async fn a_client_that_comes_past_the_proxy_is_charged_as_itself() {
+async fn a_client_that_bypasses_the_proxy_is_charged_under_its_own_address() {
     for client in [
         ClientIp::x_forwarded_for([PROXY]).unwrap(),
         ClientIp::behind_load_balancer([PROXY]).unwrap(),
@@ -157,16 +157,16 @@ async fn a_client_that_comes_past_the_proxy_is_charged_as_itself() {
         ClientIp::behind_cloudflare(),
         ClientIp::behind_fly(),
     ] {
-        let site = Site::of(client).await;
-        site.past_the_proxy(ALICE).await.is_charged_for_all("alice").await;
-        site.past_the_proxy(BOB).await.is_charged_for_all("bob").await;
+        let site = Site::start(client).await;
+        site.direct(ALICE).await.assert_charged_for_all("alice").await;
+        site.direct(BOB).await.assert_charged_for_all("bob").await;
     }
 }
 
-/// Without trust in the socket there is no client; with `PeerIp`'s setting, all would be one.
+/// Without trust in the socket there is no client address, so the request is rejected.
 #[tokio::test]
 async fn a_unix_socket_that_is_not_trusted_is_400() {
-    let site = Site::of(ClientIp::x_forwarded_for([PROXY]).unwrap()).await;
-    let reply = site.through(Way::UnixSocket, ALICE).await.send(1, &[("x-forwarded-for", BOB)]).await;
+    let site = Site::start(ClientIp::x_forwarded_for([PROXY]).unwrap()).await;
+    let reply = site.through(ProxyChain::UnixSocket, ALICE).await.send(1, &[("x-forwarded-for", BOB)]).await;
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
 }

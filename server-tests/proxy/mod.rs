@@ -1,4 +1,4 @@
-//! Clients behind a real nginx, and the headers that they forge.
+//! Client addresses behind a real nginx, with forged headers.
 
 mod forged;
 mod nginx;

@@ -1,4 +1,4 @@
-//! A real nginx with several ways in, started for one test and ended with it.
+//! A real nginx with one port per proxy chain, started for one test and ended with it.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
@@ -9,19 +9,19 @@ use std::{
 
 use crate::support::redis_server::{Directory, free_port};
 
-/// Where the proxy in front of another one calls it from.
+/// Source address of the outer proxy.
 pub(crate) const FRONT: &str = "127.0.0.8";
-/// Where the proxy calls the application from.
+/// Source address of the proxy in front of the application.
 pub(crate) const PROXY: &str = "127.0.0.9";
 
-/// What the proxy in front of the application tells it, and by which way.
+/// How requests reach the application, and how the proxy passes the client's address.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
+pub(crate) enum ProxyChain {
     /// Appends to X-Forwarded-For.
     ForwardedFor,
-    /// Appends to X-Forwarded-For, behind another proxy that does.
-    TwoInARow,
-    /// Appends to X-Forwarded-For, and calls a unix socket.
+    /// Appends to X-Forwarded-For, behind another proxy that does the same.
+    TwoProxies,
+    /// Appends to X-Forwarded-For, and connects to a unix socket.
     UnixSocket,
     /// Appends to Forwarded.
     Forwarded,
@@ -29,7 +29,7 @@ pub(crate) enum Way {
     RealIp,
 }
 
-/// It ends when this is dropped, and also when the test process dies.
+/// An nginx process. The process ends when this value is dropped or the test process dies.
 #[derive(Debug)]
 pub(crate) struct Nginx {
     guard: Child,
@@ -37,12 +37,12 @@ pub(crate) struct Nginx {
     _directory: Directory,
 }
 
-/// Ends the server as soon as standard input is closed, however the test ends. Not every user has it on the PATH.
+/// Shell script that kills nginx when standard input closes, however the test ends. nginx may be outside of the PATH.
 const GUARD: &str = r#"PATH="$PATH:/usr/sbin:/usr/local/sbin"
 nginx -e stderr -p "$1" -c "$1/nginx.conf" & server=$!; read -r _; kill -9 $server; { wait $server; } 2>/dev/null"#;
 
 impl Nginx {
-    /// Starts it in front of an application on a port and on a unix socket.
+    /// Starts nginx in front of an application on a port and on a unix socket.
     pub(crate) fn start(application: SocketAddr, socket: &str) -> Self {
         let directory = Directory::new();
         let ports = [(); 5].map(|()| free_port());
@@ -58,9 +58,9 @@ impl Nginx {
         nginx
     }
 
-    /// Where clients call it.
-    pub(crate) fn address(&self, way: Way) -> SocketAddr {
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.ports[way as usize])
+    /// The address that clients connect to.
+    pub(crate) fn address(&self, chain: ProxyChain) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.ports[chain as usize])
     }
 
     fn wait(&self) {
@@ -80,8 +80,8 @@ impl Drop for Nginx {
 }
 
 fn configuration(directory: &str, ports: [u16; 5], application: SocketAddr, socket: &str) -> String {
-    let server = |way: Way, to: &str, bind: &str, header: &str| {
-        let (port, bind) = (ports[way as usize], if bind.is_empty() { "off" } else { bind });
+    let server = |chain: ProxyChain, to: &str, bind: &str, header: &str| {
+        let (port, bind) = (ports[chain as usize], if bind.is_empty() { "off" } else { bind });
         format!(
             "server {{ listen 127.0.0.1:{port}; proxy_bind {bind};
                location / {{ proxy_pass {to}; proxy_set_header {header}; }} }}\n"
@@ -89,14 +89,14 @@ fn configuration(directory: &str, ports: [u16; 5], application: SocketAddr, sock
     };
     let application = format!("http://{application}");
     let socket = format!("http://unix:{socket}:");
-    let single = format!("http://127.0.0.1:{}", ports[Way::ForwardedFor as usize]);
+    let single = format!("http://127.0.0.1:{}", ports[ProxyChain::ForwardedFor as usize]);
     let append = "X-Forwarded-For $proxy_add_x_forwarded_for";
     let servers = [
-        server(Way::ForwardedFor, &application, PROXY, append),
-        server(Way::TwoInARow, &single, FRONT, append),
-        server(Way::UnixSocket, &socket, "", append),
-        server(Way::Forwarded, &application, PROXY, r#"Forwarded "$http_forwarded, for=$remote_addr""#),
-        server(Way::RealIp, &application, PROXY, "X-Real-IP $remote_addr"),
+        server(ProxyChain::ForwardedFor, &application, PROXY, append),
+        server(ProxyChain::TwoProxies, &single, FRONT, append),
+        server(ProxyChain::UnixSocket, &socket, "", append),
+        server(ProxyChain::Forwarded, &application, PROXY, r#"Forwarded "$http_forwarded, for=$remote_addr""#),
+        server(ProxyChain::RealIp, &application, PROXY, "X-Real-IP $remote_addr"),
     ];
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|what| format!("{what}_temp_path {directory}/{what};\n"))

@@ -35,8 +35,8 @@ async fn a_database_number_is_read_from_the_url() {
 }
 
 /// The ACL in the documentation of `RedisStore`.
-pub(crate) const MINIMAL_ACL: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange \
-                     +setrange +pexpire +unlink";
+pub(crate) const MINIMAL_ACL: &str = "resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
+                                      +getrange +setrange +pexpire +unlink";
 
 #[tokio::test]
 async fn the_documented_minimal_acl_permits_everything() {

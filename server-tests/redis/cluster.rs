@@ -142,7 +142,8 @@ async fn a_promoted_replica_is_found_and_has_the_counts_of_the_lost_master() {
     assert!(decision.is_allowed() && decision.policies()[0].available == 99_998, "{decision:?}");
 }
 
-/// Loads keys of all masters while the third master fails, and asserts that the keys of the other masters are unaffected.
+/// Loads keys of all masters while the third master fails, and asserts that the keys of the other masters are
+/// unaffected.
 async fn assert_other_masters_unaffected(what: &str, fail: impl FnOnce(&mut Cluster)) {
     /// Slots below this one share no failure domain with a slot of the third master.
     const OTHERS: u16 = 10_752;

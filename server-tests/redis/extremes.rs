@@ -1,5 +1,5 @@
-//! Extreme values: the first window of the epoch, values of the maximum size in Redis, and totals beyond the exact range
-//! of doubles.
+//! Extreme values: the first window of the epoch, values of the maximum size in Redis, and totals beyond the exact
+//! range of doubles.
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@ use tollgate::redis::{self, Value};
 /// The delay of a reply and its bytes.
 pub(crate) type Reply = (Duration, Vec<u8>);
 
-/// Starts a server that replies to each command with the result of `reply` for the command's name; returns the port. The
-/// server runs until the process ends.
+/// Starts a server that replies to each command with the result of `reply` for the command's name; returns the port.
+/// The server runs until the process ends.
 pub(crate) fn start(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,9 +1,9 @@
 //! Laws 1, 2 and 12: random traces through memory, Redis and a [naive oracle](Naive), with policies of several limits
 //! and bursts on one count.
 //!
-//! The contract, where rejections are counted under limits that differ: a log remembers them as far back as the highest
-//! limit that has charged since it was last empty. Under that limit and lower ones every rejection counts. Under one that
-//! is higher than all before it, admitted charges count all, and rejections count all or in part.
+//! The contract for counted rejections under different limits: a log keeps rejections up to the highest limit that has
+//! charged since the log was last empty. Under that limit and lower ones every rejection counts. Under a higher limit,
+//! every admitted charge counts, and some rejections may be dropped.
 
 use std::{cell::Cell, time::Duration};
 
@@ -18,7 +18,7 @@ const START_US: u64 = 1_767_225_600_000_000;
 
 /// Policies that share a count.
 #[derive(Clone, Debug)]
-struct Sharing {
+struct SharedCount {
     policies: Vec<Policy>,
     resolution_us: u64,
 }
@@ -28,11 +28,11 @@ struct Step {
     advance_us: u64,
     policy: usize,
     cost: u32,
-    /// Another policy refuses the check.
-    refused: bool,
+    /// Whether another policy denies the check.
+    denied_by_other: bool,
 }
 
-fn sharing() -> impl Strategy<Value = Sharing> {
+fn shared_count() -> impl Strategy<Value = SharedCount> {
     let algorithm = select(vec![
         Algorithm::FixedWindow,
         Algorithm::SlidingWindowCounter,
@@ -40,12 +40,12 @@ fn sharing() -> impl Strategy<Value = Sharing> {
         Algorithm::TokenBucket,
     ]);
     let window = prop_oneof![1..=50_u64, Just(10_000), Just(60_000_000), 1..=31_622_400_000_000_u64];
-    // The limit; the burst of every other bucket; whether rejections count.
+    // Limit, burst (used by every second bucket), and whether rejections count.
     let variant = || (prop_oneof![2 => 1..=8_u32, 2 => 1..=100_u32, 1 => 1..=5_000_u32], 1..=200_u32, any::<bool>());
-    let alone = (prop_oneof![1..=200_u32, any::<u32>().prop_map(|limit| limit.max(1))], 1..=200_u32, any::<bool>());
-    let variants = prop_oneof![1 => vec(alone, 1), 3 => vec(variant(), 2..=3)];
+    let single = (prop_oneof![1..=200_u32, any::<u32>().prop_map(|limit| limit.max(1))], 1..=200_u32, any::<bool>());
+    let variants = prop_oneof![1 => vec(single, 1), 3 => vec(variant(), 2..=3)];
     (algorithm, window, 1..=400_u64, variants).prop_map(|(algorithm, window, resolution, variants)| {
-        // From exact to a single bucket.
+        // Resolutions from exact to the whole window.
         let coarse = algorithm == Algorithm::SlidingWindowLog && resolution > 200;
         let resolution_us = if coarse { (window / (resolution - 200)).max(1) } else { 1 };
         let policies = variants.into_iter().map(|(limit, burst, count_rejected)| {
@@ -57,11 +57,11 @@ fn sharing() -> impl Strategy<Value = Sharing> {
             };
             policy.with_count_rejected(count_rejected)
         });
-        Sharing { policies: policies.collect(), resolution_us }
+        SharedCount { policies: policies.collect(), resolution_us }
     })
 }
 
-/// Steps of the size that matters for the window, costs of the size that matters for one of the limits.
+/// Steps with time differences that matter for the window, and costs that matter for one of the limits.
 fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     let window_us = u64::try_from(policies[0].window().as_micros()).unwrap();
     let advance = prop_oneof![4 => Just(0), 2 => 0..=3_u64, 4 => 0..=window_us / 4 + 1, 1 => 0..=window_us * 2];
@@ -70,18 +70,22 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
         let cost = prop_oneof![4 => 0..=capacity.min(4), 4 => 0..=capacity, 1 => any::<u32>()];
         (Just(policy), cost, prop::bool::weighted(0.1))
     });
-    let step =
-        (advance, charge).prop_map(|(advance_us, (policy, cost, refused))| Step { advance_us, policy, cost, refused });
+    let step = (advance, charge).prop_map(|(advance_us, (policy, cost, denied_by_other))| Step {
+        advance_us,
+        policy,
+        cost,
+        denied_by_other,
+    });
     vec(step, 1..60)
 }
 
-/// Two stores that go by one clock.
+/// A memory store and a Redis store with one clock.
 struct Pair {
     runtime: Runtime,
     clock: ManualClock,
     memory: Limiter,
     redis: Limiter,
-    /// Ends with the test.
+    /// Keeps the server running.
     _server: RedisServer,
 }
 
@@ -98,7 +102,7 @@ impl Pair {
         }
     }
 
-    /// What both say: whether the check is allowed, and how its first policy stands.
+    /// Sends the check to both stores, which must agree; returns the outcome and the state of the first policy.
     fn check_all(&self, check: &Check) -> Result<(bool, PolicyDecision), TestCaseError> {
         let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
         let (memory, redis) = (decide(&self.memory), decide(&self.redis));
@@ -107,85 +111,92 @@ impl Pair {
     }
 }
 
-/// One decision, and what the oracle knew of it.
-struct Seen<'a> {
+/// One decision, with the oracle's view of it.
+struct Observed<'a> {
     policy: &'a Policy,
     now_us: u64,
     cost: u32,
-    refused: bool,
-    /// Whether the cost fitted, by the oracle, before it was charged.
+    denied_by_other: bool,
+    /// Whether the cost fitted before the charge, by the oracle.
     fitted: bool,
-    /// Whether a log remembers all that this policy's limit needs.
+    /// Whether the log has dropped no rejection that counts under this policy's limit.
     exact: bool,
     allowed: bool,
-    standing: PolicyDecision,
+    state: PolicyDecision,
 }
 
-/// Runs random traces and judges every decision, with the count as it is then.
-fn judge_traces(judge: impl Fn(&Naive, &Seen<'_>) -> Result<(), TestCaseError>) {
-    let (pair, case, seen) = (Pair::new(), Cell::new(0_u32), [Cell::new(0), Cell::new(0)]);
+/// Runs random traces and calls `judge` for every decision, with the oracle's count after the decision.
+fn judge_traces(judge: impl Fn(&Naive, &Observed<'_>) -> Result<(), TestCaseError>) {
+    let (pair, case, observed) = (Pair::new(), Cell::new(0_u32), [Cell::new(0), Cell::new(0)]);
     let never = Policy::per_second("never", 1).unwrap();
-    let traces = sharing().prop_flat_map(|sharing| (steps(&sharing.policies), Just(sharing)));
-    // Of 600 cases between 56 and 148 decisions were by a part; the more cases, the less that varies.
+    let traces = shared_count().prop_flat_map(|shared_count| (steps(&shared_count.policies), Just(shared_count)));
+    // Of 600 cases, 56 to 148 decisions had dropped rejections; with more cases the ratio varies less.
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_400);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    let outcome = TestRunner::new(config).run(&traces, |(steps, sharing)| {
-        // A key of its own, also when a failing case is made smaller.
+    let outcome = TestRunner::new(config).run(&traces, |(steps, shared_count)| {
+        // Each case has its own key, also while a failing case shrinks.
         case.set(case.get() + 1);
         let key = case.get().to_string();
-        let (mut naive, mut now_us) = (Naive::new(sharing.resolution_us), START_US);
-        for Step { advance_us, policy, cost, refused } in steps {
-            let policy = &sharing.policies[policy];
+        let (mut naive, mut now_us) = (Naive::new(shared_count.resolution_us), START_US);
+        for Step { advance_us, policy, cost, denied_by_other } in steps {
+            let policy = &shared_count.policies[policy];
             now_us += advance_us;
             pair.clock.set_us(now_us);
             let mut check = Check::new(key.as_str(), policy, cost);
-            if refused {
+            if denied_by_other {
                 check = check.and(key.as_str(), &never, 2).unwrap();
             }
             let (fitted, exact) = (naive.fits(policy, now_us, cost), naive.remembers_all_for(policy, now_us));
-            let (allowed, standing) = pair.check_all(&check)?;
+            let (allowed, state) = pair.check_all(&check)?;
             if (1..=policy.capacity()).contains(&cost) && (allowed || policy.count_rejected()) {
                 naive.charge(policy, now_us, cost, allowed);
             }
-            let part = &seen[usize::from(!exact)];
+            let part = &observed[usize::from(!exact)];
             part.set(part.get() + 1);
-            judge(&naive, &Seen { policy, now_us, cost, refused, fitted, exact, allowed, standing })?;
+            judge(&naive, &Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, state })?;
         }
         Ok(())
     });
     outcome.unwrap();
-    let [exact, in_part] = seen.map(Cell::into_inner);
-    assert!(in_part > cases / 10 && exact > 20 * in_part, "{exact} decisions by all, {in_part} by a part");
+    let [exact, in_part] = observed.map(Cell::into_inner);
+    assert!(
+        in_part > cases / 10 && exact > 20 * in_part,
+        "{exact} decisions with all rejections, {in_part} with dropped ones"
+    );
 }
 
 #[test]
 fn law_1_no_limit_of_several_on_one_count_is_exceeded_and_law_2_none_denies_what_fits() {
-    judge_traces(|naive, seen| {
+    judge_traces(|naive, observed| {
         prop_assert!(naive.keeps_law_1(), "more was admitted than the limit");
-        prop_assert!(seen.allowed || seen.refused || !seen.fitted, "it would have fitted, every rejection counted");
-        let (available, most) = (seen.standing.available, naive.admitted().available(seen.policy, seen.now_us));
-        prop_assert!(available <= most, "{available} are said to be available, at most {most} are");
+        prop_assert!(
+            observed.allowed || observed.denied_by_other || !observed.fitted,
+            "denied although the cost fits with every rejection counted"
+        );
+        let (available, most) =
+            (observed.state.available, naive.admitted().available(observed.policy, observed.now_us));
+        prop_assert!(available <= most, "{available} units reported as available, at most {most} are");
         Ok(())
     });
 }
 
 #[test]
 fn law_12_memory_and_redis_agree_with_a_list_of_charges_under_one_limit_and_under_several() {
-    judge_traces(|naive, seen| {
-        let &Seen { policy, now_us, cost, refused, fitted, exact, allowed, ref standing } = seen;
+    judge_traces(|naive, observed| {
+        let &Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, ref state } = observed;
         let wait = |cost| naive.wait(policy, now_us, cost);
-        // A counted rejection may itself be what stands in the way.
+        // After a denial, the counted rejection itself may be what exceeds the limit.
         let fits = fitted && (allowed || naive.fits(policy, now_us, cost));
         let retry_after = (!fits && cost <= policy.capacity()).then(|| wait(cost));
         let available = naive.available(policy, now_us);
-        prop_assert_eq!(standing.reset, wait(policy.capacity()));
+        prop_assert_eq!(state.reset, wait(policy.capacity()));
         if exact {
-            let expected = (fitted && !refused, !fits, available, retry_after);
-            prop_assert_eq!((allowed, standing.violated, standing.available, standing.retry_after), expected);
-            prop_assert_eq!(standing.next, wait(if available < policy.capacity() { available + 1 } else { 0 }));
+            let expected = (fitted && !denied_by_other, !fits, available, retry_after);
+            prop_assert_eq!((allowed, state.violated, state.available, state.retry_after), expected);
+            prop_assert_eq!(state.next, wait(if available < policy.capacity() { available + 1 } else { 0 }));
         } else {
-            // Of the rejections a part may be forgotten: never stricter than if all are counted.
-            prop_assert!(standing.available >= available && standing.retry_after <= retry_after);
+            // With dropped rejections the decision is never stricter than with all rejections counted.
+            prop_assert!(state.available >= available && state.retry_after <= retry_after);
         }
         Ok(())
     });
