@@ -1,4 +1,4 @@
-//! Which policies a request is counted under.
+//! Policies that are chosen for each request.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{key::Key, policy::limit::Policy};
 /// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.
 ///
 /// The choice decides what a request may spend, so make it from what the server knows: the key, or an extension that
-/// authentication has inserted. A header is the client's own word: a client that asked for a better plan would get it.
+/// authentication has inserted. Do not read a plan from a header, because a client can send any header.
 ///
 /// # Examples
 ///
@@ -43,7 +43,7 @@ use crate::{key::Key, policy::limit::Policy};
 /// # }
 /// ```
 ///
-/// A policy whose error is still in it is not accepted; the compiler says what is missing:
+/// A `Result` is not accepted; the compiler says what is missing:
 ///
 /// ```compile_fail,E0277
 /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
@@ -52,17 +52,17 @@ use crate::{key::Key, policy::limit::Policy};
 /// let layer = RateLimitLayer::new(limiter, Policy::per_minute("all", 60), GlobalKey); // add `?` to the policy
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say which policies hold",
+    message = "`{Self}` is not a source of policies",
     label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>` or a closure `Fn(&Parts, &Key) -> impl IntoPolicies`",
     note = "if this is a `Result`, add `?`: `Policy::per_minute(\"per-client\", 60)?`",
     note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
 )]
 pub trait PolicySource: Send + Sync + 'static {
-    /// The policies for one request by `key`. None at all is a mistake, answered with 500: to exempt a request, let
-    /// its key extractor or its route say so.
+    /// The policies for one request by `key`. An empty list is an error, answered with 500. To exempt a request, use its
+    /// key extractor or its route.
     fn policies(&self, parts: &Parts, key: &Key) -> Policies;
 
-    /// The policies, if they are the same for every request, so that mistakes are found before the first one.
+    /// The policies, if they are the same for every request, so that mistakes are found before the first request.
     fn fixed(&self) -> Option<&[Policy]> {
         None
     }

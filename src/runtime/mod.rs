@@ -1,4 +1,4 @@
-//! The tokio runtime that checks run on: its drivers, its stalls, and deadlines that discount them.
+//! The tokio runtime of checks: its drivers, its stalls, and deadlines that do not count stalls.
 
 pub(crate) mod deadline;
 pub(crate) mod drivers;
