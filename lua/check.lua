@@ -29,11 +29,7 @@ local keys, charge = KEYS, 1
 
 -- Handles the checks from `charge` on. The replies replace the keys, in a table that has its size already.
 local function handle_all(policies, charges)
-  -- Locals of this function, because registers are read faster than upvalues.
-  local LOG, COUNTER, FIXED_WINDOW = 1, 2, 3
-  local COUNT_REJECTED, EVALUATE, REFUND, BAN = 1, 2, 4, 8
-  local FITS, DOES_NOT_FIT = 1, 0
-  local policy, run, algorithm, usage, limit, window, parameter, commits, extra
+  local policy, run, limit, window, parameter, commits, is_ban, extra
   while charge <= #keys do
     local allowed, unfit, banned = nil, nil, nil
     local size = string.byte(charges, charge * 7 - 6)
@@ -43,11 +39,16 @@ local function handle_all(policies, charges)
         local index, cost = unpack('<HI', charges, number * 7 - 5)
         if index ~= policy then
           policy = index
+          -- In this block, because more registers of the function would make each call slower.
+          local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW = 1, 2, 3
+          local COUNT_REJECTED, EVALUATE, REFUND, BAN = 1, 2, 4, 8
+          local algorithm, usage
           algorithm, usage, limit, window, parameter = unpack('<BBIdd', policies, 1 + index * 22)
-          run = algorithm == LOG and sliding_window_log or algorithm == COUNTER and sliding_window_counter
+          run = algorithm == SLIDING_WINDOW_LOG and sliding_window_log
+            or algorithm == SLIDING_WINDOW_COUNTER and sliding_window_counter
             or algorithm == FIXED_WINDOW and fixed_window or token_bucket
           -- `extra` is whether rejections count or, for a refund, the time of the commit.
-          commits, extra = usage < EVALUATE, usage % 2 == COUNT_REJECTED
+          commits, is_ban, extra = usage < EVALUATE, usage == BAN, usage % 2 == COUNT_REJECTED
           if usage == REFUND then run, extra = refund[algorithm], unpack('<d', ARGV[4], 1 + index * 8) end
         end
         if pass == 1 then
@@ -57,24 +58,24 @@ local function handle_all(policies, charges)
             -- `unfit`: the charges that do not fit. `banned`: the charges whose count of denials is full.
             unfit = unfit or {}
             unfit[number] = true
-            if usage == BAN then
+            if is_ban then
               banned = banned or {}
               banned[number - 1] = true
             end
           end
         else
           local key, commit = keys[number], commits and allowed
-          if usage == BAN then
+          if is_ban then
             -- `unfit ~= nil` is a boolean: nil would be another mode.
             commit = unfit ~= nil and unfit[number - 1] == true and cost > 0
               and run(key, cost, 'evaluate', now, limit, window, parameter)
           end
           local fits, available, retry, next_unit, reset =
             run(key, cost, commit, now, limit, window, parameter, not (banned and banned[number]) and extra)
-          if usage == BAN and commit and available == 0 then
+          if is_ban and commit and available == 0 then
             fits, available, retry, next_unit, reset = run(key, limit, true, now, limit, window, parameter)
           end
-          keys[number] = pack('<BIddd', fits and FITS or DOES_NOT_FIT, available, retry, next_unit, reset)
+          keys[number] = pack('<BIddd', fits and 1 or 0, available, retry, next_unit, reset)
         end
       end
     end
@@ -82,7 +83,6 @@ local function handle_all(policies, charges)
   end
 end
 
-local FAILED = 2
 while charge <= #keys do
   local ok, failure = pcall(handle_all, ARGV[2], ARGV[3])
   if not ok then
@@ -90,6 +90,7 @@ while charge <= #keys do
     local message = type(failure) == 'table' and failure.err or tostring(failure)
     local size = string.byte(ARGV[3], charge * 7 - 6)
     for number = charge, charge + size - 1 do keys[number] = '' end
+    local FAILED = 2
     keys[charge] = pack('<BIc0', FAILED, #message, message)
     charge = charge + size
   end

@@ -1,12 +1,18 @@
-//! Rate limiting that is shared, exact, weighted and honest, as [tower] middleware.
+//! Rate limiting as [tower] middleware: shared by all instances of a service, exact, weighted, and safe when its store
+//! fails.
 //!
-//! A limit that every instance of a service counts for itself is as many limits as there are instances. A window that
-//! begins on the minute lets twice the limit through around the minute. A search that costs as much as a hundred page
-//! views is not one request. And a limiter that waits for its database takes the service down with it.
+//! * **Shared.** If every instance counts for itself, a service of ten instances admits ten times its limit. With
+//!   [`RedisStore`], all instances count in one Redis.
+//! * **Exact.** A window that starts on the minute admits twice the limit around the minute. The default algorithm, a
+//!   sliding window log, never admits more than the limit in any window.
+//! * **Weighted.** Requests differ in cost: a search may cost as much as a hundred page views. Each request is charged
+//!   its cost, all of it or nothing.
+//! * **Safe.** A limiter that waits for its store takes the service down with the store. Each check has a deadline, and
+//!   a failure policy decides when the store cannot answer.
 //!
-//! With `tollgate`, requests pay their cost at the gate, all of it or nothing. The toll book is a Redis that every
-//! instance reads ([`RedisStore`]), or the process's own memory ([`MemoryStore`]), with the same decisions. What a
-//! request may spend is a [`Policy`]; who pays is found by a [`KeyExtractor`]; [`RateLimitLayer`] does the rest.
+//! A [`Policy`] sets what a client may spend, a [`KeyExtractor`] finds the client in the request, a
+//! [store] counts, and [`RateLimitLayer`] applies them. [`MemoryStore`] counts in the process and makes the same
+//! decisions as [`RedisStore`].
 //!
 //! # Quick start
 //!
@@ -25,7 +31,7 @@
 //! let app = Router::new()
 //!     .route("/watch", get(|| async { "watching" }))
 //!     .layer(limit)
-//!     // A server says who calls: `app.into_make_service_with_connect_info::<SocketAddr>()`.
+//!     // A server provides the address: `app.into_make_service_with_connect_info::<SocketAddr>()`.
 //!     .layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 4711))));
 //!
 //! let watch = || app.clone().oneshot(Request::get("/watch").body(Body::empty()).unwrap());
@@ -43,113 +49,122 @@
 //! # }
 //! ```
 //!
-//! Prices per route, and the two ways to set them: [`RateLimitLayer`] and [`RateLimitLayer::route`]. How to write the
-//! layer's type in a signature: [`RateLimitLayer`], "Naming the type". Jobs and outbound clients call a [`Limiter`]
-//! directly. Programs for common tasks, such as plans, logins, several budgets for one request and tests of your own,
-//! are in [`recipes`]. The [`guide`] covers algorithms, proxies, response fields, outages of Redis and operations.
+//! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature:
+//! [`RateLimitLayer`], "Naming the type". Jobs and outbound clients call a [`Limiter`] directly. Programs for common
+//! tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about
+//! operation, proxies and guarantees are in [`guide`].
 //!
 //! # The path of a request
 //!
 //! ```text
 //! RateLimitLayer ─▶ RateLimit::call
-//!                      │  its head: route settings, key, cost, policies
+//!                      │  request head: route settings, key, cost, policies
 //!                      ▼
 //!                   Limiter::check ── deadline ── Store: memory, or deny cache ─▶ breaker ─▶ batch ─▶ one EVALSHA
 //!                      │                             └─ no verdict ─▶ failure policy: open, closed or local
 //!                      ▼
 //!                   Decision
 //!    allowed ─▶ the inner service, Decision in the request's extensions ─▶ its response + RateLimit fields
-//!    denied  ─▶ 429 (503 if closed) as problem+json, a gRPC status, or a response of yours; the inner service never runs
+//!    denied  ─▶ 429 (503 if closed) as problem+json, a gRPC status, or your own response; the inner service never runs
 //! ```
 //!
-//! 1. A request is charged once per layer that it passes, before the inner service is called. What happens afterwards
-//!    gives nothing back.
+//! 1. A request is charged once per layer that it passes, before the inner service is called. A later failure is not
+//!    refunded.
 //! 2. All charges of a request, one per policy and key, are paid together or not at all. A denied request changes no
 //!    count, unless the policy [counts rejections](Policy::with_count_rejected) or [bans](Policy::ban_after).
-//! 3. Layers that are clones of, or derived from, one another share one budget, because they share the [`Limiter`],
-//!    the policies and the keys. So do processes whose [`RedisStore`] has the same prefix.
-//! 4. A request without a key is refused with 400, unless the layer says otherwise ([`MissingKey`]).
-//! 5. A cost above the limit can never pass: a fixed one is a [`ConfigError`] where it is written, a computed one is
-//!    refused with 400 and no Retry-After.
+//! 3. Clones of a layer, and layers derived from one, share one budget, because they share the [`Limiter`], the
+//!    policies and the keys. Processes whose [`RedisStore`] has the same prefix share one budget too.
+//! 4. A request without a key is refused with 400, unless the layer sets another [`MissingKey`].
+//! 5. A cost above the limit can never pass: a fixed one is a [`ConfigError`] of the setter, a computed one is refused
+//!    with 400 and no Retry-After.
 //!
 //! # Algorithms
 //!
-//! | [`Algorithm`] | lets through | keeps per key | Retry-After | choose it |
+//! | [`Algorithm`] | admits | state per key | Retry-After | use it |
 //! | --- | --- | --- | --- | --- |
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
 //! | the same with a [resolution](Policy::with_resolution) | the same; units come back up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
-//! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | of the estimate | for very many keys |
-//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the window's end | for calendar quotas |
+//! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | estimated | for very many keys |
+//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the end of the window | for calendar quotas |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
 //!
-//! # When the store cannot answer
+//! # Store failures
 //!
-//! A check has a deadline, 50 ms by default, around everything: dialling, waiting, the script. Only the first connection of
-//! a process has a longer one, 250 ms ([`Limiter::ready`] makes it before the first request). When it passes, or Redis
-//! refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route or
-//! the layer decides: **open** (the default) lets the request pass without RateLimit fields, **closed** answers 503
-//! with Retry-After, **local** judges by the instance's share of the limit, counted in the process
-//! ([`Limiter::with_local`] tells what is then admitted in all). Choose closed or local where an unlimited request does
-//! more harm than a refused one: logins, anything that spends money. No policy lets pass what a flood of this process
-//! itself has made late ([`ErrorKind::Overloaded`]). A check whose fate is unknown is never sent again; it may have been charged once, never twice.
-//! After a few failures in a row a [`Breaker`](failure::Breaker) answers at once, without asking; from time to time it lets one check
-//! through. Connections are made again in the background, at most 400 ms apart, so limits hold within a second after
-//! Redis is back.
+//! A check has a deadline, 50 ms by default, which covers dialling, waiting and the script. The first connection of a
+//! process has a longer one, 250 ms; [`Limiter::ready`] opens it before the first request. If the deadline passes, or
+//! Redis refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route
+//! or the layer decides:
 //!
-//! # Seeing it
+//! * **open** (the default) forwards the request without RateLimit fields;
+//! * **closed** responds with 503 and Retry-After;
+//! * **local** counts in the process, against the instance's share of the limit. [`Limiter::with_local`] states how
+//!   much is admitted in total.
 //!
-//! A limiter that does not limit says so by itself, as `tracing` warnings or on stderr, and says what looks wrong about its
-//! setup: see [`observe`](observe#what-a-limiter-says-by-itself). [`Limiter::quiet`] switches that off.
+//! Choose closed or local where an unlimited request does more harm than a refused one, such as logins and anything
+//! that spends money. If the process itself sends more checks than Redis answers in time, they are refused under every
+//! policy ([`ErrorKind::Overloaded`]).
 //!
-//! [`Limiter::with_observer`] adds an [`Observer`](observe::Observer), which hears of every decision, failure, batch and change
-//! of the breaker: [`observe::Tracing`] logs, [`observe::Metrics`] counts, one of your own does as it likes. None of them
-//! gets a key. Without one a check pays one branch.
+//! A check whose result is unknown is never sent again: it may have been charged once, never twice. After a few
+//! failures in a row a [`Breaker`](failure::Breaker) opens, and checks fail at once without I/O while it probes the
+//! store now and then. Connections are reopened in the background, at most 400 ms apart, so limits hold again within a
+//! second after Redis is back.
 //!
-//! # Who is charged stays secret
+//! # Observability
 //!
-//! No log, metric or response holds a key. A [`RedisStore`] gets it as a hash, under a secret of yours or, with a warning
-//! to observers, under none (`RedisStoreBuilder::key_secret`), or as it is if you say so (`plain_keys`).
+//! A limiter reports by itself when it does not limit, and when its setup looks wrong, as `tracing` warnings or on
+//! stderr: see [`observe`]. [`Limiter::quiet`] switches the reports off.
 //!
-//! # Where the layer goes
+//! [`Limiter::with_observer`] adds an [`Observer`](observe::Observer) of every decision, failure, batch and breaker
+//! change: [`observe::Tracing`] logs them, [`observe::Metrics`] counts them, or write your own. No observer receives a
+//! key. Without an observer a check costs one branch more.
 //!
-//! Outermost first: panics and tracing, **CORS**, timeouts, *limits by address*, **authentication**, *limits by user*,
-//! the handlers.
+//! # Key privacy
 //!
-//! * CORS outside: refusals then carry CORS fields, so that scripts can read them, and preflights cost nothing. What to
-//!   expose is told by [`HeaderStyle::names`].
-//! * Authentication outside the limits by user, for it finds the user ([`ExtensionKey`]); limits by address outside
-//!   authentication, so that guessing is limited.
-//! * Load shedding outside, so that a request which is shed is not charged; concurrency limits inside.
+//! No log, metric or response contains a key. A [`RedisStore`] receives a hash of each key under your secret
+//! (`RedisStoreBuilder::key_secret`). Without a secret the hash is unkeyed, and observers are warned. With `plain_keys`
+//! the keys are stored as text.
 //!
-//! In a `ServiceBuilder` the first layer is the outermost. With `Router::layer` the **last** one is, and only routes
-//! that were added before are limited; `route_layer` leaves out requests that match no route. Behind a proxy
-//! [`PeerIp`] sees the proxy alone; [`ClientIp`] reads the header in which proxies that you trust tell the client.
+//! # Order of layers
+//!
+//! From the outermost: panics and tracing, **CORS**, timeouts, *limits by address*, **authentication**, *limits by
+//! user*, the handlers.
+//!
+//! * CORS is outside the limits: rejections then have CORS fields, so that scripts can read them, and preflights cost
+//!   nothing. [`HeaderStyle::names`] lists the fields to expose.
+//! * Authentication is outside the limits by user, because it finds the user ([`ExtensionKey`]). Limits by address are
+//!   outside authentication, so that guessing is limited.
+//! * Load shedding is outside the limits, so that a shed request is not charged. Concurrency limits are inside.
+//!
+//! In a `ServiceBuilder` the first layer is the outermost. With `Router::layer` the **last** one is, and it covers only
+//! the routes that were added before it; `route_layer` skips requests that match no route. Behind a proxy, [`PeerIp`]
+//! sees the proxy alone; [`ClientIp`] reads the header in which trusted proxies send the client's address.
 //!
 //! # Cancel safety
 //!
-//! A [`Limiter`]'s future that was never polled has charged nothing. The layer asks a store that answers at once, like
-//! [`MemoryStore`], when the service is called, and Redis when the response is first polled. Dropped while it waits for the store (the client hung up, an
-//! outer timeout), the check may have been charged without a response; it is never charged twice, and the inner service
-//! is not called. Dropped later, the request stays paid.
+//! A [`Limiter`]'s future that was never polled has charged nothing. The layer asks a store that answers at once, such
+//! as [`MemoryStore`], when the service is called, and Redis when the response future is first polled. If that future
+//! is dropped while it waits for the store (the client has disconnected, an outer timeout), the check may have been
+//! charged without a response. It is never charged twice, and the inner service is not called. Dropped later, the
+//! charge stays.
 //!
 //! # Feature flags
 //!
-//! Features only add.
+//! All features are additive.
 //!
 //! * `axum` (default): route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without it, routes
-//!   are told by the plain path and addresses come from a `SocketAddr` or `IpAddr` extension.
-//! * `redis` (default): [`RedisStore`], on a pool of its own or on a bb8-redis pool that you have already. `redis` and
-//!   `bb8_redis` are re-exported.
-//! * `grpc`: [`GrpcStatus`], refusals that gRPC clients understand.
+//!   are compared with the plain path, and addresses come from a `SocketAddr` or `IpAddr` extension.
+//! * `redis` (default): [`RedisStore`], on its own pool or on your bb8-redis pool. `redis` and `bb8_redis` are
+//!   re-exported.
+//! * `grpc`: [`GrpcStatus`], rejections that gRPC clients understand.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
-//! * `tracing` (default): what a limiter says by itself becomes `tracing` events where a subscriber listens; and
-//!   [`observe::Tracing`], which adds denials, recoveries and changes of the breaker.
-//! * `tls`: `rediss://` by rustls, with a cryptography provider; roots and client certificates of your own. See
-//!   [`RedisStore`] for what else a URL can say: logins, databases, unix sockets.
-//! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master that sentinels name.
+//! * `tracing` (default): the reports of a limiter become `tracing` events where a subscriber listens, and
+//!   [`observe::Tracing`] adds denials, recoveries and breaker changes.
+//! * `tls`: `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See
+//!   [`RedisStore`] for logins, databases and unix sockets in URLs.
+//! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master found through sentinels.
 //! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
-//! * `test-util`: [`ManualClock`] and [`TokioClock`](clock::TokioClock), for tests that move time instead of sleeping, and
-//!   [`FailingStore`](store::FailingStore), for tests of what happens without a verdict.
+//! * `test-util`: [`ManualClock`] and [`TokioClock`](clock::TokioClock), for tests that set the time instead of
+//!   sleeping, and [`FailingStore`](store::FailingStore), for tests of a store that gives no verdict.
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower

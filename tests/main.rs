@@ -1,4 +1,4 @@
-//! Every test that needs no server, in one binary, by module of the crate. What needs Redis is in `server-tests`.
+//! All tests that need no server, in one binary, by module of the crate. Tests that need Redis are in `server-tests`.
 #![allow(clippy::unwrap_used)]
 
 mod headers;

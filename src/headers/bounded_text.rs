@@ -1,16 +1,16 @@
-//! A value of bounded length, written in place.
+//! A text of bounded length, written without an allocation.
 
-/// Room for a policy's name, which has up to 64 characters, and two numbers.
-const ROOM: usize = 128;
+/// Room for a policy's name of up to 64 characters and two numbers.
+const CAPACITY: usize = 128;
 
 pub(super) struct BoundedText {
-    text: [u8; ROOM],
+    text: [u8; CAPACITY],
     length: usize,
 }
 
 impl Default for BoundedText {
     fn default() -> Self {
-        Self { text: [0; ROOM], length: 0 }
+        Self { text: [0; CAPACITY], length: 0 }
     }
 }
 

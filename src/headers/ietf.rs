@@ -12,7 +12,7 @@ use super::{
     structured::{List, Text, bytes, parameter, string, window},
 };
 
-/// Revision 11, section 3: what the client may do, a List with one member per policy.
+/// `RateLimit-Policy` of revision 11, section 3: a List with one member per policy.
 pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
     let mut policies = List::default();
     for quota in quotas {
@@ -30,7 +30,7 @@ pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
     policies.value()
 }
 
-/// Revision 11, section 4: where it stands.
+/// `RateLimit` of revision 11, section 4: a List with the state of each policy.
 pub(super) fn draft_11_limits(snapshot: &Snapshot<'_>, all_on_denial: bool) -> Option<HeaderValue> {
     let mut limits = List::default();
     for quota in snapshot.quotas.iter().filter(|quota| snapshot.allowed || all_on_denial || quota.violated) {
@@ -47,7 +47,8 @@ pub(super) fn draft_11_limits(snapshot: &Snapshot<'_>, all_on_denial: bool) -> O
     limits.value()
 }
 
-/// The same of one policy, which has a name without escapes and of a bounded length, and tells no partition key.
+/// `RateLimit` of revision 11 for one policy without a partition key, whose name needs no escape and has a bounded
+/// length.
 pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> HeaderValue {
     let mut text = BoundedText::default();
     text.push(b"\"");
@@ -62,16 +63,16 @@ pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> Head
     HeaderValue::from_bytes(text.as_slice()).expect("a policy's name is a Token, which headers can hold")
 }
 
-/// The quota with no more left than `q` units.
+/// The quota with `remaining` at most `limit`.
 ///
-/// `q` and `w` of revision 11 tell a rate and have no word for a burst above it. Its forerunners let the two differ
-/// ("Service Limit", revision 06), and leave it to the documentation by how much. A client that paces itself by `q`
-/// would take a larger `r` for an error, and one that spends `r` at once spends what is there in either case.
+/// `q` and `w` of revision 11 state a rate and cannot state a burst above it. Earlier revisions let the two differ
+/// ("Service Limit", revision 06) and leave the difference to documentation. A client that paces itself by `q` would
+/// read a larger `r` as an error, and a client that spends `r` at once can spend it in either case.
 fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
     Quota { remaining: quota.remaining.min(quota.limit), ..*quota }
 }
 
-/// Revision 07: one Dictionary about the policy that is closest to its limit.
+/// Revision 07: one Dictionary for the selected policy.
 pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
@@ -83,7 +84,7 @@ pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// Revision 06: the same in fields of their own.
+/// Revision 06: one field each for limit, remaining and reset.
 pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(snapshot) {
         fields.push(RATELIMIT_LIMIT, number(selected.capacity));
@@ -93,7 +94,7 @@ pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// Revision 03: the policies follow the limit, in its field.
+/// Revision 03: the policies follow the limit in one field.
 pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
@@ -104,14 +105,15 @@ pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// These revisions require a reset, and on a denial the same one as Retry-After.
+/// The selected quota and its reset. These revisions require a reset, on a denial equal to `Retry-After`.
 fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, u64)> {
     let selected = snapshot.selected()?;
     let reset = if snapshot.allowed { None } else { snapshot.retry_after() };
     Some((selected, reset.or_else(|| snapshot.effective_window(selected))?))
 }
 
-/// `100;w=60, 1000;w=86400`: a quota value once, for revision 06 and 07 forbid to share one; the selected policy stays.
+/// `100;w=60, 1000;w=86400`: each limit once, because revisions 06 and 07 forbid two policies with one limit. Of equal
+/// limits the selected policy is listed.
 fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<'_>) -> List {
     for (index, quota) in snapshot.quotas.iter().enumerate() {
         let is_selected = std::ptr::eq(quota, selected);
@@ -123,7 +125,7 @@ fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<
             parameter(out, "", quota.limit);
             window(out, quota.window);
             if quota.capacity != quota.limit {
-                // The parameter that the examples of these revisions have.
+                // The parameter in the examples of these revisions.
                 parameter(out, ";burst=", quota.capacity);
             }
         });

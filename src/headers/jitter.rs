@@ -1,4 +1,4 @@
-//! Longer waits for some, so that not everybody comes back in the same second.
+//! Random jitter of waits, so that clients do not all return in the same second.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -7,13 +7,14 @@ use std::{
 
 use super::seconds::whole_seconds;
 
-/// What is added to a wait: whole seconds, for that is what clients are told, up to `most` and never more than the wait.
+/// Draws the jitter of a wait: whole seconds, because fields state whole seconds, at most `most` and never more than
+/// the wait.
 pub(super) fn draw(wait: Duration, most: u32) -> Duration {
-    // The standard library's keys are random, and every state has others.
+    // Each `RandomState` has new random keys, so the hash of a constant is a random number.
     Duration::from_secs(share(whole_seconds(wait).min(most.into()), RandomState::new().hash_one(0_u8)))
 }
 
-/// Nothing up to `most`, all equally likely, for `random` out of 2^64.
+/// Maps a random 64-bit number to 0..=`most`, all equally likely.
 fn share(most: u64, random: u64) -> u64 {
     let share = ((u128::from(most) + 1) * u128::from(random)) >> 64;
     u64::try_from(share).unwrap_or(most)
@@ -24,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_reach_from_nothing_to_all_of_it() {
+    fn shares_reach_from_zero_to_the_most() {
         for (most, random, expected) in
             [(10, 0, 0), (10, 1 << 63, 5), (10, u64::MAX, 10), (0, u64::MAX, 0), (u64::MAX, u64::MAX, u64::MAX)]
         {

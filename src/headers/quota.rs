@@ -1,33 +1,36 @@
-//! Where one quota stands, whoever counted it.
+//! The state of one quota, counted by a store or elsewhere.
 
 use std::time::Duration;
 
 use crate::decision::PolicyDecision;
 
-/// Where one quota stands, as headers tell it.
+/// The state of one quota, as fields state it.
+///
+/// Made from a [`PolicyDecision`], or by you for quotas that something else counts, see
+/// [`Writer::write_quotas`](crate::headers::Writer::write_quotas).
 #[derive(Clone, Copy, Debug)]
 pub struct Quota<'a> {
     /// The policy's name.
     pub name: &'a str,
     /// `q`: units per window.
     pub limit: u64,
-    /// The most units that can be there at once: the burst of a token bucket, the limit of all other algorithms.
+    /// The most units that can be available at once: the burst of a token bucket, the limit of all other algorithms.
     pub capacity: u64,
-    /// `w`: the window, if there is one.
+    /// `w`: the window; `None` if the quota has no window.
     pub window: Option<Duration>,
-    /// `qu`: the unit, if it is not requests.
+    /// `qu`: the unit; `None` for requests.
     pub unit: Option<&'a str>,
-    /// `pk`: whose quota it is, if that is told at all; see [`PartitionKeys`](super::PartitionKeys).
+    /// `pk`: the partition of the quota, if it is sent; see [`PartitionKeys`](crate::headers::PartitionKeys).
     pub partition_key: Option<&'a [u8]>,
     /// `r`: units left.
     pub remaining: u64,
-    /// Until more becomes available, if known.
+    /// Time until more units become available, if known.
     pub next: Option<Duration>,
-    /// Until all of it is available again, if known.
+    /// Time until all units are available again, if known.
     pub reset: Option<Duration>,
-    /// Until the refused request passes; `None` if it was not refused or can never pass.
+    /// Time until the denied request passes; `None` if the quota did not deny it or it can never pass.
     pub retry_after: Option<Duration>,
-    /// Whether the request was denied because of this quota.
+    /// Whether this quota denied the request.
     pub violated: bool,
 }
 

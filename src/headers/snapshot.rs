@@ -7,18 +7,18 @@ use super::{
     seconds::{seconds_up, whole_seconds},
 };
 
-/// What a response has to tell.
+/// The quotas at the time of a response, and the options that change how they are sent.
 pub(super) struct Snapshot<'a> {
     pub(super) quotas: &'a [Quota<'a>],
     pub(super) allowed: bool,
     pub(super) now_us: u64,
     pub(super) capped_ratio: bool,
-    /// Added wherever the client is told to wait.
+    /// Added to each wait.
     pub(super) jitter: Duration,
 }
 
 impl Snapshot<'_> {
-    /// Whole seconds until the refused request passes; `None` if it was allowed or never will.
+    /// Whole seconds until the denied request passes; `None` if it was allowed or can never pass.
     pub(super) fn retry_after(&self) -> Option<u64> {
         let mut waits = self.quotas.iter().filter(|quota| quota.violated).map(|quota| quota.retry_after);
         let first = waits.next()??;
@@ -26,11 +26,11 @@ impl Snapshot<'_> {
         Some(whole_seconds(longest.saturating_add(self.jitter)))
     }
 
-    /// `t`, the effective window: for so many seconds the client can use no more than `remaining`.
+    /// `t`, the effective window: seconds in which the client can use no more than `remaining`.
     pub(super) fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
         let next = quota.next?;
-        let told_to_wait = quota.violated || self.allowed && quota.remaining == 0;
-        let mut seconds = seconds_up(if told_to_wait { next.saturating_add(self.jitter) } else { next });
+        let has_to_wait = quota.violated || self.allowed && quota.remaining == 0;
+        let mut seconds = seconds_up(if has_to_wait { next.saturating_add(self.jitter) } else { next });
         if let Some(window) = quota.window.filter(|_| self.capped_ratio && quota.remaining > 0 && quota.limit > 0) {
             seconds = seconds.max(paced_seconds(quota.remaining, window, quota.limit));
         }
@@ -40,22 +40,22 @@ impl Snapshot<'_> {
         }
     }
 
-    /// The one quota of styles that tell a single one: the longest wait on a denial, otherwise the least left.
+    /// The quota of styles with a single limit: the longest wait on a denial, otherwise the fewest units left.
     pub(super) fn selected(&self) -> Option<&Quota<'_>> {
         let window = |quota: &Quota<'_>| quota.window.unwrap_or(Duration::MAX);
         if self.allowed {
             self.quotas.iter().min_by_key(|quota| (quota.remaining, std::cmp::Reverse(window(quota))))
         } else {
-            // `rev`, because of equals `max_by_key` takes the last.
+            // `rev`, because `max_by_key` returns the last of equal elements.
             let wait = |quota: &Quota<'_>| quota.retry_after.unwrap_or(Duration::MAX);
             self.quotas.iter().rev().filter(|quota| quota.violated).max_by_key(|quota| wait(quota))
         }
     }
 }
 
-/// How long `units` last at the rate of `limit` per `window`, rounded up.
+/// Seconds that `units` last at the rate of `limit` per `window`, rounded up.
 fn paced_seconds(units: u64, window: Duration, limit: u64) -> u64 {
-    // Nearly always: wide division is several times as slow.
+    // The common case: 128-bit division is several times slower.
     let narrow = u64::try_from(window.as_micros()).ok().and_then(|window| window.checked_mul(units));
     if let (Some(paced), Some(rate)) = (narrow, limit.checked_mul(1_000_000)) {
         return paced.div_ceil(rate);

@@ -1,4 +1,4 @@
-//! Pieces of Structured Fields, RFC 9651.
+//! Parts of Structured Fields (RFC 9651).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) type Text = SmallVec<[u8; 96]>;
 /// An Integer has at most 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// Values of one policy fit; those of several may go to the heap.
+/// A List. The values of one policy fit in place; those of several may need the heap.
 #[derive(Default)]
 pub(super) struct List(Text);
 
@@ -26,8 +26,8 @@ impl List {
         write(&mut self.0);
     }
 
-    /// An empty List means: do not send the field. One that is no header value (a control character in a name that is
-    /// not a policy's) is not sent either.
+    /// The field's value; `None` for an empty List, which must not be sent, and for text that no field can contain (a
+    /// control character in a name that is not a policy's).
     pub(super) fn value(self) -> Option<HeaderValue> {
         (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
     }
@@ -39,10 +39,10 @@ impl List {
     }
 }
 
-/// A String: only `"` and `\` are escaped.
+/// Writes a String, with `"` and `\` escaped.
 pub(super) fn string(out: &mut Text, text: &str) {
     out.push(b'"');
-    // A policy's name has neither.
+    // The name of a policy needs no escape.
     if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
         for byte in text.bytes() {
             if matches!(byte, b'"' | b'\\') {
@@ -56,20 +56,20 @@ pub(super) fn string(out: &mut Text, text: &str) {
     out.push(b'"');
 }
 
-/// A parameter whose value is an Integer.
+/// Writes a parameter with an Integer as its value.
 pub(super) fn parameter(out: &mut Text, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value.min(MAX_INTEGER)).as_bytes());
 }
 
-/// The parameter `w`, in whole seconds, at least 1; nothing for a quota without a window.
+/// Writes the parameter `w`, in whole seconds, at least 1; nothing for a quota without a window.
 pub(super) fn window(out: &mut Text, window: Option<Duration>) {
     if let Some(window) = window {
         parameter(out, ";w=", seconds_up(window).max(1));
     }
 }
 
-/// A Byte Sequence: base64 with padding, between colons.
+/// Writes a Byte Sequence: base64 with padding, between colons.
 pub(super) fn bytes(out: &mut Text, bytes: &[u8]) {
     out.push(b':');
     out.extend_from_slice(STANDARD.encode(bytes).as_bytes());

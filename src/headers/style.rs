@@ -1,4 +1,4 @@
-//! The spellings, and the names that each of them uses.
+//! The styles: their field names, and how each field is merged.
 
 use http::{
     HeaderName,
@@ -7,15 +7,28 @@ use http::{
 
 use super::names;
 
-/// How the limit's state is spelt in response headers.
+/// The form in which response fields state the limit.
 ///
-/// `Retry-After` and `Cache-Control: no-store` on a denial are published standards and sent in every style.
+/// Every style sends `Retry-After` and `Cache-Control: no-store` on a denial, because both are published standards.
 ///
-/// The limit of a token bucket with a burst is the burst in all styles that tell one limit, because that is what the
-/// units left are counted from. Revisions 03, 06 and 07 tell the rate beside it, `10;w=60;burst=100`.
-/// [`Draft11`](Self::Draft11) tells the rate as `q` and `w`, and as `r` what is left of the burst, at most `q`.
+/// In styles with one limit, the limit of a token bucket with a burst is the burst, because the units left are counted
+/// from it. Revisions 03, 06 and 07 send the rate beside it, `10;w=60;burst=100`. [`Draft11`](Self::Draft11) sends the
+/// rate as `q` and `w`, and as `r` the units left of the burst, at most `q`.
 ///
-/// Layers around one another should have one style, for styles share names and mean different things by them.
+/// Give nested layers one style, because styles use the same names with different meanings.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+///     .with_headers(HeaderStyle::XRateLimitDelta);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum HeaderStyle {
@@ -29,13 +42,13 @@ pub enum HeaderStyle {
     /// `RateLimit: "name";r=;t=` and `RateLimit-Policy: "name";q=;w=` of draft-ietf-httpapi-ratelimit-headers-11.
     #[default]
     Draft11,
-    /// What Envoy sends: `X-RateLimit-Limit: 100, 100;w=60;name="per-client"`, `-Remaining` and `-Reset` in seconds from
-    /// now, and `X-Envoy-RateLimited: true` on a denial, which keeps sidecars from retrying it.
+    /// The fields of Envoy: `X-RateLimit-Limit: 100, 100;w=60;name="per-client"`, `-Remaining` and `-Reset` in seconds
+    /// from now, and `X-Envoy-RateLimited: true` on a denial, which keeps sidecars from retrying it.
     EnvoyCompat,
-    /// No fields.
+    /// No RateLimit fields.
     None,
-    /// What tower_governor sends: `X-RateLimit-Limit` and `-Remaining`, and `X-RateLimit-After` on a denial, here with
-    /// the value of `Retry-After`.
+    /// The fields of tower_governor: `X-RateLimit-Limit` and `-Remaining`, and `X-RateLimit-After` on a denial, here
+    /// with the value of `Retry-After`.
     TowerGovernorCompat,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds from now.
     XRateLimitDelta,
@@ -47,8 +60,8 @@ impl HeaderStyle {
     /// The names of all fields that the style may send, for `Access-Control-Expose-Headers`: without them, scripts of
     /// another origin cannot read the fields.
     ///
-    /// `Cache-Control` is not among them, for scripts may always read it. The layer writes no CORS fields; put a CORS
-    /// layer outside it.
+    /// `Cache-Control` is not in the list, because scripts may always read it. The layer writes no CORS fields; put a
+    /// CORS layer outside it.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! `X-RateLimit-*`, the de-facto fields: one limit, and a reset that means full restoration.
+//! The de-facto `X-RateLimit-*` fields: one limit, and the time until all units are available again.
 
 use http::HeaderValue;
 
@@ -23,13 +23,13 @@ pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 pub(super) fn epoch(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let at = |wait_us| snapshot.now_us.saturating_add(wait_us).div_ceil(1_000_000);
-        // On a denial, later than now.
+        // On a denial the reset is in the future.
         let least = if snapshot.allowed { 0 } else { snapshot.now_us / 1_000_000 + 1 };
         triple(fields, selected, number(selected.capacity), wait_us.map(|wait_us| at(wait_us).max(least)));
     }
 }
 
-/// As Envoy spells them: every policy, with its name, follows the limit.
+/// The fields of Envoy: every policy, with its name, follows the limit.
 pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let mut limits = List::default();
@@ -51,7 +51,7 @@ pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// As tower_governor spells them, without a reset.
+/// The fields of tower_governor, without a reset.
 pub(super) fn tower_governor(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some(selected) = snapshot.selected() {
         triple(fields, selected, number(selected.capacity), None);
@@ -69,22 +69,22 @@ fn triple(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, reset: 
     }
 }
 
-/// The quota that is told, and the microseconds until its reset: on an allowed response until all is available again;
-/// on a denial until the request may be repeated, or nothing if no wait helps.
+/// The quota to send, and the microseconds until its reset: on an allowed response until all units are available again,
+/// on a denial until the request passes, or `None` if no wait helps.
 fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, Option<u64>)> {
     let selected = snapshot.selected()?;
     let wait = match snapshot.allowed {
         true => selected.reset,
         false => selected.retry_after.map(|wait| wait.saturating_add(snapshot.jitter)),
     };
-    // A style without a known reset is not sent, except on a denial that no wait helps.
+    // Without a known reset there are no fields, except on a denial that no wait helps.
     if wait.is_none() && (snapshot.allowed || selected.next.is_none()) {
         return None;
     }
     Some((selected, wait.map(|wait| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))))
 }
 
-/// On a denial at least 1.
+/// Whole seconds, rounded up; on a denial at least 1.
 fn seconds(snapshot: &Snapshot<'_>, wait_us: u64) -> u64 {
     wait_us.div_ceil(1_000_000).max(u64::from(!snapshot.allowed))
 }

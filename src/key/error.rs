@@ -53,8 +53,8 @@ impl KeyError {
         Self::Missing(what.into())
     }
 
-    /// Whether the request has no key, so that [`MissingKey`](crate::MissingKey) applies. `false` if the key is present but
-    /// cannot be used.
+    /// Whether the request has no key, so that [`MissingKey`](crate::MissingKey) applies. `false` if the key is present
+    /// but cannot be used.
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Missing(_) | Self::MissingExtension(_) | Self::MissingHeader(_) | Self::NoPeerAddress => true,

@@ -9,14 +9,14 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 /// Implemented by the extractors of this crate, by closures, by tuples (one compound key of all parts) and by
 /// `Box<dyn KeyExtractor>`.
 ///
-/// Each key is a budget of its own. A key made of something that the client writes as it likes, such as the path, the
-/// query or a header that is not checked, gives the client a fresh budget for each spelling. Take the key from what the
-/// server knows: the address, an extension that authentication has inserted, the route that was matched
+/// Each key has its own budget. A key made of a value that the client can write at will, such as the path, the query or
+/// an unchecked header, gives the client a new budget for each spelling. Take the key from what the server knows: the
+/// address, an extension that authentication has inserted, the matched route
 /// ([`MatchedPathKey`](crate::MatchedPathKey)).
 ///
-/// **`None` exempts the request**: nothing that belongs to this key limits it. Return it for requests that are to pass
-/// without a limit, never for those whose key you did not find: `parts.headers.get("x-user").map(..)` would let
-/// everyone past the limit who leaves the header out. A key that should be there and is not is [`KeyError::missing`].
+/// **`None` exempts the request**: the policies of this key do not limit it. Return `None` for requests that should
+/// pass without a limit, never because the key was not found: with `parts.headers.get("x-user").map(..)`, a client that
+/// omits the header has no limit. Return [`KeyError::missing`] for a missing key.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 ///
 /// // Always a key: all reads share one budget, all writes another.
 /// assert_extractor(|parts: &Parts| Key::from(if parts.method == Method::GET { "reads" } else { "writes" }));
-/// // No key is an error, answered as the layer says.
+/// // A missing key is an error; the layer's `MissingKey` decides what the request gets.
 /// assert_extractor(|parts: &Parts| match parts.extensions.get::<Account>() {
 ///     Some(account) => Ok(Key::from(account.id)),
 ///     None => Err(KeyError::missing("an account")),
@@ -54,48 +54,48 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
     note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// Finds the key, or `None` if the request is **exempt**: nothing that belongs to this key limits it.
+    /// Finds the key; `None` if the request is **exempt** from the policies of this key.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the request should have a key but has none that can be used.
+    /// [`KeyError`] if the key is missing or cannot be used.
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError>;
 
-    /// Where keys come from, so that an observer can be [warned](crate::observe::Warning) if they do not tell clients
-    /// apart. Asked in the first requests only. Defaults to [`KeyOrigin::Other`], of which nothing is expected.
+    /// Where the keys come from, for [warnings](crate::observe::Warning) about keys that do not tell clients apart.
+    /// Called in the first requests only. Defaults to [`KeyOrigin::Other`], which causes no warnings.
     fn origin(&self) -> KeyOrigin {
         KeyOrigin::Other
     }
 
-    /// What this request gets, whose key is [missing](KeyError::is_missing). Defaults to `None`, which leaves it to the
-    /// layer ([`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)).
+    /// What this request gets if its key is [missing](KeyError::is_missing). Defaults to `None`: the setting of the
+    /// layer applies ([`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)).
     ///
-    /// Asked only after [`extract`](Self::extract) has returned such an error. To set it, wrap the extractor by
-    /// [`on_missing_key`](Self::on_missing_key).
+    /// Called only after [`extract`](Self::extract) has returned such an error. To set the value for an extractor, wrap
+    /// it with [`on_missing_key`](Self::on_missing_key).
     fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
         let _ = parts;
         None
     }
 
-    /// Refuses a request that nothing limits, because its route or its key is exempt.
+    /// Refuses a request that no policy limits, because its route or its key is exempt.
     ///
-    /// Defaults to letting it pass. [`ClientIp`](crate::ClientIp) refuses the addresses of
+    /// Defaults to `Ok`, which lets the request pass. [`ClientIp`](crate::ClientIp) refuses the addresses of
     /// [`ClientIp::deny`](crate::ClientIp::deny), and, if there are any, requests whose address it cannot read. A
     /// closure has the default, also a closure that calls a `ClientIp`.
     ///
     /// # Errors
     ///
-    /// Any error refuses the request, except one that [says that the key is missing](KeyError::is_missing): requests
-    /// that nothing limits, such as health checks, need no key.
+    /// Any error refuses the request, except the error of a [missing key](KeyError::is_missing): requests that no
+    /// policy limits, such as health checks, need no key.
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
         let _ = parts;
         Ok(())
     }
 
-    /// Sets what a request without this key gets, in place of the layer's
-    /// [own setting](crate::RateLimitLayer::on_missing_key).
+    /// Sets what a request without this key gets, in place of the setting of the
+    /// [layer](crate::RateLimitLayer::on_missing_key).
     ///
-    /// In a tuple, the first part whose key is missing decides for the whole key.
+    /// In a tuple, the first part with a missing key decides for the compound key.
     ///
     /// # Examples
     ///
@@ -116,20 +116,20 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 }
 
-/// Where a [`KeyExtractor`] has its keys from.
+/// Where the keys of a [`KeyExtractor`] come from.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum KeyOrigin {
-    /// The client's address, as a trusted proxy has passed it on.
+    /// The client's address, from a header of a trusted proxy.
     Forwarded,
-    /// Anything else: one key for all requests may be right.
+    /// Anything else. One key for all requests may be intended.
     #[default]
     Other,
-    /// The address of the connection's other end.
+    /// The address of the connection's peer.
     Peer,
 }
 
-/// An extractor that says what a request without its key gets; made by [`KeyExtractor::on_missing_key`].
+/// An extractor with its own [`MissingKey`] setting; made by [`KeyExtractor::on_missing_key`].
 #[derive(Clone, Copy, Debug)]
 pub struct OnMissingKey<K> {
     extractor: K,

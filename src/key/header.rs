@@ -1,4 +1,4 @@
-//! Keys from headers: a tenant's name, a caller's API key.
+//! Extractors of headers: a tenant's name, a caller's API key.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
@@ -7,26 +7,54 @@ use crate::error::ConfigError;
 
 /// Charges the value of a header.
 ///
-/// The value is believed as it is: use it behind something that sets or checks the header, or anybody can spend from
-/// anybody's budget. A repeated header is an error, because it is not clear whom to charge. Blanks around the value are
-/// not part of it (RFC 9110, section 5.5).
+/// The value is trusted: use it behind a proxy or a layer that sets or checks the header. Otherwise any client can
+/// spend from the budget of any other. A repeated header is an error, because it is not clear which value to charge.
+/// Blanks around the value are ignored (RFC 9110, section 5.5).
 ///
-/// A header that changes while its sender stays the same is the wrong key: each new value is a new budget.
+/// A header that changes while its sender stays the same is the wrong key: each new value has a new budget.
+///
+/// # Examples
+///
+/// A gateway sets `x-tenant` on every request:
+///
+/// ```
+/// use tollgate::{HeaderKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_tenant = Policy::per_minute("per-tenant", 600)?;
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct HeaderKey(HeaderName);
 
 impl HeaderKey {
-    /// Creates the extractor.
+    /// Creates the extractor of the header `name`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`] if `name` cannot be a header's, [`ConfigError::AuthorizationHeader`] if it is
-    /// `authorization`, whose value is a secret and has several spellings.
+    /// [`ConfigError::InvalidHeaderName`] if `name` is not a valid header name, [`ConfigError::AuthorizationHeader`] if
+    /// it is `authorization`, whose value is a credential and has several spellings.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         key_header(name).map(Self)
     }
 
-    /// The key that requests with this value are charged to, to [reset](crate::Limiter::reset) or to peek at it.
+    /// The key that requests with this value are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
+    /// [`Limiter::peek`](crate::Limiter::peek).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{HeaderKey, Limiter, Policy};
+    ///
+    /// # async fn lift(limiter: Limiter, per_tenant: Policy) -> Result<(), Box<dyn std::error::Error>> {
+    /// let key = HeaderKey::new("x-tenant")?.key_of("acme");
+    /// limiter.reset(key, &per_tenant).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key_of(&self, value: impl AsRef<[u8]>) -> Key {
         Key::new(without_blanks(value.as_ref()))
     }
@@ -38,21 +66,34 @@ impl KeyExtractor for HeaderKey {
     }
 }
 
-/// Charges the caller's API key, of which only a hash is kept.
+/// Charges the caller's API key, and keeps only a hash of it.
 ///
-/// Put the layer **behind** authentication: before it, every made-up key is a fresh budget. A limit by address, in
-/// front, holds for clients that try keys.
+/// Put the layer **inside** authentication: outside, each invented key has a new budget. A limit by address outside
+/// authentication covers clients that guess keys.
 ///
-/// Tokens that are refreshed are the wrong key, because each refresh is a new budget: access tokens of OAuth, session
-/// tokens, JWTs. Charge the account that authentication has found, by an [`ExtensionKey`](crate::ExtensionKey). The
-/// same holds if one account may have many API keys.
+/// Tokens that are refreshed are the wrong key, because each refresh has a new budget: OAuth access tokens, session
+/// tokens, JWTs. Charge the account that authentication has found, with an [`ExtensionKey`](crate::ExtensionKey). The
+/// same applies if one account may have many API keys.
 ///
-/// Blanks around the value are not part of it (RFC 9110, section 5.5).
+/// Blanks around the value are ignored (RFC 9110, section 5.5).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_key = Policy::per_minute("per-key", 600)?;
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_key, ApiKey::bearer());
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
-pub struct ApiKey(Place);
+pub struct ApiKey(Location);
 
 #[derive(Clone, Debug)]
-enum Place {
+enum Location {
     Bearer,
     Header(HeaderName),
 }
@@ -60,22 +101,36 @@ enum Place {
 impl ApiKey {
     /// Reads the token of `Authorization: Bearer …` (RFC 6750, section 2.1).
     pub fn bearer() -> Self {
-        Self(Place::Bearer)
+        Self(Location::Bearer)
     }
 
-    /// Reads the header `name`, `x-api-key` for example.
+    /// Reads the header `name`, for example `x-api-key`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`] if `name` cannot be a header's, [`ConfigError::AuthorizationHeader`] if it is
-    /// `authorization`: `Bearer a`, `bearer a` and `Bearer  a` are one token, which [`bearer`](Self::bearer) reads.
+    /// [`ConfigError::InvalidHeaderName`] if `name` is not a valid header name, [`ConfigError::AuthorizationHeader`] if
+    /// it is `authorization`: `Bearer a`, `bearer a` and `Bearer  a` are one token, which [`bearer`](Self::bearer)
+    /// reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ApiKey;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let key = ApiKey::header("x-api-key")?;
+    /// # let _ = key;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn header(name: &str) -> Result<Self, ConfigError> {
-        key_header(name).map(Place::Header).map(Self)
+        key_header(name).map(Location::Header).map(Self)
     }
 
-    /// The key that requests with this token are charged to, to [reset](crate::Limiter::reset) or to peek at it.
+    /// The key that requests with this token are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
+    /// [`Limiter::peek`](crate::Limiter::peek).
     ///
-    /// For [`bearer`](Self::bearer) it is the token alone, without its scheme.
+    /// With [`bearer`](Self::bearer), pass the token without its scheme.
     pub fn key_of(&self, token: impl AsRef<[u8]>) -> Key {
         Key::hashed(without_blanks(token.as_ref()))
     }
@@ -84,8 +139,8 @@ impl ApiKey {
 impl KeyExtractor for ApiKey {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let secret = match &self.0 {
-            Place::Bearer => bearer(single(&parts.headers, &AUTHORIZATION)?)?,
-            Place::Header(name) => single(&parts.headers, name)?,
+            Location::Bearer => bearer(single(&parts.headers, &AUTHORIZATION)?)?,
+            Location::Header(name) => single(&parts.headers, name)?,
         };
         Ok(Some(self.key_of(secret)))
     }
@@ -95,7 +150,7 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ConfigError> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::InvalidHeaderName { name: name.to_owned() })
 }
 
-/// The name of a header whose whole value is a key.
+/// Parses the name of a header whose whole value is a key.
 fn key_header(name: &str) -> Result<HeaderName, ConfigError> {
     let header = header_name(name)?;
     if header == AUTHORIZATION {
@@ -104,13 +159,13 @@ fn key_header(name: &str) -> Result<HeaderName, ConfigError> {
     Ok(header)
 }
 
-/// The header's one value; an empty one counts as missing.
+/// The header's only value. An empty value counts as missing.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], KeyError> {
     let value = single_line(headers, name)?.map(|value| without_blanks(value.as_bytes()));
     value.filter(|value| !value.is_empty()).ok_or_else(|| KeyError::MissingHeader(name.clone()))
 }
 
-/// Without the blanks and tabs around a value. HTTP/1.1 servers take them off, HTTP/2 servers do not.
+/// Removes spaces and tabs around a value. HTTP/1.1 servers remove them, HTTP/2 servers do not.
 fn without_blanks(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
@@ -118,7 +173,7 @@ fn without_blanks(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// The header's one line, if there is one.
+/// The header's only line; `None` without the header.
 pub(super) fn single_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, KeyError> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
@@ -127,7 +182,7 @@ pub(super) fn single_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Resu
     }
 }
 
-/// Another scheme is no API key at all: missing, not malformed.
+/// The token of `Bearer`. Another scheme counts as missing, not as malformed.
 fn bearer(value: &[u8]) -> Result<&[u8], KeyError> {
     let missing = || KeyError::MissingHeader(AUTHORIZATION);
     let (scheme, token) = value.split_at_checked("bearer ".len()).ok_or_else(missing)?;

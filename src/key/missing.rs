@@ -25,8 +25,8 @@
 pub enum MissingKey {
     /// The policies of the missing key do not limit the request.
     ///
-    /// This applies whatever the reason: without connection information, a router exempts *all* requests from a limit by
-    /// [`PeerIp`](crate::PeerIp). Observers count them
+    /// This applies whatever the reason: without connection information, a router exempts *all* requests from a limit
+    /// by [`PeerIp`](crate::PeerIp). Observers count them
     /// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
     Exempt,
     /// The request is refused with 400.

@@ -6,8 +6,8 @@ use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
 /// Charges the route that the request matched (`/users/{id}`), one budget per route.
 ///
-/// Slashes at the end are ignored: `/api/` and `/api` are one route. Requests that no route matched share one budget; with
-/// a key per raw path, a scanner could create any number of budgets.
+/// Slashes at the end are ignored: `/api/` and `/api` are one route. Requests that no route matched share one budget;
+/// with a key per raw path, a scanner could create any number of budgets.
 ///
 /// # Examples
 ///

@@ -73,8 +73,8 @@ impl Key {
 
     /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
     ///
-    /// Use it for credentials. A `RedisStore` hashes the result again, under a secret, because a plain hash of a guessable
-    /// text can be inverted by trial.
+    /// Use it for credentials. A `RedisStore` hashes the result again, under a secret, because a plain hash of a
+    /// guessable text can be inverted by trial.
     ///
     /// # Examples
     ///

@@ -44,8 +44,8 @@ impl<K, R> RateLimitLayer<K, R> {
     /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost of a
     /// [route](Route::with_cost_of) under the same name comes before this one.
     ///
-    /// Set the policies first. If a [`PolicySource`] chooses policies for each request, the name cannot be checked here,
-    /// and policies with other names are charged the plain cost.
+    /// Set the policies first. If a [`PolicySource`] chooses policies for each request, the name cannot be checked
+    /// here, and policies with other names are charged the plain cost.
     ///
     /// # Errors
     ///
@@ -144,8 +144,8 @@ impl<K, R> RateLimitLayer<K, R> {
     /// | `"/users/{id}"` | this template, whatever the name of the parameter; one segment of a plain path |
     /// | `"/mcp/{*rest}"` | `/mcp`, `/mcp/` and everything below, both templates and plain paths |
     ///
-    /// The most specific entry applies, segment by segment as in the router: text before a parameter, a parameter before
-    /// `{*rest}`. If that entry has no settings for the request's method, the next entry applies.
+    /// The most specific entry applies, segment by segment as in the router: text before a parameter, a parameter
+    /// before `{*rest}`. If that entry has no settings for the request's method, the next entry applies.
     ///
     /// Settings for `GET` also apply to `HEAD`, and to `CONNECT` with a path, which opens a WebSocket over HTTP/2
     /// (RFC 8441), unless the method has its own settings.

@@ -9,8 +9,8 @@
 //! * All charges of a request are paid together or not at all.
 //! * Layers that share a limiter, a policy and a key share the budget. A request that passes two of them is charged
 //!   twice.
-//! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers, and of the response, for outer
-//!   layers.
+//! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers, and of the response, for
+//!   outer layers.
 //! * `layer()` does no I/O and spawns nothing. A wrong configuration is a [`ConfigError`](crate::ConfigError) of the
 //!   setter that made it wrong.
 //!
@@ -34,8 +34,8 @@
 //!
 //! ```
 //! use tollgate::{
-//!     ExtensionKey, HeaderStyle, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer, Route,
-//!     rejection::PlainText,
+//!     ExtensionKey, HeaderStyle, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
+//!     Route, rejection::PlainText,
 //! };
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {

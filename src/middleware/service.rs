@@ -123,8 +123,8 @@ where
 }
 
 impl<S: Clone, K, R> RateLimit<S, K, R> {
-    /// Releases the reservation that `poll_ready` has made for a refused request. The reservation ends with its instance,
-    /// and this instance may live on without a further request.
+    /// Releases the reservation that `poll_ready` has made for a refused request. The reservation ends with its
+    /// instance, and this instance may live on without a further request.
     fn release(&mut self) {
         self.inner = self.inner.clone();
     }

@@ -1,29 +1,27 @@
-//! Bans: a policy of their own, under which another's denials are counted.
+//! Bans: after too many denials, a key is denied outright for a while.
 
 use std::time::Duration;
 
-use super::{
-    Algorithm, Policy,
-    definition::{Definition, micros_up},
+use crate::{
+    error::ConfigError,
+    policy::{definition::micros_up, limit::Policy},
 };
-use crate::error::ConfigError;
 
 impl Policy {
-    /// Bans a key for `duration` that was denied `denials` times within `duration`: until then it is refused outright,
+    /// Bans a key that was denied `denials` times within `duration`, for `duration`. Until the ban ends the key is denied,
     /// whatever is available, by every instance that shares the store.
     ///
-    /// The ban begins with the last of these denials, whose Retry-After is the end of the ban already, and it is not made
-    /// longer by what comes in meanwhile: that is refused without being counted, on Redis mostly from memory (see
-    /// `RedisStoreBuilder::deny_cache`), also by a policy that counts rejections. A cost of 0 passes. Denials before it are all brought before the store, for it has to count them. A
-    /// peek, and a cost that could never pass, is no denial; nor is a refusal because of another policy.
-    /// [`Limiter::reset`](crate::Limiter::reset) lifts a ban.
+    /// The ban begins with the last of these denials, whose Retry-After is already the end of the ban. Requests during the
+    /// ban do not extend it and are not counted, also under a policy that counts rejections; with Redis, most of them are
+    /// denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store, because it has
+    /// to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another policy are no
+    /// denials in this sense. A cost of 0 passes during a ban. [`Limiter::reset`](crate::Limiter::reset) lifts a ban.
     ///
-    /// Choose `denials` with room for those who wait as they are told: under the limit's full load they may be denied once
-    /// for every unit that comes back. Keeps one more key in the store, of one record per denial. Other denials and the same
-    /// duration hold at once for what is counted; another duration starts afresh. Without a
-    /// verdict of the store nobody is banned but by the local fallback, which counts denials of its own. Stores other than
-    /// [`MemoryStore`](crate::MemoryStore) and `RedisStore` ban nobody. Defaults to no ban, because a client that waits as
-    /// told should pass.
+    /// Choose `denials` with room for clients that follow Retry-After: under full load they may be denied once for every
+    /// unit that comes back. The ban keeps one more key in the store, with one record per denial. A changed number of
+    /// denials applies at once to what is counted; a changed duration starts a fresh count. While the store gives no
+    /// verdict, only the local fallback bans, by denials of its own. Only [`MemoryStore`](crate::MemoryStore) and
+    /// `RedisStore` support bans. Defaults to no ban, because a client that follows Retry-After should pass.
     ///
     /// # Errors
     ///
@@ -48,40 +46,11 @@ impl Policy {
         Ok(self.change(|d| d.ban = Some((denials, micros_up(duration)))))
     }
 
-    /// What denials are counted under, if they lead to a ban.
-    pub(crate) fn ban(&self) -> Option<&Self> {
-        self.0.ban.as_ref()
-    }
-
-    /// Whether what it counts are another policy's denials.
-    pub(crate) fn is_ban(&self) -> bool {
-        self.0.definition.is_ban
-    }
-
-    /// The same limit, counted in the same place, that bans nobody.
+    /// The same limit on the same counts, without a ban.
     pub(crate) fn without_ban(&self) -> Self {
         match self.ban() {
             Some(_) => self.clone().change(|d| d.ban = None),
             None => self.clone(),
         }
-    }
-}
-
-impl Definition {
-    /// No other policy can have its name, for parentheses are not allowed in names.
-    pub(super) fn ban_definition(&self) -> Option<Self> {
-        self.ban.map(|(limit, window)| Self {
-            name: format!("{}(ban)", self.name).into_boxed_str(),
-            limit,
-            window,
-            algorithm: Algorithm::SlidingWindowLog,
-            resolution: 1,
-            burst: limit,
-            count_rejected: false,
-            ban: None,
-            is_ban: true,
-            unit: None,
-            partition_keys: None,
-        })
     }
 }

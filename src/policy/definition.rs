@@ -1,91 +1,88 @@
-//! What a policy is made of.
+//! The settings of a policy as plain data.
 
-use std::{
-    fmt,
-    hash::BuildHasher,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
-use foldhash::fast::FixedState;
+use crate::{key::partition::PartitionKeys, policy::algorithm::Algorithm};
 
-use super::{Algorithm, Policy, Shared};
-use crate::key::partition::PartitionKeys;
-
-/// All that its owner has said.
+/// All settings of a policy.
 #[derive(Clone, PartialEq)]
 pub(super) struct Definition {
     pub(super) name: Box<str>,
     pub(super) limit: u32,
-    pub(super) window: u64,
+    pub(super) window_us: u64,
     pub(super) algorithm: Algorithm,
-    pub(super) resolution: u64,
+    pub(super) resolution_us: u64,
     pub(super) burst: u32,
     pub(super) count_rejected: bool,
-    /// `None` for requests, which need not be told.
+    /// `None` for requests, the default of the header draft.
     pub(super) unit: Option<Box<str>>,
     pub(super) partition_keys: Option<PartitionKeys>,
-    /// Denials, and microseconds.
+    /// The number of denials, and the duration in microseconds.
     pub(super) ban: Option<(u32, u64)>,
-    /// What it counts are another policy's denials.
+    /// Whether the policy counts another policy's denials.
     pub(super) is_ban: bool,
-}
-
-impl From<Definition> for Policy {
-    fn from(definition: Definition) -> Self {
-        let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
-        let ban = definition.ban_definition().map(Self::from);
-        Self(Arc::new(Shared { definition, name_hash, ban, derived: OnceLock::new() }))
-    }
-}
-
-impl PartialEq for Policy {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.definition == other.0.definition
-    }
 }
 
 impl Definition {
     pub(super) fn form(&self) -> (Algorithm, u64, u64) {
-        (self.algorithm, self.window, self.resolution)
+        (self.algorithm, self.window_us, self.resolution_us)
+    }
+
+    /// The definition of the policy that counts denials. No user can choose its name, because names have no parentheses.
+    pub(super) fn ban_definition(&self) -> Option<Self> {
+        self.ban.map(|(limit, window_us)| Self {
+            name: format!("{}(ban)", self.name).into_boxed_str(),
+            limit,
+            window_us,
+            algorithm: Algorithm::SlidingWindowLog,
+            resolution_us: 1,
+            burst: limit,
+            count_rejected: false,
+            ban: None,
+            is_ban: true,
+            unit: None,
+            partition_keys: None,
+        })
     }
 }
 
-impl fmt::Debug for Policy {
+impl fmt::Debug for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition {
+        let Self {
             name,
             limit,
-            window,
+            window_us,
             algorithm,
-            resolution,
+            resolution_us,
             burst,
             count_rejected,
             unit,
             partition_keys,
             ban,
             is_ban: _,
-        } = &self.0.definition;
+        } = self;
         f.debug_struct("Policy")
             .field("name", name)
             .field("limit", limit)
-            .field("window", &Duration::from_micros(*window))
+            .field("window", &Duration::from_micros(*window_us))
             .field("algorithm", algorithm)
-            .field("resolution", &Duration::from_micros(*resolution))
+            .field("resolution", &Duration::from_micros(*resolution_us))
             .field("burst", burst)
             .field("count_rejected", count_rejected)
             .field("unit", unit)
             .field("partition_keys", partition_keys)
-            .field("ban", &ban.map(|(denials, duration)| (denials, Duration::from_micros(duration))))
+            .field("ban", &ban.map(|(denials, duration_us)| (denials, Duration::from_micros(duration_us))))
             .finish()
     }
 }
 
+/// Whole microseconds, rounded up.
 pub(super) fn micros_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// A Token (RFC 9651, section 3.3.4) is also a String without escapes.
+/// Whether the name is a Token (RFC 9651, section 3.3.4) of at most 64 characters. A Token is also a String without
+/// escapes.
 pub(super) fn is_token(name: &str) -> bool {
     let tail = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:/".contains(c);
     name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*') && name.chars().all(tail)

@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 
-use crate::{key::Key, policy::Policy};
+use crate::{key::Key, policy::limit::Policy};
 
 /// Chooses the policies of a request: a [`Policy`], an array or `Vec` of them, or a closure
 /// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.

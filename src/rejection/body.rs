@@ -1,4 +1,4 @@
-//! A response with content, or with the fields of one.
+//! A response with content, or for HEAD with the fields of that content.
 
 use bytes::Bytes;
 use http::{
@@ -7,7 +7,8 @@ use http::{
     request::Parts,
 };
 
-/// A response to HEAD has the same fields and no content. A server that counts would say a length of 0.
+/// Builds a response. For HEAD it has the same fields and no content; `Content-Length` is set here, because a server
+/// would set it to 0.
 pub(super) fn respond<B: From<Bytes>>(
     parts: &Parts,
     status: StatusCode,

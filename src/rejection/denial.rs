@@ -12,15 +12,31 @@ use crate::{
     verdict::Source,
 };
 
-/// Why a request was refused. Also in the extensions of the response.
+/// Why a request was refused, and when it may be repeated. It is in the extensions of the response.
 ///
-/// Handlers that check by hand get one from [`Decision::into_result`] or from an [`Error`](crate::Error), and answer
-/// with it: with feature `axum` it is a response, without it see [`Denial::respond`].
+/// Handlers that call a [`Limiter`](crate::Limiter) get a denial from [`Decision::into_result`] or from an
+/// [`Error`](crate::Error), and return it: with feature `axum` it is a response, without it see [`Denial::respond`].
+///
+/// # Examples
+///
+/// An outer layer logs why responses were refused:
+///
+/// ```
+/// use http::Response;
+/// use tollgate::rejection::Denial;
+///
+/// fn log<B>(response: &Response<B>) {
+///     if let Some(denial) = response.extensions().get::<Denial>() {
+///         eprintln!("{denial}"); // rate limit exceeded: per-client; retry after 12s
+///     }
+/// }
+/// # log(&Response::new(()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Denial {
     reason: Box<Reason>,
     pub(super) retry_after: Option<Duration>,
-    /// Where a decision without a verdict comes from.
+    /// The source of a decision without a verdict.
     pub(super) source: Option<Source>,
 }
 
@@ -28,23 +44,23 @@ pub struct Denial {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The request costs more than can ever pass, so no wait helps.
+    /// The cost of the request can never pass, so no wait helps.
     CostAboveLimit {
         /// The policy's name.
         policy: String,
-        /// What the request costs.
+        /// The cost of the request, in units.
         cost: u32,
-        /// The most that can pass at once.
+        /// The most units that can pass at once.
         limit: u32,
     },
-    /// The request has no usable key, or one that is refused ([`KeyError::AddressDenied`]).
+    /// The request has no usable key, or a denied one ([`KeyError::AddressDenied`]).
     Key(KeyError),
-    /// The layer's configuration turned out to be wrong for this request.
+    /// The layer's configuration is wrong for this request.
     Misconfigured(ConfigError),
     /// The quota is spent.
     QuotaExceeded(Decision),
-    /// The store could not answer, and the failure policy is closed; or more checks waited for it than it answers within
-    /// the deadline.
+    /// The store could not answer, and the failure policy is closed; or the process sent more checks than the store
+    /// answers within the deadline ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)).
     StoreUnavailable,
 }
 
@@ -59,7 +75,7 @@ impl From<RefusalReason> for Reason {
 }
 
 impl Denial {
-    /// What a client is told when the store is down, unless the layer says otherwise: soon enough to notice its return.
+    /// Default `Retry-After` while the store cannot answer: limits hold again within a second after its return.
     pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(reason: Reason) -> Self {
@@ -71,7 +87,7 @@ impl Denial {
         Self { reason: Box::new(reason), retry_after, source: None }
     }
 
-    /// The denial of a decision that is denied.
+    /// Creates the denial of a denied decision.
     pub(crate) fn of(decision: Decision) -> Self {
         let source = decision.source();
         let reason = match source {
@@ -79,8 +95,8 @@ impl Denial {
                 return Self { source: Some(source), ..Self::new(Reason::StoreUnavailable) };
             }
             Source::DenyCache | Source::Local | Source::Store => {
-                let hopeless = decision.violated().find(|policy| policy.never_fits());
-                hopeless.map(|PolicyDecision { policy, cost, .. }| Reason::CostAboveLimit {
+                let never_fits = decision.violated().find(|policy| policy.never_fits());
+                never_fits.map(|PolicyDecision { policy, cost, .. }| Reason::CostAboveLimit {
                     policy: policy.name().to_owned(),
                     cost: *cost,
                     limit: policy.capacity(),
@@ -94,18 +110,18 @@ impl Denial {
         self.retry_after = Some(wait);
     }
 
-    /// The reason.
+    /// Why the request was refused.
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
 
-    /// The fitting status: 429 for a spent quota, 503 for a store that is down, 403 for an address that is
-    /// refused, 400 for a request that cannot be judged, 500 for a layer that cannot judge it or stands outside the layer
+    /// The HTTP status: 429 for a spent quota, 503 while the store cannot answer, 403 for a denied address, 400 for a
+    /// missing or unusable key or a cost that can never pass, 500 for a misconfigured layer or a layer outside the layer
     /// that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
-            // The client has no part in the order of layers.
+            // Clients do not cause a wrong order of layers.
             Reason::Key(KeyError::MissingExtension(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
             Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -124,12 +140,12 @@ impl Denial {
 
     /// When the request may be repeated; `None` if no wait helps.
     ///
-    /// With [jitter](crate::headers::Writer::with_jitter), if there is some; the decision has the wait itself.
+    /// Includes the [jitter](crate::headers::Writer::with_jitter); the decision has the wait without jitter.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The store's decision, if it made one.
+    /// The denied decision; `None` if no store judged the request, or its cost can never pass.
     pub fn decision(&self) -> Option<&Decision> {
         match &*self.reason {
             Reason::QuotaExceeded(decision) => Some(decision),
@@ -137,14 +153,14 @@ impl Denial {
         }
     }
 
-    /// What a client may read beyond the reason's name: nothing of the client, nothing of the store.
+    /// A detail for the client, without data of the client or the store.
     pub(super) fn detail(&self) -> Option<String> {
         match &*self.reason {
             Reason::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
-            // Not the client's doing and without a secret: whoever sets up the server has to see it.
+            // A mistake in the setup, without a secret: shown so that the operator finds it.
             Reason::Key(error @ (KeyError::MissingExtension(_) | KeyError::NoPeerAddress)) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
@@ -152,7 +168,7 @@ impl Denial {
     }
 }
 
-/// The reason and the wait, for logs. It names policies and headers, and no key.
+/// The reason and the wait, for logs. The text names policies and headers, and contains no key.
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason() {

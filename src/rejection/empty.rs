@@ -4,16 +4,31 @@ use http::{Response, StatusCode, request::Parts};
 
 use super::{denial::Denial, respond::Rejection};
 
-/// Answers refused requests without content: the status and the fields say it all.
+/// Responds to refused requests with the status and the fields, without content.
 ///
-/// Works with any body that has a default, so that it is there where no body can be made of bytes.
+/// The statuses are those of [`Denial::status`]. Works with any body type that implements `Default`, also where no body
+/// can be made of bytes. It is the default of `GrpcStatus` for requests that are not gRPC calls.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::EmptyBody};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let limit = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
+///     .with_rejection(EmptyBody::default());
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmptyBody {
     quota_status: Option<StatusCode>,
 }
 
 impl EmptyBody {
-    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
+    /// Sets the status for a spent quota. Defaults to 429 (RFC 6585); GitHub's API uses 403.
     #[must_use]
     pub fn with_quota_status(self, status: StatusCode) -> Self {
         Self { quota_status: Some(status) }

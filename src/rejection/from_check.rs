@@ -8,10 +8,10 @@ use crate::{
 };
 
 impl Decision {
-    /// The decision itself if it allows the request, otherwise the [`Denial`] that a handler answers with.
+    /// Returns the decision if it allows the request, otherwise the [`Denial`] for a handler to return.
     ///
-    /// With feature `axum`, a [`Denial`] is a response, and an [`Error`] becomes one as by
-    /// [`FailurePolicy::Closed`], so a handler that checks by hand needs two `?`.
+    /// With feature `axum`, a [`Denial`] is a response, and an [`Error`] converts into one as under
+    /// [`FailurePolicy::Closed`], so a handler that calls a limiter needs two `?`.
     ///
     /// # Errors
     ///
@@ -44,14 +44,14 @@ impl Decision {
 }
 
 impl From<Error> for Denial {
-    /// The denial of a check without a verdict, as by [`FailurePolicy::Closed`]: 503 with `Retry-After: 1`.
+    /// The denial of a check without a verdict, as under [`FailurePolicy::Closed`]: 503 with `Retry-After: 1`.
     fn from(error: Error) -> Self {
         Self::of(FailurePolicy::Closed.resolve(Err(error)))
     }
 }
 
 impl From<ConfigError> for Denial {
-    /// The denial of a check that cannot be judged as it was put together: 500.
+    /// The denial of a check with a wrong configuration: 500.
     fn from(error: ConfigError) -> Self {
         Self::new(Reason::Misconfigured(error))
     }

@@ -1,4 +1,4 @@
-//! Rejections for bodies that cannot be made of bytes alone.
+//! Rejections for body types that cannot be made of bytes.
 
 use std::fmt;
 
@@ -7,8 +7,7 @@ use http::{Response, request::Parts};
 
 use super::{denial::Denial, plain::PlainText, problem::ProblemJson, respond::Rejection};
 
-/// A rejection whose content goes into a body of another type, made by [`ProblemJson::map_body`] or
-/// [`PlainText::map_body`].
+/// A rejection with another body type, made by [`ProblemJson::map_body`] or [`PlainText::map_body`].
 #[derive(Clone, Copy)]
 pub struct MapBody<R, F> {
     rejection: R,
@@ -32,7 +31,8 @@ impl<R: fmt::Debug, F> fmt::Debug for MapBody<R, F> {
 }
 
 impl ProblemJson {
-    /// Makes the body of the response with `map`, where no `From<Bytes>` does: a `BoxBody` of plain hyper, say.
+    /// Converts the body of the response with `map`, for body types without `From<Bytes>`, such as a `BoxBody` of
+    /// hyper.
     ///
     /// # Examples
     ///
@@ -71,7 +71,7 @@ impl ProblemJson {
 }
 
 impl PlainText {
-    /// Makes the body of the response with `map`, as [`ProblemJson::map_body`] does.
+    /// Converts the body of the response with `map`; see [`ProblemJson::map_body`].
     #[must_use]
     pub fn map_body<B, F: Fn(Bytes) -> B>(self, map: F) -> MapBody<Self, F> {
         MapBody { rejection: self, map }

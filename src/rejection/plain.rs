@@ -1,4 +1,4 @@
-//! Refusals for people and for scripts: a line of text, or nothing at all.
+//! Rejections with one line of text.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::headers::whole_seconds;
 
-/// Answers refused requests with a line of `text/plain`: "rate limit exceeded; retry after 3s".
+/// Responds to refused requests with a line of `text/plain`: "rate limit exceeded; retry after 3s".
 ///
-/// Nothing about keys or the store. Works with any body that can be made of [`Bytes`]; with others by
-/// [`map_body`](Self::map_body).
+/// The text contains nothing about keys or the store. Works with any body type that can be made of [`Bytes`], and with
+/// other types through [`map_body`](Self::map_body).
 ///
 /// # Examples
 ///
@@ -23,7 +23,8 @@ use crate::headers::whole_seconds;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey).with_rejection(PlainText::default());
+/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
+///     .with_rejection(PlainText::default());
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
 /// # Ok(())
 /// # }
@@ -34,7 +35,17 @@ pub struct PlainText {
 }
 
 impl PlainText {
-    /// Answers a spent quota with `status`. Defaults to 429, as RFC 6585 says; GitHub's API uses 403.
+    /// Sets the status for a spent quota. Defaults to 429 (RFC 6585); GitHub's API uses 403.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tollgate::rejection::PlainText;
+    ///
+    /// let rejection = PlainText::default().with_quota_status(StatusCode::FORBIDDEN);
+    /// # let _ = rejection;
+    /// ```
     #[must_use]
     pub fn with_quota_status(self, status: StatusCode) -> Self {
         Self { quota_status: Some(status) }

@@ -1,4 +1,4 @@
-//! Problem documents, RFC 9457.
+//! Rejections with problem documents (RFC 9457).
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
@@ -10,11 +10,12 @@ use super::{
     respond::Rejection,
 };
 
-/// Answers refused requests with `application/problem+json` (RFC 9457): the default.
+/// Responds to refused requests with `application/problem+json` (RFC 9457): the default.
 ///
 /// A spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 with the names of the violated
-/// policies, in the order of the configuration; everything else is `about:blank`. Keys, addresses and store errors never
-/// appear. Works with any body that can be made of [`Bytes`]; with others by [`map_body`](Self::map_body).
+/// policies, in the order of the configuration; everything else is `about:blank`. Keys, addresses and store errors
+/// never appear. Works with any body type that can be made of [`Bytes`], and with other types through
+/// [`map_body`](Self::map_body).
 ///
 /// # Examples
 ///
@@ -23,7 +24,7 @@ use super::{
 /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, rejection::ProblemType};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// // Guessing: whoever runs into this limit is not a client that is a little too fast.
+/// // A client that reaches this limit is guessing, not just a little too fast.
 /// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
 /// let guesses = Policy::per_hour("guesses", 20)?;
 /// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey).with_rejection(abuse);
@@ -37,37 +38,36 @@ pub struct ProblemJson {
     quota_status: Option<StatusCode>,
 }
 
-/// What it means that a quota is spent.
+/// The problem type of a spent quota.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ProblemType {
-    /// `abnormal-usage-detected`, 429: the policy is there to detect abuse.
+    /// `abnormal-usage-detected`, 429: the policy detects abuse.
     AbnormalUsageDetected,
-    /// `quota-exceeded`, 429: the client has spent what it may.
+    /// `quota-exceeded`, 429: the client has spent its quota.
     #[default]
     QuotaExceeded,
-    /// `temporary-reduced-capacity`, 503: the client is within what it was promised, but the server has lowered the
-    /// limit for a while, say by a [`PolicySource`](crate::policy::PolicySource) that follows the load.
+    /// `temporary-reduced-capacity`, 503: the client is within its usual quota, but the server has lowered the limit
+    /// for a while, for example by a [`PolicySource`](crate::policy::PolicySource) that depends on load.
     TemporaryReducedCapacity,
 }
 
 impl ProblemJson {
-    /// Says what it means that a quota is spent, and answers with the status that goes with it. Defaults to
-    /// [`ProblemType::QuotaExceeded`].
+    /// Sets the problem type of a spent quota, and its status. Defaults to [`ProblemType::QuotaExceeded`].
     #[must_use]
     pub fn with_quota_type(self, quota_type: ProblemType) -> Self {
         Self { quota_type, ..self }
     }
 
-    /// Answers a spent quota with `status`. Defaults to that of the type: 429, as RFC 6585 says, or 503; GitHub's API
-    /// uses 403.
+    /// Sets the status for a spent quota. Defaults to the status of the type: 429 (RFC 6585) or 503; GitHub's API uses
+    /// 403.
     #[must_use]
     pub fn with_quota_status(self, status: StatusCode) -> Self {
         Self { quota_status: Some(status), ..self }
     }
 
-    /// The document about spent quotas of these names, for answers of your own and for quotas that were counted
-    /// elsewhere (see [`Writer::write_quotas`](crate::headers::Writer::write_quotas)).
+    /// The document for spent quotas with these names, for your own responses and for quotas that something else counts
+    /// (see [`Writer::write_quotas`](crate::headers::Writer::write_quotas)).
     ///
     /// # Examples
     ///
@@ -114,7 +114,7 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
 }
 
 impl ProblemType {
-    /// How the document begins: up to the title.
+    /// The document up to its title.
     fn beginning(self) -> &'static [u8] {
         match self {
             Self::AbnormalUsageDetected => {
@@ -133,10 +133,10 @@ impl ProblemType {
     }
 }
 
-/// Nearly all documents fit, and are then copied to a body of their size.
+/// Nearly all documents fit in place, and are copied once, into a body of their size.
 type Document = SmallVec<[u8; 320]>;
 
-/// A document that says what the status says, and perhaps a detail.
+/// A document of type `about:blank`: the status, and a detail if there is one.
 fn blank(status: StatusCode, detail: Option<&str>) -> Document {
     let mut document = Document::from_slice(b"{\"type\":\"about:blank\",\"title\":");
     push_string(&mut document, status.canonical_reason().unwrap_or("Error"));
@@ -149,7 +149,7 @@ fn blank(status: StatusCode, detail: Option<&str>) -> Document {
     document
 }
 
-/// The status of the response, which the document must agree with.
+/// Writes the status, which must be that of the response.
 fn push_status(document: &mut Document, status: StatusCode) {
     document.extend_from_slice(b",\"status\":");
     document.extend_from_slice(status.as_str().as_bytes());
@@ -157,12 +157,12 @@ fn push_status(document: &mut Document, status: StatusCode) {
 
 fn push_string(document: &mut Document, text: &str) {
     document.push(b'"');
-    // Up to each sign that is to be escaped, and on from there.
+    // Copies the text between the characters that need an escape.
     let mut rest = text.as_bytes();
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)) {
         document.extend_from_slice(&rest[..at]);
         match rest[at] {
-            sign @ (b'"' | b'\\') => document.extend_from_slice(&[b'\\', sign]),
+            escaped @ (b'"' | b'\\') => document.extend_from_slice(&[b'\\', escaped]),
             control => document.extend_from_slice(format!("\\u{control:04x}").as_bytes()),
         }
         rest = &rest[at + 1..];

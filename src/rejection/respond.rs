@@ -11,9 +11,9 @@ use crate::{
 /// Builds the response to a refused request.
 ///
 /// Implemented by [`ProblemJson`](super::ProblemJson), the default, [`PlainText`](super::PlainText),
-/// [`EmptyBody`](super::EmptyBody), and by closures
-/// `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds `GrpcStatus`. The layer then adds the fields that the response
-/// lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+/// [`EmptyBody`](super::EmptyBody), and by closures `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds
+/// `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control:
+/// no-store`.
 ///
 /// # Examples
 ///
@@ -86,7 +86,7 @@ impl Denial {
     where
         R: Rejection<B> + ?Sized,
     {
-        // Drawn once, so that every field and the body say the same.
+        // Drawn once, so that all fields and the body have the same wait.
         let jitter = writer.draw(self.retry_after);
         self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
         let mut response = rejection.reject(parts, &self);

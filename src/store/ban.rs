@@ -1,32 +1,31 @@
-//! Bans: denials are counted under a policy of their own, and that count stands in the way when it is full.
+//! Bans: denials are counted under a policy of their own, whose full count denies the key.
 //!
-//! So a charge under a policy that bans is two counts to a store: its own, and behind it that of its denials, which
-//! takes part in the judgement without being charged for what is admitted. It is a sliding window log of as many units as
-//! denials are let pass, over the ban's duration. A denial charges one unit. With the last one, as many again are
-//! charged at once: until these leave the window there is no room, and then there is all of it.
+//! A charge under a policy with a ban therefore has two counts in a store: its own, and the count of its denials, which is
+//! evaluated with it but not charged for what is admitted. The count of denials is a sliding window log over the duration
+//! of the ban, whose limit is the number of denials. A denial charges one unit. The last denial charges the whole limit
+//! once more: there is no room until these units leave the window, all at once.
 //!
-//! While somebody is banned nothing is charged, so the ban ends when it was said to end.
+//! During a ban nothing is charged, so the ban ends at the time that the first answer gave.
 
-use super::Outcome;
-use crate::{check::Charge, policy::Policy};
+use crate::{check::Charge, policy::Policy, verdict::Outcome};
 
-/// A count that a charge concerns, and by how much.
+/// A cost under one of the policies of a charge.
 #[derive(Clone, Copy)]
-pub(super) struct Count<'a> {
+pub(super) struct PolicyCost<'a> {
     pub(super) policy: &'a Policy,
     pub(super) cost: u32,
 }
 
-/// The charge's own count, and that of its denials if they lead to a ban.
-pub(super) fn counts(charge: &Charge) -> impl Iterator<Item = Count<'_>> {
+/// The cost under the charge's own policy, and under the policy that counts its denials if they lead to a ban.
+pub(super) fn policy_costs(charge: &Charge) -> impl Iterator<Item = PolicyCost<'_>> {
     let Charge { policy, cost, .. } = charge;
-    // Neither a peek nor what could never pass is a denial.
+    // A peek, and a cost that could never pass, count as no denial.
     let denial = u32::from((1..=policy.capacity()).contains(cost));
-    let ban = policy.ban().map(|ban| Count { policy: ban, cost: denial });
-    std::iter::once(Count { policy, cost: *cost }).chain(ban)
+    let ban = policy.ban().map(|ban| PolicyCost { policy: ban, cost: denial });
+    std::iter::once(PolicyCost { policy, cost: *cost }).chain(ban)
 }
 
-/// One outcome of both counts.
+/// Merges the outcomes of a charge's own count and of its count of denials.
 pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
     if ban.available > 0 {
         return own;

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Answer, MemoryStore, Store, Verdict};
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
     key::Key,
     policy::Policy,
+    store::{
+        contract::{Answer, Store},
+        memory::MemoryStore,
+    },
+    verdict::Verdict,
 };
 
 /// A store that gives no verdict until it is told to recover: for tests of failure policies.

@@ -1,4 +1,4 @@
-//! An answer that is still to come.
+//! The future of a store's answer.
 
 use std::{
     fmt,
@@ -18,31 +18,31 @@ use crate::{
 #[must_use = "nothing is sent before it is polled"]
 pub struct Pending<T> {
     future: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,
-    /// What the store knows about an answer that did not come in time.
+    /// The store's knowledge about a check without an answer in time.
     give_up: Option<Arc<dyn GiveUp>>,
 }
 
-/// Says what became of a check at the deadline.
+/// A store's knowledge about a check in flight, for the deadline.
 pub(crate) trait GiveUp: Send + Sync {
     /// The error of a check that has no answer after `deadline`.
     fn error(&self, deadline: Duration) -> Error;
 
-    /// How much longer a check may wait that has waited for `deadline` or longer, because the time before is not the
-    /// store's: the first connection is being made, or was made only just now. `None` ends the wait.
+    /// How much longer a check may wait that has waited for `deadline`, because the first connection is being made or
+    /// has just been made. `None` ends the wait.
     fn more_time(&self, deadline: Duration) -> Option<Duration>;
 
-    /// Takes over the breakers of a check that asks several parts of the store: each part has its own. Tells whether it
-    /// has. Called at the first poll.
+    /// Takes over the breakers of a check that may span several failure domains, each of which has its own breaker.
+    /// Returns whether the store does so. Called at the first poll.
     fn takes_over(&self, breakers: &Arc<Breakers>) -> bool;
 }
 
 impl<T> Pending<T> {
-    /// Wraps a future. At the deadline, the check may have been charged.
+    /// Wraps a future. A check that is dropped at the deadline counts as possibly charged.
     pub(crate) fn new(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
         Self { future: Box::pin(future), give_up: None }
     }
 
-    /// Takes the place of an answer that is waited for elsewhere.
+    /// A future that never resolves, in place of an answer that another future waits for.
     pub(crate) fn never() -> Self
     where
         T: Send + 'static,
@@ -50,13 +50,13 @@ impl<T> Pending<T> {
         Self::new(std::future::pending())
     }
 
-    /// Lets the store say what became of the check at the deadline.
+    /// Adds the store's knowledge about the check.
     #[cfg(feature = "redis")]
     pub(crate) fn or(self, give_up: Arc<dyn GiveUp>) -> Self {
         Self { give_up: Some(give_up), ..self }
     }
 
-    /// Whether the store asks the breakers itself. See [`GiveUp::takes_over`].
+    /// Whether the store asks the breakers by itself. See [`GiveUp::takes_over`].
     pub(crate) fn takes_over(&self, breakers: Option<&Arc<Breakers>>) -> bool {
         let both = self.give_up.as_ref().zip(breakers);
         both.is_some_and(|(give_up, breakers)| give_up.takes_over(breakers))
@@ -76,7 +76,7 @@ impl<T> Pending<T> {
     }
 }
 
-/// The store was silent.
+/// The error of a check without an answer.
 pub(crate) fn no_answer(deadline: Duration) -> Error {
     Error::new(ErrorKind::Deadline, format!("no answer within {deadline:?}"))
 }

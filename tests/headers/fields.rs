@@ -1,4 +1,4 @@
-//! The fields on every response count down to the denial.
+//! The rate limit headers of every style, from the first response to the denial.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) const STYLES: [HeaderStyle; 9] = [
 
 const PAGE: &str = include_str!("../../docs/what-clients-see.md");
 
-/// An application with 3 requests a minute, after one of them and 20 seconds.
+/// An app with 3 requests a minute, 20 seconds after the first request.
 async fn started(style: HeaderStyle) -> Router {
     let (limiter, clock) = limiter_and_clock();
     let app = app(RateLimitLayer::new(limiter, per_minute(3), GlobalKey).with_headers(style));
@@ -34,7 +34,7 @@ async fn started(style: HeaderStyle) -> Router {
     app
 }
 
-/// The fields of a response that are about the limit, as `name: value`.
+/// The rate limit headers of a response, as `name: value`.
 fn fields(reply: &Reply) -> Vec<String> {
     let mut names: Vec<&str> = reply.headers.keys().map(|name| name.as_str()).collect();
     names.retain(|name| name.contains("ratelimit"));
@@ -42,7 +42,7 @@ fn fields(reply: &Reply) -> Vec<String> {
     names.iter().map(|name| format!("{name}: {}", reply.header(name).unwrap())).collect()
 }
 
-/// The second, the third and a fourth request, which is denied. The page for users shows the same.
+/// Asserts the headers of the second, third and fourth request; the last is denied. The page for users lists them too.
 async fn assert_fields(style: HeaderStyle, expected: [&[&str]; 3]) {
     let app = started(style).await;
     for (expected, status) in expected.into_iter().zip([200, 200, 429]) {
@@ -112,9 +112,9 @@ async fn draft_03_counts_down() {
     .await;
 }
 
-/// A sidecar does not retry what is marked as limited.
+/// Envoy sidecars do not retry responses with `x-envoy-ratelimited`.
 #[tokio::test]
-async fn envoy_s_spelling_counts_down() {
+async fn envoy_compat_counts_down() {
     let limit = r#"x-ratelimit-limit: 3, 3;w=60;name="p""#;
     assert_fields(
         HeaderStyle::EnvoyCompat,
@@ -128,7 +128,7 @@ async fn envoy_s_spelling_counts_down() {
 }
 
 #[tokio::test]
-async fn tower_governor_s_spelling_counts_down() {
+async fn tower_governor_compat_counts_down() {
     let limit = "x-ratelimit-limit: 3";
     assert_fields(
         HeaderStyle::TowerGovernorCompat,
@@ -141,9 +141,9 @@ async fn tower_governor_s_spelling_counts_down() {
     .await;
 }
 
-/// What a style may send is what its list for CORS names, no less and no more.
+/// `HeaderStyle::names`, the list for CORS, contains exactly the headers that the style sends.
 #[tokio::test]
-async fn the_names_of_a_style_are_those_that_it_sends() {
+async fn the_names_of_a_style_are_the_headers_that_it_sends() {
     for style in STYLES {
         let app = started(style).await;
         let mut sent = std::collections::HashSet::new();
@@ -157,9 +157,9 @@ async fn the_names_of_a_style_are_those_that_it_sends() {
     }
 }
 
-/// Behind a CORS layer that exposes them, scripts of another origin can read them, of refusals too.
+/// Scripts of another origin can read the headers, also those of refusals, behind a CORS layer that exposes them.
 #[tokio::test]
-async fn a_cors_layer_outside_exposes_them() {
+async fn an_outer_cors_layer_exposes_the_headers() {
     let cors = CorsLayer::new().allow_origin(Any).expose_headers(HeaderStyle::Draft11.names().to_vec());
     let app = app(layer(1, GlobalKey)).layer(cors);
     for status in [200, 429] {
@@ -170,9 +170,9 @@ async fn a_cors_layer_outside_exposes_them() {
     }
 }
 
-/// The reset of an allowed response is when all is available again, that of a denial when to come back.
+/// The reset of an allowed response is the time until the whole limit is available, that of a denial is Retry-After.
 #[tokio::test]
-async fn x_rate_limit_in_seconds_from_now_counts_down() {
+async fn x_rate_limit_delta_counts_down() {
     let limit = "x-ratelimit-limit: 3";
     assert_fields(
         HeaderStyle::XRateLimitDelta,
@@ -186,9 +186,9 @@ async fn x_rate_limit_in_seconds_from_now_counts_down() {
 }
 
 #[tokio::test]
-async fn x_rate_limit_in_seconds_of_the_epoch_counts_down() {
+async fn x_rate_limit_epoch_counts_down() {
     let limit = "x-ratelimit-limit: 3";
-    // The clock began at 1767225600.
+    // The clock starts at 1767225600.
     assert_fields(
         HeaderStyle::XRateLimitEpoch,
         [
@@ -200,9 +200,9 @@ async fn x_rate_limit_in_seconds_of_the_epoch_counts_down() {
     .await;
 }
 
-/// What is left is counted from the burst, so a limit of 10 beside 99 left would be nonsense.
+/// The remaining units count down from the burst, so a limit of 10 beside 99 remaining units would be a contradiction.
 #[tokio::test]
-async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
+async fn a_burst_is_the_limit_in_all_styles_that_have_one() {
     let policies = "ratelimit-policy: 10;w=60;burst=100";
     for (style, expected) in [
         (HeaderStyle::Draft11, &[r#"ratelimit: "p";r=10;t=60"#, r#"ratelimit-policy: "p";q=10;w=60"#][..]),
@@ -232,9 +232,9 @@ async fn a_burst_is_the_limit_of_all_styles_that_tell_one() {
     }
 }
 
-/// Several policies take another way to the fields than one.
+/// Several policies have another code path than one.
 #[tokio::test]
-async fn no_more_than_a_quota_is_told_as_left_of_it() {
+async fn the_remaining_units_are_at_most_the_quota() {
     let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
     let small =
         tollgate::Policy::per_minute("q", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4).unwrap();
@@ -245,7 +245,7 @@ async fn no_more_than_a_quota_is_told_as_left_of_it() {
 }
 
 #[tokio::test]
-async fn no_style_has_no_fields() {
+async fn style_none_has_no_headers() {
     assert_fields(HeaderStyle::None, [&[], &[], &[]]).await;
 }
 

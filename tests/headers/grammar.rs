@@ -1,5 +1,5 @@
-//! Whatever the quotas are, the fields are well-formed, tell what they were given, and contradict neither each other nor
-//! the policy. Read back by a Structured Fields parser that is not ours.
+//! Headers of arbitrary quotas are well-formed, contain the values of the quotas, and contradict neither each other nor
+//! the policy. The independent crate `sfv` parses them.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,8 +11,9 @@ use tollgate::{
     headers::{Quota, Writer},
 };
 
+/// The values of a quota.
 #[derive(Clone, Debug)]
-struct Given {
+struct QuotaValues {
     name: String,
     limit: u64,
     window: Option<Duration>,
@@ -24,20 +25,20 @@ struct Given {
     violated: bool,
 }
 
-/// Also names that no policy has: the encoder is to be right by itself.
-fn given() -> impl Strategy<Value = Given> {
+/// Names include those that no policy accepts, because the encoder must be correct for all.
+fn quota_values() -> impl Strategy<Value = QuotaValues> {
     let millis = |most: u64| (0..most).prop_map(Duration::from_millis);
     let names = ("[ -~]{1,20}", option::of("[ -~]{1,20}"), option::of(vec(any::<u8>(), 0..20)));
     let numbers = (1..100_000_u64, 0..=100_u64, option::of(millis(90_000_000)));
     (names, numbers, millis(90_000_000), millis(90_000_000), any::<bool>()).prop_map(
         |((name, unit, partition_key), (limit, percent, window), next, longer, violated)| {
             let (remaining, wait) = (limit * percent / 100, next + longer);
-            Given { name, limit, window, unit, partition_key, remaining, next, wait, violated }
+            QuotaValues { name, limit, window, unit, partition_key, remaining, next, wait, violated }
         },
     )
 }
 
-fn quota(given: &Given, allowed: bool) -> Quota<'_> {
+fn quota(given: &QuotaValues, allowed: bool) -> Quota<'_> {
     let violated = !allowed && given.violated;
     Quota {
         name: &given.name,
@@ -54,14 +55,14 @@ fn quota(given: &Given, allowed: bool) -> Quota<'_> {
     }
 }
 
-fn written(writer: Writer, given: &[Given], allowed: bool) -> HeaderMap {
+fn written(writer: Writer, given: &[QuotaValues], allowed: bool) -> HeaderMap {
     let quotas: Vec<Quota<'_>> = given.iter().map(|given| quota(given, allowed)).collect();
     let mut headers = HeaderMap::new();
     writer.write_quotas(&quotas, allowed, UNIX_EPOCH + Duration::from_secs(1_767_225_600)).apply(&mut headers);
     headers
 }
 
-/// The members of a List of Items, which is written as the parser would write it.
+/// The members of a List of Items. Asserts that the parser would serialise the list in the same way.
 fn members(headers: &HeaderMap, name: &str) -> Vec<Item> {
     let Some(text) = headers.get(name) else { return Vec::new() };
     let list: List = Parser::new(text).parse().unwrap();
@@ -84,8 +85,13 @@ fn is_named(item: &Item, name: &str) -> bool {
 
 proptest! {
     #[test]
-    fn draft_11_is_read_back_by_another_parser(given in vec(given(), 1..4), allowed in any::<bool>(), jitter in 0..9_u32) {
-        let headers = written(Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into())), &given, allowed);
+    fn draft_11_is_read_back_by_another_parser(
+        given in vec(quota_values(), 1..4),
+        allowed in any::<bool>(),
+        jitter in 0..9_u32,
+    ) {
+        let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into()));
+        let headers = written(writer, &given, allowed);
         let policies = members(&headers, "ratelimit-policy");
         prop_assert_eq!(policies.len(), given.len());
         for (item, given) in policies.iter().zip(&given) {
@@ -99,19 +105,19 @@ proptest! {
         let retry_after = headers.get("retry-after").map(|wait| wait.to_str().unwrap().parse::<u64>().unwrap());
         let longest = given.iter().filter(|given| !allowed && given.violated).map(|given| given.wait).max();
         prop_assert_eq!(retry_after.is_some(), longest.is_some());
-        let told: Vec<&Given> = given.iter().filter(|given| allowed || given.violated).collect();
+        let listed: Vec<&QuotaValues> = given.iter().filter(|given| allowed || given.violated).collect();
         let limits = members(&headers, "ratelimit");
-        prop_assert_eq!(limits.len(), told.len());
-        for (item, given) in limits.iter().zip(told) {
+        prop_assert_eq!(limits.len(), listed.len());
+        for (item, given) in limits.iter().zip(listed) {
             prop_assert!(is_named(item, &given.name));
             prop_assert_eq!(integer(item, "r"), Some(given.remaining));
             let t = integer(item, "t").unwrap();
             let pk = item.params.get(sfv::KeyRef::from_str("pk").unwrap()).and_then(|key| key.as_byte_sequence());
             prop_assert_eq!(pk, given.partition_key.as_deref());
             match (retry_after, given.window) {
-                // Not before the end of the window that is advertised, and never too early.
+                // Retry-After is not before the reset that the header advertises.
                 (Some(wait), _) => prop_assert!((1..=wait).contains(&t)),
-                // No faster than the policy itself: r / t <= q / w.
+                // The advertised rate is at most that of the policy: r / t <= q / w.
                 (None, Some(window)) => prop_assert!(
                     u128::from(given.remaining) * window.as_millis() <= u128::from(given.limit) * u128::from(t) * 1_000
                 ),
@@ -124,9 +130,12 @@ proptest! {
         }
     }
 
-    /// Integers have at most 15 digits, and a Retry-After is an `i32`.
+    /// Integers have at most 15 digits, and Retry-After is at most `i32::MAX`.
     #[test]
-    fn numbers_too_large_for_a_field_are_cut(number in 1_000_000_000_000_000_u64.., seconds in 2_147_483_648_u64..) {
+    fn numbers_too_large_for_a_header_are_clamped(
+        number in 1_000_000_000_000_000_u64..,
+        seconds in 2_147_483_648_u64..,
+    ) {
         let huge = Quota {
             name: "huge",
             limit: number,
@@ -141,16 +150,18 @@ proptest! {
             violated: true,
         };
         let mut headers = HeaderMap::new();
-        Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9)).write_quotas(&[huge], false, UNIX_EPOCH + Duration::from_micros(u64::MAX)).apply(&mut headers);
+        let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9));
+        let now = UNIX_EPOCH + Duration::from_micros(u64::MAX);
+        writer.write_quotas(&[huge], false, now).apply(&mut headers);
         prop_assert_eq!(integer(&members(&headers, "ratelimit-policy")[0], "q"), Some(999_999_999_999_999));
         prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "r"), Some(999_999_999_999_999));
         prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "t"), Some(2_147_483_647));
         prop_assert_eq!(&headers["retry-after"], "2147483647");
     }
 
-    /// Revision 07 is a Dictionary, its policies and those of 03 are a List of Integers.
+    /// Draft 07 is a Dictionary. Its policies and those of draft 03 are a List of Integers.
     #[test]
-    fn the_older_drafts_are_well_formed_too(given in vec(given(), 1..4), allowed in any::<bool>()) {
+    fn the_older_drafts_are_well_formed_too(given in vec(quota_values(), 1..4), allowed in any::<bool>()) {
         prop_assume!(allowed || given.iter().any(|given| given.violated));
         let headers = written(Writer::new(HeaderStyle::Draft07), &given, allowed);
         let dictionary: sfv::Dictionary = Parser::new(&headers["ratelimit"]).parse().unwrap();

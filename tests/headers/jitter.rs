@@ -1,4 +1,4 @@
-//! Longer waits for some, shorter ones for nobody.
+//! Jitter: waits are extended by a random time and never shortened.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,9 +24,9 @@ fn retry_after(reply: &Reply) -> u64 {
     reply.header("retry-after").unwrap().parse().unwrap()
 }
 
-/// 500 clients that are refused at the same instant, 30 seconds before the window ends.
+/// 500 requests are denied at the same instant, 30 seconds before the window ends.
 #[tokio::test]
-async fn refused_clients_are_spread_over_the_jitter_and_every_field_says_the_same() {
+async fn denied_clients_are_spread_over_the_jitter_and_all_headers_agree() {
     for (style, name) in STYLES {
         let (limiter, clock) = limiter_and_clock();
         let policy = Policy::per_minute("p", 1).unwrap().with_algorithm(Algorithm::FixedWindow);
@@ -34,34 +34,38 @@ async fn refused_clients_are_spread_over_the_jitter_and_every_field_says_the_sam
         let app = app(limit.with_header_writer(jittered(style, 10)));
         clock.advance(Duration::from_secs(30));
         assert!(get_passes(&app, "/").await);
-        let mut told = BTreeSet::new();
+        let mut waits = BTreeSet::new();
         for _ in 0..500 {
             let reply = get(&app, "/").await;
             let wait = retry_after(&reply);
             assert!(reply.header(name).unwrap().ends_with(&wait.to_string()), "{style:?}: {reply:?}");
             let denial = reply.extensions.get::<Denial>().unwrap();
             assert_eq!(denial.retry_after(), Some(Duration::from_secs(wait)));
-            assert_eq!(denial.decision().unwrap().retry_after(), Some(Duration::from_secs(30)), "the wait itself");
-            told.insert(wait);
+            assert_eq!(
+                denial.decision().unwrap().retry_after(),
+                Some(Duration::from_secs(30)),
+                "the decision has the wait without jitter"
+            );
+            waits.insert(wait);
         }
-        // Each second has about 45 of them.
-        assert_eq!(told, (30..=40).collect(), "{style:?}");
+        // Each second has about 45 of the 500 waits.
+        assert_eq!(waits, (30..=40).collect(), "{style:?}");
         clock.advance(Duration::from_secs(30));
         assert!(get_passes(&app, "/").await, "the shortest wait is long enough");
     }
 }
 
 #[tokio::test]
-async fn an_allowed_response_is_spread_where_nothing_is_left() {
+async fn an_allowed_response_with_no_units_left_has_jitter() {
     let writer = jittered(HeaderStyle::Draft11, 10);
-    let mut told = BTreeSet::new();
+    let mut waits = BTreeSet::new();
     for _ in 0..200 {
         let limit = RateLimitLayer::new(limiter(), Policy::per_minute("p", 2).unwrap(), GlobalKey);
         let app = app(limit.with_header_writer(writer));
         assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=1;t=60"#));
-        told.insert(get(&app, "/").await.header("ratelimit").unwrap());
+        waits.insert(get(&app, "/").await.header("ratelimit").unwrap());
     }
-    assert!(told.len() > 5 && told.iter().all(|limit| limit.starts_with(r#""p";r=0;t="#)), "{told:?}");
+    assert!(waits.len() > 5 && waits.iter().all(|limit| limit.starts_with(r#""p";r=0;t="#)), "{waits:?}");
 }
 
 #[tokio::test]
@@ -69,9 +73,9 @@ async fn a_short_wait_is_at_most_doubled() {
     let writer = jittered(HeaderStyle::Draft11, 3_600);
     let closed = RateLimitLayer::new(down_limiter(), Policy::per_minute("p", 1).unwrap(), GlobalKey).fail_closed();
     let app = app(closed.with_header_writer(writer));
-    let mut told = BTreeSet::new();
+    let mut waits = BTreeSet::new();
     for _ in 0..100 {
-        told.insert(retry_after(&get(&app, "/").await));
+        waits.insert(retry_after(&get(&app, "/").await));
     }
-    assert_eq!(told, BTreeSet::from([1, 2]));
+    assert_eq!(waits, BTreeSet::from([1, 2]));
 }

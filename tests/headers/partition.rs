@@ -1,4 +1,4 @@
-//! `qu` and `pk`: what is counted, and whose it is.
+//! The parameters `qu`, the unit, and `pk`, the partition key.
 
 use axum::Router;
 use tollgate::{ConfigError, HeaderKey, Key, Policy, RateLimitLayer, headers::PartitionKeys};
@@ -19,7 +19,7 @@ async fn fields(app: &Router, tenant: &str) -> (String, String) {
     (reply.header("ratelimit-policy").unwrap(), reply.header("ratelimit").unwrap())
 }
 
-/// The part after `pk=`, which must be the same in both fields.
+/// The value of `pk`, which must be the same in both headers.
 async fn partition(app: &Router, tenant: &str) -> String {
     let (policy, limit) = fields(app, tenant).await;
     let (_, partition) = policy.split_once(";pk=").unwrap();
@@ -28,7 +28,7 @@ async fn partition(app: &Router, tenant: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_unit_is_told_and_requests_go_without_saying() {
+async fn a_unit_is_sent_unless_it_is_requests() {
     for (unit, policy) in [("content-bytes", r#""p";q=5;qu="content-bytes";w=60"#), ("requests", r#""p";q=5;w=60"#)] {
         let app = keyed(per_minute(5).with_unit(unit).unwrap());
         assert_eq!(fields(&app, "a").await, (policy.into(), r#""p";r=4;t=60"#.into()));
@@ -36,7 +36,7 @@ async fn a_unit_is_told_and_requests_go_without_saying() {
 }
 
 #[test]
-fn a_unit_that_no_header_can_hold_is_an_error() {
+fn a_unit_that_is_not_a_valid_header_value_is_an_error() {
     for unit in ["", "content bytes", "octets\"", "größe", "1st"] {
         let error = per_minute(5).with_unit(unit).unwrap_err();
         assert_eq!(error, ConfigError::InvalidUnit { policy: "p".into(), unit: unit.into() });
@@ -45,32 +45,32 @@ fn a_unit_that_no_header_can_hold_is_an_error() {
 }
 
 #[tokio::test]
-async fn no_partition_is_told_unless_asked_for() {
+async fn no_partition_key_is_sent_by_default() {
     let (policy, limit) = fields(&keyed(per_minute(5)), "a").await;
     assert!(!policy.contains("pk") && !limit.contains("pk"));
 }
 
 /// `printf 'pk\0a' | openssl dgst -sha256 -hmac 0123456789abcdef -binary | head -c 12 | base64`
 #[tokio::test]
-async fn a_partition_is_twelve_bytes_of_an_hmac_of_its_key() {
+async fn a_partition_key_is_twelve_bytes_of_an_hmac_of_the_key() {
     let app = keyed(per_minute(5).with_partition_keys(PartitionKeys::hmac(SECRET).unwrap()));
     assert_eq!(partition(&app, "a").await, ":t1Evl7C0bf9V0NFV:");
-    assert_eq!(partition(&app, "a").await, ":t1Evl7C0bf9V0NFV:", "the same next time");
+    assert_eq!(partition(&app, "a").await, ":t1Evl7C0bf9V0NFV:", "the same value for the next request");
     assert_ne!(partition(&app, "b").await, ":t1Evl7C0bf9V0NFV:");
     let other = keyed(per_minute(5).with_partition_keys(PartitionKeys::hmac("fedcba9876543210").unwrap()));
-    assert_ne!(partition(&other, "a").await, ":t1Evl7C0bf9V0NFV:", "another secret, other partitions");
+    assert_ne!(partition(&other, "a").await, ":t1Evl7C0bf9V0NFV:", "another secret gives other partition keys");
 }
 
 #[tokio::test]
-async fn a_label_is_told_as_it_is() {
+async fn a_label_is_sent_unchanged() {
     let label = |key: &Key| key.encoded().to_vec();
     let app = keyed(per_minute(1).with_partition_keys(PartitionKeys::label(label)));
     assert_eq!(partition(&app, "tenant-a").await, ":dGVuYW50LWE=:");
-    assert_eq!(partition(&app, "tenant-a").await, ":dGVuYW50LWE=:", "of refusals too");
+    assert_eq!(partition(&app, "tenant-a").await, ":dGVuYW50LWE=:", "denied responses have the label too");
 }
 
 #[tokio::test]
-async fn every_policy_tells_its_own() {
+async fn each_policy_sends_its_own_partition_key() {
     let keys = PartitionKeys::label(|_| b"x".to_vec());
     let policies = [Policy::per_hour("hourly", 9).unwrap().with_partition_keys(keys), per_minute(5)];
     let app = app(RateLimitLayer::new(limiter(), policies, HeaderKey::new("x-tenant").unwrap()));
@@ -80,7 +80,7 @@ async fn every_policy_tells_its_own() {
 }
 
 #[test]
-fn a_secret_that_could_be_guessed_is_an_error_and_none_is_shown() {
+fn a_short_secret_is_an_error_and_secrets_are_not_shown() {
     let error = PartitionKeys::hmac("hunter2").unwrap_err();
     assert_eq!(error, ConfigError::SecretTooShort { length: 7, least: 16 });
     assert!(!error.to_string().contains("hunter2"));

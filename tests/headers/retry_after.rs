@@ -1,4 +1,4 @@
-//! Retry-After tells the truth, rounded up.
+//! Retry-After is the true wait, rounded up to seconds.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn one_per(window: Duration) -> (Router, ManualClock) {
     limited(Policy::new("p", 1, window).unwrap())
 }
 
-/// 0 would be an invitation to hammer, and a second too little would be a lie.
+/// A value of 0 would invite immediate retries, and a value rounded down would be too early.
 #[tokio::test]
 async fn law_5_waits_below_a_second_are_one_second() {
     for millis in 1..=999 {
@@ -30,7 +30,7 @@ async fn law_5_waits_below_a_second_are_one_second() {
         assert!(get_passes(&app, "/").await);
         assert_eq!(get(&app, "/").await.header("retry-after").as_deref(), Some("1"), "{millis} ms");
         clock.advance(Duration::from_secs(1));
-        assert!(get_passes(&app, "/").await, "{millis} ms: a client that waits as told passes");
+        assert!(get_passes(&app, "/").await, "{millis} ms: a client that waits for Retry-After passes");
     }
 }
 
@@ -42,14 +42,14 @@ async fn law_5_waits_are_rounded_up_to_whole_seconds() {
         assert!(get_passes(&app, "/").await);
         assert_eq!(get(&app, "/").await.header("retry-after").unwrap(), seconds.to_string(), "{micros} us");
         clock.advance(Duration::from_micros(micros - 1));
-        assert!(!get_passes(&app, "/").await, "{micros} us: not one microsecond earlier");
+        assert!(!get_passes(&app, "/").await, "{micros} us: denied a microsecond earlier");
         clock.advance(Duration::from_micros(1));
         assert!(get_passes(&app, "/").await, "{micros} us");
     }
 }
 
 #[tokio::test]
-async fn law_5_a_client_that_obeys_passes_under_every_algorithm() {
+async fn law_5_a_client_that_waits_for_retry_after_passes_under_every_algorithm() {
     for algorithm in ALGORITHMS {
         let policy = Policy::new("p", 3, Duration::from_millis(7_300)).unwrap().with_algorithm(algorithm);
         let (app, clock) = limited(policy);
@@ -60,7 +60,7 @@ async fn law_5_a_client_that_obeys_passes_under_every_algorithm() {
                 let wait = reply.header("retry-after").unwrap().parse().unwrap();
                 assert!(wait > 0, "{algorithm:?}");
                 clock.advance(Duration::from_secs(wait));
-                assert!(get_passes(&app, "/").await, "{algorithm:?}, step {step}: waited {wait} s as told");
+                assert!(get_passes(&app, "/").await, "{algorithm:?}, step {step}: denied after {wait} s");
                 waits += 1;
             }
             clock.advance(Duration::from_millis(137));
@@ -69,7 +69,7 @@ async fn law_5_a_client_that_obeys_passes_under_every_algorithm() {
     }
 }
 
-/// For a request that costs more, the wait is longer.
+/// A request with a higher cost has a longer wait.
 #[tokio::test]
 async fn law_5_the_wait_is_that_of_the_same_cost() {
     let (limiter, clock) = limiter_and_clock();

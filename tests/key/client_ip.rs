@@ -1,4 +1,4 @@
-//! Clients behind proxies; who is exempt, and who is refused. Real proxies are in server-tests/proxy.
+//! Clients behind proxies, exempt addresses and refused addresses. Tests with real proxies are in server-tests/proxy.
 
 use std::net::SocketAddr;
 
@@ -19,8 +19,8 @@ use crate::support::{
     http::{get, request, send},
 };
 
-/// From a proxy at 10.0.0.5.
-fn of(client: &str, path: &str) -> Request {
+/// A request from the proxy 10.0.0.5 on behalf of `client`.
+fn forwarded_for(client: &str, path: &str) -> Request {
     let mut request = request(Method::GET, path, &[("x-forwarded-for", client)]);
     request.extensions_mut().insert(ConnectInfo(SocketAddr::new([10, 0, 0, 5].into(), 1)));
     request
@@ -34,13 +34,13 @@ fn client() -> ClientIp {
 async fn exempt_prefixes_are_not_limited() {
     let app = app(layer(1, client().exempt(["198.51.100.0/24", "2001:db8:17::/48"]).unwrap()));
     for internal in ["198.51.100.1", "198.51.100.1", "::ffff:198.51.100.1", "2001:db8:17:1::1", "2001:db8:17:1::1"] {
-        let reply = send(&app, of(internal, "/")).await;
+        let reply = send(&app, forwarded_for(internal, "/")).await;
         assert_eq!((reply.status.as_u16(), reply.header("ratelimit")), (200, None), "{internal}");
     }
-    assert!(passes(&app, of("198.51.101.1", "/")).await);
-    assert!(!passes(&app, of("198.51.101.1", "/")).await);
-    // Saying so does not make one internal.
-    assert!(!passes(&app, of("198.51.100.1, 198.51.101.1", "/")).await);
+    assert!(passes(&app, forwarded_for("198.51.101.1", "/")).await);
+    assert!(!passes(&app, forwarded_for("198.51.101.1", "/")).await);
+    // A forged first entry does not exempt the client.
+    assert!(!passes(&app, forwarded_for("198.51.100.1, 198.51.101.1", "/")).await);
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
     for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
         let app = app(layer(1, denied.clone()).on_missing_key(missing));
         for address in ["198.51.100.1", "198.51.100.7", "64:ff9b::198.51.100.1", "203.0.113.1, 198.51.100.1"] {
-            let reply = send(&app, of(address, "/")).await;
+            let reply = send(&app, forwarded_for(address, "/")).await;
             assert_eq!(reply.status, 403, "{address}");
             assert_eq!((reply.header("retry-after"), reply.header("ratelimit")), (None, None));
             assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
@@ -58,11 +58,11 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
             let body = serde_json::json!({"type": "about:blank", "title": "Forbidden", "status": 403});
             assert_eq!(reply.json(), body);
         }
-        assert!(passes(&app, of("203.0.113.1", "/")).await);
+        assert!(passes(&app, forwarded_for("203.0.113.1", "/")).await);
     }
 }
 
-/// Exempt from the limit is not welcome.
+/// An exempt route or part of a key does not admit a denied address.
 #[tokio::test]
 async fn law_14_a_denied_address_is_refused_wherever_nothing_limits_it() {
     let denied = || client().deny(["198.51.100.0/24"]).unwrap();
@@ -82,21 +82,21 @@ async fn law_14_a_denied_address_is_refused_wherever_nothing_limits_it() {
             app(layer(1, (HeaderKey::new("x-none").unwrap(), denied())).on_missing_key(MissingKey::Exempt)),
         ),
     ] {
-        assert_eq!(send(&app, of("198.51.100.1", "/")).await.status, 403, "{name}");
+        assert_eq!(send(&app, forwarded_for("198.51.100.1", "/")).await.status, 403, "{name}");
         for _ in 0..2 {
-            assert_eq!(send(&app, of("203.0.113.1", "/")).await.status, 200, "{name}");
+            assert_eq!(send(&app, forwarded_for("203.0.113.1", "/")).await.status, 200, "{name}");
         }
-        // What cannot be told needs no key here.
+        // A request without a client address needs no key here.
         assert_eq!(get(&app, "/").await.status, 200, "{name}");
     }
 }
 
-/// An empty list would charge the proxy for all its clients.
+/// With an empty list, the proxy would be charged for all its clients.
 #[test]
 fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
-    let nobody: [&str; 0] = [];
+    let none: [&str; 0] = [];
     for error in [
-        ClientIp::x_forwarded_for(nobody).unwrap_err(),
+        ClientIp::x_forwarded_for(none).unwrap_err(),
         ClientIp::x_forwarded_for("").unwrap_err(),
         ClientIp::x_forwarded_for(" , ").unwrap_err(),
         ClientIp::x_forwarded_for(PrefixList::default()).unwrap_err(),
@@ -114,15 +114,16 @@ fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
     assert!(client().exempt("").is_ok() && client().deny("").is_ok());
 }
 
+/// A request from `peer` on behalf of `client`.
 fn from(peer: &str, client: &str) -> Request {
     let mut request = request(Method::GET, "/", &[("x-forwarded-for", client)]);
     request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 1)));
     request
 }
 
-/// RFC 6052, section 3.1: no translator passes on an address that is not global, so it is forged.
+/// RFC 6052, section 3.1: a translator does not forward addresses that are not global, so these addresses are forged.
 #[tokio::test]
-async fn law_14_a_private_address_within_ipv6_is_not_trusted() {
+async fn law_14_a_private_ipv4_address_embedded_in_ipv6_is_not_trusted() {
     let ip =
         |limit: ClientIp, peer: &str| limit.resolve(&from(peer, "203.0.113.7").into_parts().0).unwrap().to_string();
     let local = || ClientIp::x_forwarded_for(["127.0.0.1", "10.0.0.0/8", "198.51.100.0/24"]).unwrap();
@@ -137,14 +138,14 @@ async fn law_14_a_private_address_within_ipv6_is_not_trusted() {
         let peer: std::net::IpAddr = peer.parse().unwrap();
         assert_eq!(ip(limit, &peer.to_string()), peer.to_string());
     }
-    assert_eq!(ip(local(), "64:ff9b::198.51.100.5"), "203.0.113.7", "a global one is");
+    assert_eq!(ip(local(), "64:ff9b::198.51.100.5"), "203.0.113.7", "a global address is trusted");
     assert_eq!(ip(own(), "2001:db8:122::198.51.100.5"), "203.0.113.7");
-    assert_eq!(ip(local(), "::ffff:10.0.0.5"), "203.0.113.7", "so is a mapped one");
+    assert_eq!(ip(local(), "::ffff:10.0.0.5"), "203.0.113.7", "a mapped address is trusted");
 
     let app = app(layer(1, client().exempt(["10.0.0.0/8"]).unwrap().deny(["127.0.0.1"]).unwrap()));
-    assert!(passes(&app, of("64:ff9b::10.0.0.9", "/")).await);
-    assert!(!passes(&app, of("64:ff9b::10.0.0.9", "/")).await, "not exempt");
-    assert!(passes(&app, of("64:ff9b::127.0.0.1", "/")).await, "nor denied as this host");
+    assert!(passes(&app, forwarded_for("64:ff9b::10.0.0.9", "/")).await);
+    assert!(!passes(&app, forwarded_for("64:ff9b::10.0.0.9", "/")).await, "the address is not exempt");
+    assert!(passes(&app, forwarded_for("64:ff9b::127.0.0.1", "/")).await, "the address is not denied as loopback");
 }
 
 #[test]
@@ -159,17 +160,17 @@ fn prefixes_of_nat64_can_be_trusted() {
 }
 
 #[tokio::test]
-async fn a_client_is_a_part_of_a_key() {
+async fn a_client_ip_can_be_part_of_a_tuple_key() {
     let app = app(layer(1, (client(), MatchedPathKey)));
-    assert!(passes(&app, of("203.0.113.1", "/")).await);
-    assert!(passes(&app, of("203.0.113.1", "/search")).await);
-    assert!(passes(&app, of("203.0.113.2", "/search")).await);
-    assert!(!passes(&app, of("203.0.113.1", "/search")).await);
+    assert!(passes(&app, forwarded_for("203.0.113.1", "/")).await);
+    assert!(passes(&app, forwarded_for("203.0.113.1", "/search")).await);
+    assert!(passes(&app, forwarded_for("203.0.113.2", "/search")).await);
+    assert!(!passes(&app, forwarded_for("203.0.113.1", "/search")).await);
 }
 
-/// The resolved address decides, whatever the key is.
+/// A closure exempts by the resolved address and charges another key.
 #[tokio::test]
-async fn a_key_of_another_kind_is_exempt_by_address() {
+async fn a_closure_exempts_by_address_and_charges_another_key() {
     let (client, office) = (client(), PrefixList::new("198.51.100.0/24").unwrap());
     let tenant = HeaderKey::new("x-tenant").unwrap();
     let limit = layer(1, move |parts: &axum::http::request::Parts| {
@@ -178,7 +179,7 @@ async fn a_key_of_another_kind_is_exempt_by_address() {
     });
     let app = app(limit);
     let tenant = |address| {
-        let mut request = of(address, "/");
+        let mut request = forwarded_for(address, "/");
         request.headers_mut().insert("x-tenant", "a".parse().unwrap());
         request
     };
@@ -188,19 +189,19 @@ async fn a_key_of_another_kind_is_exempt_by_address() {
 }
 
 #[tokio::test]
-async fn a_header_that_cannot_be_read_is_400_and_says_nothing_of_it() {
+async fn a_malformed_header_is_400_and_the_body_does_not_show_it() {
     let app: Router = app(layer(1, client()));
     for header in ["203.0.113.1, junk-7f3a", "unknown", "_hidden", "203.0.113.256", "\"203.0.113.1\""] {
-        let reply = send(&app, of(header, "/")).await;
+        let reply = send(&app, forwarded_for(header, "/")).await;
         assert_eq!(reply.status, 400, "{header}");
         assert_eq!(reply.json(), serde_json::json!({"type": "about:blank", "title": "Bad Request", "status": 400}));
     }
     let detail = get(&app, "/").await.json()["detail"].to_string();
-    assert!(detail.contains("into_make_service_with_connect_info"), "no address at all: {detail}");
+    assert!(detail.contains("into_make_service_with_connect_info"), "no address: {detail}");
 }
 
 #[test]
-fn wrong_settings_are_errors_with_the_value() {
+fn wrong_settings_are_errors_that_contain_the_value() {
     for (error, value) in [
         (ClientIp::x_forwarded_for(["0.0.0.0/0"]).unwrap_err(), "0.0.0.0/0"),
         (ClientIp::x_forwarded_for("10.0.0.0/8, ::/0").unwrap_err(), "::/0"),

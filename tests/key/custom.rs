@@ -1,4 +1,4 @@
-//! Keys that users find themselves: extensions, closures, tuples, boxes.
+//! Keys from extensions, closures, tuples and boxed extractors.
 
 use axum::{Extension, http::request::Parts};
 use tollgate::{ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, key::KeyError};
@@ -18,13 +18,13 @@ impl From<&UserId> for Key {
 }
 
 #[tokio::test]
-async fn an_extension_of_an_outer_layer_is_a_key() {
+async fn an_extension_from_an_outer_layer_is_a_key() {
     let limit = layer(1, ExtensionKey::<UserId>::new());
     let (ann, bob) = (app(limit.clone()).layer(Extension(UserId(1))), app(limit.clone()).layer(Extension(UserId(2))));
     assert!(get_passes(&ann, "/").await);
     assert!(get_passes(&bob, "/").await);
     assert!(!get_passes(&ann, "/").await);
-    assert_eq!(get(&app(limit), "/").await.status, 500, "without it the layers are in the wrong order");
+    assert_eq!(get(&app(limit), "/").await.status, 500, "without the extension, the layers are in the wrong order");
 }
 
 fn query(parts: &Parts) -> Option<&str> {
@@ -74,7 +74,7 @@ async fn a_closure_returns_a_result_of_an_option() {
 }
 
 #[tokio::test]
-async fn a_closure_gives_any_bytes() {
+async fn a_closure_may_return_any_bytes() {
     let app = app(layer(1, |parts: &Parts| match query(parts) {
         Some("control") => Key::new(b"\r\n\0"),
         Some("newline") => Key::new(b"\n"),
@@ -96,10 +96,10 @@ async fn a_tuple_is_one_key_of_all_its_parts() {
     let pass = async |a, b| get_with(&app, "/", &[("x-a", a), ("x-b", b)]).await.status == 200;
     assert!(pass("1", "2").await);
     assert!(!pass("1", "2").await);
-    assert!(pass("2", "1").await, "the order counts");
+    assert!(pass("2", "1").await, "the order matters");
     assert!(pass("1", "3").await);
     assert!(pass("12", "3").await);
-    assert!(pass("1", "23").await, "and so do the boundaries");
+    assert!(pass("1", "23").await, "the boundaries matter");
     assert!(pass("1|2", "3").await);
     assert!(pass("1", "2|3").await);
     assert_eq!(get_with(&app, "/", &[("x-a", "1")]).await.status, 400, "all parts are needed");
@@ -113,7 +113,7 @@ async fn a_tuple_with_an_exempt_part_is_exempt() {
     assert!(pass(&[("x-a", "1")]).await);
     assert!(!pass(&[("x-a", "1")]).await);
     assert!(pass(&[("x-a", "1"), ("x-staff", "1")]).await);
-    assert!(pass(&[("x-staff", "1")]).await, "the parts behind it are not asked");
+    assert!(pass(&[("x-staff", "1")]).await, "the parts after the exempt one are not extracted");
 }
 
 #[tokio::test]
@@ -126,10 +126,10 @@ async fn an_extractor_is_chosen_at_run_time() {
     }
 }
 
-/// Authentication leaves the number or the UUID of an account.
+/// Authentication inserts the number or the UUID of an account.
 #[cfg(feature = "uuid")]
 #[tokio::test]
-async fn integers_and_uuids_of_an_outer_layer_are_keys() {
+async fn integers_and_uuids_from_an_outer_layer_are_keys() {
     let account = || layer(1, ExtensionKey::<i64>::new());
     assert!(get_passes(&app(account()).layer(Extension(-5_i64)), "/").await);
     let uuid = |last| uuid::Uuid::from_u128(last);

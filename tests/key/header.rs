@@ -1,4 +1,4 @@
-//! Clients told apart by what they send.
+//! Keys from request headers.
 
 use axum::{
     Router,
@@ -26,7 +26,10 @@ async fn every_value_of_the_header_has_a_budget() {
     let app = by_tenant(1);
     assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
     assert!(get_passes_with(&app, "/", "X-Tenant", "b").await);
-    assert!(!get_passes_with(&app, "/search", "X-TENANT", "a").await, "one path or another, one name or another");
+    assert!(
+        !get_passes_with(&app, "/search", "X-TENANT", "a").await,
+        "neither the path nor the case of the name matters"
+    );
     assert!(get_passes_with(&app, "/", "x-tenant", "A").await, "values are compared byte by byte");
 }
 
@@ -49,7 +52,7 @@ async fn a_repeated_header_is_400_even_if_its_values_agree() {
 }
 
 #[tokio::test]
-async fn values_of_a_megabyte_are_told_apart() {
+async fn values_of_a_megabyte_are_distinct_keys() {
     let app = by_tenant(1);
     let (mut a, mut b) = (vec![b'x'; 1 << 20], vec![b'x'; 1 << 20]);
     a.push(b'a');
@@ -59,9 +62,9 @@ async fn values_of_a_megabyte_are_told_apart() {
     assert!(!passes(&app, tenant(a)).await);
 }
 
-/// What has a meaning in a store's keys, or none in text, is a value like any other.
+/// Characters with a meaning in Redis keys, and bytes that are not UTF-8, are values like any other.
 #[tokio::test]
-async fn values_with_special_signs_are_told_apart() {
+async fn values_with_special_characters_are_distinct_keys() {
     let app = by_tenant(1);
     let values: [&[u8]; 14] = [
         b"a",
@@ -80,7 +83,7 @@ async fn values_with_special_signs_are_told_apart() {
         "é".as_bytes(),
     ];
     for value in values {
-        assert!(passes(&app, tenant(value)).await, "{:?} has a budget of its own", value.escape_ascii().to_string());
+        assert!(passes(&app, tenant(value)).await, "{:?} has its own budget", value.escape_ascii().to_string());
     }
     for value in values {
         assert!(!passes(&app, tenant(value)).await, "{:?} has one budget", value.escape_ascii().to_string());
@@ -92,13 +95,13 @@ async fn a_bearer_token_is_a_key() {
     let app = app(layer(1, ApiKey::bearer()));
     assert!(get_passes_with(&app, "/", "authorization", "Bearer secret-1").await);
     assert!(get_passes_with(&app, "/", "authorization", "Bearer secret-2").await);
-    for again in ["Bearer secret-1", "bearer secret-1", "BEARER   secret-1 "] {
-        assert!(!get_passes_with(&app, "/", "authorization", again).await, "{again}");
+    for same in ["Bearer secret-1", "bearer secret-1", "BEARER   secret-1 "] {
+        assert!(!get_passes_with(&app, "/", "authorization", same).await, "{same}");
     }
 }
 
 #[tokio::test]
-async fn another_scheme_is_no_bearer_token() {
+async fn another_scheme_is_not_a_bearer_token() {
     let app = app(layer(10, ApiKey::bearer()));
     assert_eq!(get(&app, "/").await.status, 400);
     for value in ["Basic c2VjcmV0", "Bearer", "Bearer ", "Bearersecret", "secret", ""] {
@@ -117,9 +120,9 @@ async fn an_api_key_is_read_from_its_header() {
     assert_eq!(get(&app, "/").await.status, 400);
 }
 
-/// HTTP/2 passes on the blanks that HTTP/1.1 takes off.
+/// HTTP/2 forwards the whitespace that HTTP/1.1 trims.
 #[tokio::test]
-async fn law_14_blanks_around_a_key_are_no_new_budget() {
+async fn law_14_whitespace_around_a_key_gives_no_new_budget() {
     for app in [app(layer(1, ApiKey::header("x-tenant").unwrap())), by_tenant(1)] {
         let mut connection = Http2::open(serve(app).await).await;
         let mut statuses = Vec::new();
@@ -130,13 +133,13 @@ async fn law_14_blanks_around_a_key_are_no_new_budget() {
     }
     let bearer = app(layer(1, ApiKey::bearer()));
     assert!(get_passes_with(&bearer, "/", "authorization", "Bearer a").await);
-    for again in [" Bearer a", "\tbearer a ", "Bearer \ta"] {
-        assert!(!get_passes_with(&bearer, "/", "authorization", again).await, "{again:?}");
+    for same in [" Bearer a", "\tbearer a ", "Bearer \ta"] {
+        assert!(!get_passes_with(&bearer, "/", "authorization", same).await, "{same:?}");
     }
 }
 
 #[test]
-fn the_authorization_header_is_no_key_as_a_whole() {
+fn the_whole_authorization_header_as_a_key_is_an_error() {
     for name in ["authorization", "Authorization", "AUTHORIZATION"] {
         for message in [ApiKey::header(name).unwrap_err().to_string(), HeaderKey::new(name).unwrap_err().to_string()] {
             assert!(message.contains(name) && message.contains("`ApiKey::bearer()`"), "{message}");
@@ -145,7 +148,7 @@ fn the_authorization_header_is_no_key_as_a_whole() {
 }
 
 #[test]
-fn a_name_that_no_header_has_is_an_error() {
+fn an_invalid_header_name_is_an_error() {
     for name in ["", "x tenant", "x-tenant:", "é"] {
         let invalid = ConfigError::InvalidHeaderName { name: name.into() };
         assert_eq!(HeaderKey::new(name).unwrap_err(), invalid);

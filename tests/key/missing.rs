@@ -1,4 +1,4 @@
-//! What a request without a key gets, and one whose key cannot be used.
+//! Requests without a key, and requests whose key is unusable.
 
 use axum::{Router, http::request::Parts};
 use tollgate::{GlobalKey, HeaderKey, Key, KeyExtractor, MissingKey, PeerIp, Policy, key::KeyError};
@@ -19,7 +19,7 @@ async fn reject_is_the_default_and_answers_400_without_retry_after() {
         for _ in 0..3 {
             let reply = get(&app, "/").await;
             assert_eq!(reply.status, 400);
-            assert_eq!(reply.header("retry-after"), None, "no wait helps");
+            assert_eq!(reply.header("retry-after"), None, "the request can never pass");
             assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
             assert_eq!(reply.header("ratelimit"), None);
             assert_eq!(reply.json()["status"], 400);
@@ -39,7 +39,7 @@ async fn exempt_lets_requests_without_a_key_pass() {
     assert!(!get_passes_with(&app, "/", "x-tenant", "a").await);
 }
 
-/// Of the subject whose key is missing, and of no other.
+/// The exemption holds for the subject whose key is missing, not for the others.
 #[tokio::test]
 async fn exempt_does_not_exempt_from_other_subjects() {
     let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).on_missing_key(MissingKey::Exempt);
@@ -49,7 +49,7 @@ async fn exempt_does_not_exempt_from_other_subjects() {
     assert!(!get_passes(&app, "/").await);
 }
 
-/// Anonymous requests are not limited by user, and as others are by address.
+/// Anonymous requests have no limit by user, and the usual limit by address.
 #[tokio::test]
 async fn law_14_exempting_anonymous_users_leaves_the_limit_by_address() {
     let per_user = || Policy::per_minute("per-user", 1).unwrap();
@@ -63,12 +63,12 @@ async fn law_14_exempting_anonymous_users_leaves_the_limit_by_address() {
     assert_eq!(get_with(&app, "/", &known).await.status, 429, "the user's limit");
     assert_eq!(get_with(&app, "/", &anonymous).await.status, 200);
     assert_eq!(get_with(&app, "/", &anonymous).await.status, 429, "the address's limit");
-    // The layer's own setting is not loosened by that of the subject: no address is refused.
+    // The setting of one subject does not change that of the layer: a request without an address is refused.
     assert_eq!(get_with(&app, "/", &[("x-user", "v")]).await.status, 400);
 }
 
 #[tokio::test]
-async fn a_subject_that_says_nothing_has_the_setting_of_the_layer() {
+async fn a_subject_without_a_setting_has_that_of_the_layer() {
     let strict = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Reject);
     let all = || Policy::per_minute("all", 9).unwrap();
     let limit = layer(9, GlobalKey).on_missing_key(MissingKey::Exempt);
@@ -78,9 +78,9 @@ async fn a_subject_that_says_nothing_has_the_setting_of_the_layer() {
     assert_eq!(get(&app, "/").await.status, 400);
 }
 
-/// Boxed, in a tuple, or a closure.
+/// A boxed extractor, a part of a tuple, and a closure.
 #[tokio::test]
-async fn every_extractor_can_say_what_a_missing_key_gets() {
+async fn every_extractor_can_have_its_own_setting_for_a_missing_key() {
     let header = |name: &str| HeaderKey::new(name).unwrap();
     let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant").on_missing_key(MissingKey::ShareOneBucket));
     let boxed = app(layer(1, boxed));
@@ -103,12 +103,12 @@ async fn share_one_bucket_counts_requests_without_a_key_together() {
     assert!(get_passes(&app, "/").await);
     assert!(!get_passes(&app, "/search").await);
     for own in ["a", "*missing", "missing", "*"] {
-        assert!(get_passes_with(&app, "/", "x-tenant", own).await, "nobody gets at the bucket by the name {own}");
+        assert!(get_passes_with(&app, "/", "x-tenant", own).await, "the header value {own} is not the shared bucket");
     }
 }
 
 #[tokio::test]
-async fn a_missing_peer_address_follows_the_setting() {
+async fn a_missing_peer_address_is_a_missing_key() {
     let without_address = |missing| app(layer(1, PeerIp::default()).on_missing_key(missing));
     let exempt = without_address(MissingKey::Exempt);
     assert!(get_passes(&exempt, "/").await);
@@ -119,7 +119,7 @@ async fn a_missing_peer_address_follows_the_setting() {
     assert_eq!(get(&without_address(MissingKey::Reject), "/").await.status, 400);
 }
 
-/// Otherwise sending nonsense would be a way around the limit.
+/// Otherwise a client could bypass the limit with a malformed key.
 #[tokio::test]
 async fn an_unusable_key_is_400_whatever_the_setting() {
     let malformed = |parts: &Parts| match parts.headers.get("x-token") {

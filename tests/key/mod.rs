@@ -1,8 +1,8 @@
 //! Key extractors.
 
+mod address_lists;
 mod client_ip;
 mod custom;
-mod denied;
 mod fuzz;
 mod header;
 mod missing;

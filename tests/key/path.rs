@@ -1,4 +1,4 @@
-//! Budgets of routes, and of everybody.
+//! Budgets by route, and one budget for all requests.
 
 use axum::{Router, routing};
 use tollgate::{GlobalKey, HeaderKey, MatchedPathKey};
@@ -17,9 +17,9 @@ async fn all_ids_of_a_route_share_its_budget() {
     assert!(get_passes(&app, "/search").await, "another route has its own");
 }
 
-/// Two ways to write one place of a router, nested whole: `/api` and `/api/`.
+/// `/api` and `/api/` are one place of a router that is nested as a service.
 #[tokio::test]
-async fn law_11_a_trailing_slash_makes_no_new_budget() {
+async fn law_11_a_trailing_slash_gives_no_new_budget() {
     let inside = Router::new().route("/", routing::get(|| async {})).layer(layer(1, MatchedPathKey));
     let app = Router::new().nest_service("/api", inside);
     assert!(get_passes(&app, "/api").await);
@@ -31,14 +31,14 @@ async fn law_11_a_trailing_slash_makes_no_new_budget() {
 }
 
 #[tokio::test]
-async fn a_query_makes_no_new_budget() {
+async fn a_query_gives_no_new_budget() {
     let app = app(layer(1, MatchedPathKey));
     assert!(get_passes(&app, "/search?x=1").await);
     assert!(!get_passes(&app, "/search?x=2").await);
     assert!(!get_passes(&app, "/search").await);
 }
 
-/// And neither do paths that do not exist: a scanner could make as many as it likes.
+/// A scanner could otherwise get a new budget with each path that does not exist.
 #[tokio::test]
 async fn unmatched_paths_share_one_budget() {
     let app = app(layer(3, MatchedPathKey));
@@ -58,9 +58,9 @@ async fn unmatched_paths_of_a_custom_fallback_share_one_budget() {
     assert!(get_passes(&app, "/api").await);
 }
 
-/// axum has no template for what is under `nest_service`.
+/// axum has no template for paths below `nest_service`.
 #[tokio::test]
-async fn services_nested_whole_share_the_budget_of_unmatched_paths() {
+async fn paths_below_nest_service_share_the_budget_of_unmatched_paths() {
     let app = Router::new().nest_service("/files", routes()).layer(layer(2, MatchedPathKey));
     assert!(get_passes(&app, "/files/users/1").await);
     assert!(get_passes(&app, "/files/search").await);
@@ -79,7 +79,7 @@ async fn a_tuple_is_a_budget_for_each_client_and_route() {
 }
 
 #[tokio::test]
-async fn the_global_key_is_one_budget_for_everybody() {
+async fn the_global_key_is_one_budget_for_all_requests() {
     let app = app(layer(2, GlobalKey));
     assert!(get_passes_with(&app, "/", "x-tenant", "a").await);
     assert!(get_passes_with(&app, "/search", "x-tenant", "b").await);

@@ -1,4 +1,4 @@
-//! Clients told apart by the address of their connection.
+//! Keys from the peer address of the connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +28,7 @@ async fn connections_of_one_host_share_its_budget() {
     assert_eq!(two.get("/").await.status, 429);
 }
 
-/// A real server without `into_make_service_with_connect_info`: the mistake that mocks hide.
+/// A real server without `into_make_service_with_connect_info`, a mistake that mocks hide.
 #[tokio::test]
 async fn a_missing_address_is_400_and_the_body_names_the_fix() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -57,15 +57,15 @@ fn from(peer: &str) -> Request {
     request
 }
 
-/// Mapped IPv4 addresses have their first 96 bits in common, so grouping them by prefix would be one budget for all
+/// Mapped IPv4 addresses share their first 96 bits, so grouping by prefix would give all of them one budget
 /// (GHSA-46wh-pxpv-q5gq).
 #[tokio::test]
-async fn ipv4_peers_of_a_dual_stack_listener_have_a_budget_each() {
+async fn ipv4_peers_of_a_dual_stack_listener_have_separate_budgets() {
     let app = app(layer(1, PeerIp::default()));
     assert!(passes(&app, from("::ffff:203.0.113.1")).await);
     assert!(passes(&app, from("::ffff:203.0.113.2")).await);
     assert!(!passes(&app, from("::ffff:203.0.113.1")).await);
-    assert!(!passes(&app, from("203.0.113.2")).await, "mapped or not, it is one client");
+    assert!(!passes(&app, from("203.0.113.2")).await, "the mapped and the plain address are one client");
 }
 
 #[tokio::test]
@@ -81,9 +81,9 @@ async fn ipv6_peers_are_grouped_by_prefix() {
     assert!(!passes(&whole, from("2001:db8:0:1::1")).await);
 }
 
-/// All hosts of a link have one /64 in common, and all clients of a translator another one.
+/// All hosts of a link share one /64, and all clients of a NAT64 translator share another one.
 #[tokio::test]
-async fn hosts_of_one_link_have_a_budget_each() {
+async fn hosts_of_one_link_have_separate_budgets() {
     let app = app(layer(1, PeerIp::default()));
     for first in ["fe80::1", "fe80::2", "64:ff9b::10.0.0.1", "64:ff9b::10.0.0.2"] {
         assert!(passes(&app, from(first)).await, "{first}");
@@ -96,26 +96,29 @@ async fn hosts_of_one_link_have_a_budget_each() {
 async fn law_14_the_networks_behind_a_6to4_router_are_one_client() {
     let app = app(layer(1, PeerIp::default()));
     assert!(passes(&app, from("2002:cb00:7107:1::1")).await);
-    for again in ["2002:cb00:7107:2::1", "2002:cb00:7107:ffff::1", "203.0.113.7"] {
-        assert!(!passes(&app, from(again)).await, "{again}");
+    for same in ["2002:cb00:7107:2::1", "2002:cb00:7107:ffff::1", "203.0.113.7"] {
+        assert!(!passes(&app, from(same)).await, "{same}");
     }
     assert!(passes(&app, from("2002:a00:1:1::1")).await);
-    assert!(!passes(&app, from("2002:a00:1:2::1")).await, "an address that is not global has its /48");
+    assert!(
+        !passes(&app, from("2002:a00:1:2::1")).await,
+        "a router with an address that is not global is grouped by /48"
+    );
 }
 
 #[tokio::test]
-async fn clients_of_a_nat64_translator_have_a_budget_each() {
+async fn clients_of_a_nat64_translator_have_separate_budgets() {
     let app = app(layer(1, PeerIp::default().with_nat64_prefix("2001:db8:122::/96").unwrap()));
     assert!(passes(&app, from("2001:db8:122::198.51.100.1")).await);
     assert!(passes(&app, from("2001:db8:122::198.51.100.2")).await);
-    assert!(!passes(&app, from("198.51.100.1")).await, "translated or not, it is one client");
+    assert!(!passes(&app, from("198.51.100.1")).await, "the translated and the plain address are one client");
     let error = PeerIp::default().with_nat64_prefix("2001:db8:122::/97").unwrap_err().to_string();
     assert!(error.contains("2001:db8:122::/97") && error.contains("32, 40, 48"), "{error}");
 }
 
-/// For servers other than axum's: whoever accepts the connection inserts the address.
+/// Servers other than axum's insert the address when they accept the connection.
 #[tokio::test]
-async fn an_address_among_the_extensions_is_enough() {
+async fn an_address_in_the_extensions_is_enough() {
     let limit = layer(1, PeerIp::default());
     let ip: IpAddr = "203.0.113.7".parse().unwrap();
     let by_ip: Router = app(limit.clone()).layer(Extension(ip));
@@ -125,7 +128,7 @@ async fn an_address_among_the_extensions_is_enough() {
 }
 
 #[tokio::test]
-async fn forwarding_headers_are_not_believed() {
+async fn forwarding_headers_are_ignored() {
     let app = app(layer(1, PeerIp::default()));
     for (hop, passed) in [("198.51.100.1", true), ("198.51.100.2", false)] {
         let mut request = from("203.0.113.7");
@@ -135,5 +138,5 @@ async fn forwarding_headers_are_not_believed() {
         request.headers_mut().insert("forwarded", format!("for={hop}").parse().unwrap());
         assert_eq!(passes(&app, request).await, passed);
     }
-    assert_eq!(get(&app, "/").await.status, 400, "nor are they a substitute for the address");
+    assert_eq!(get(&app, "/").await.status, 400, "the headers do not replace a missing address");
 }

@@ -1,4 +1,4 @@
-//! Who is charged is nobody else's business.
+//! Raw keys do not appear in `Debug` output, headers or bodies.
 
 use axum::{
     Router,
@@ -18,15 +18,15 @@ use crate::support::{
 const SECRET: &str = "sk-live-4242";
 
 #[track_caller]
-fn assert_silent(what: &str, text: &str) {
+fn assert_no_key(what: &str, text: &str) {
     for secret in [SECRET, "sk-live", "4242"] {
         assert!(!text.contains(secret), "{what} shows the key: {text}");
     }
 }
 
-fn assert_reply_silent(what: &str, reply: &Reply) {
-    assert_silent(what, &format!("{:?} {}", reply.headers, reply.text()));
-    assert_silent(what, &format!("{:?} {:?}", reply.extensions.get::<Decision>(), reply.extensions.get::<Denial>()));
+fn assert_no_key_in_reply(what: &str, reply: &Reply) {
+    assert_no_key(what, &format!("{:?} {}", reply.headers, reply.text()));
+    assert_no_key(what, &format!("{:?} {:?}", reply.extensions.get::<Decision>(), reply.extensions.get::<Denial>()));
 }
 
 fn extractors() -> [(&'static str, Box<dyn KeyExtractor>); 5] {
@@ -51,9 +51,9 @@ async fn law_10_no_raw_key_in_debug_or_bodies() {
         for status in [200, 429] {
             let reply = get_with(&app, "/", &headers).await;
             assert_eq!(reply.status, status, "{name}");
-            assert_reply_silent(name, &reply);
+            assert_no_key_in_reply(name, &reply);
         }
-        assert_silent(name, &format!("{layer:?} {:?} {limiter:?}", layer.layer(())));
+        assert_no_key(name, &format!("{layer:?} {:?} {limiter:?}", layer.layer(())));
     }
 }
 
@@ -65,13 +65,13 @@ async fn law_10_no_raw_key_in_refusals_of_unusable_keys() {
                 .on_missing_key(missing));
         let reply = get_with(&app, "/", &[("x-api-key", SECRET), ("x-api-key", "other")]).await;
         assert_eq!(reply.status, 400);
-        assert_reply_silent("a repeated header", &reply);
+        assert_no_key_in_reply("a repeated header", &reply);
     }
-    let too_dear = RateLimitLayer::new(limiter(), per_minute(1), HeaderKey::new("x-api-key").unwrap());
-    let app = app(too_dear.with_cost(|_: &Parts| 2).unwrap());
+    let above_limit = RateLimitLayer::new(limiter(), per_minute(1), HeaderKey::new("x-api-key").unwrap());
+    let app = app(above_limit.with_cost(|_: &Parts| 2).unwrap());
     let reply = get_with(&app, "/", &[("x-api-key", SECRET)]).await;
     assert_eq!(reply.status, 400);
-    assert_reply_silent("a cost above the limit", &reply);
+    assert_no_key_in_reply("a cost above the limit", &reply);
 }
 
 #[test]
@@ -80,11 +80,11 @@ fn law_10_no_raw_key_in_the_debug_of_keys_and_checks() {
     let keys = [Key::from(SECRET), Key::hashed(SECRET), Key::join([Key::from(SECRET), Key::from(SECRET)])];
     for key in keys {
         let check = Check::new(&key, &policy, 1);
-        assert_silent("a key", &format!("{key:?} {check:?} {:?}", check.charges()));
+        assert_no_key("a key", &format!("{key:?} {check:?} {:?}", check.charges()));
     }
     let (parts, _) = request(Method::GET, "/", &[("x-api-key", SECRET)]).into_parts();
     let extracted = HeaderKey::new("x-api-key").unwrap().extract(&parts);
-    assert_silent("an extraction", &format!("{extracted:?}"));
+    assert_no_key("an extraction", &format!("{extracted:?}"));
     let missing = ExtensionKey::<String>::new().extract(&parts);
-    assert_silent("an error", &format!("{missing:?}"));
+    assert_no_key("an error", &format!("{missing:?}"));
 }

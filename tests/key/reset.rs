@@ -1,4 +1,4 @@
-//! Limits that are lifted by hand: the key is the one that the extractor charges.
+//! Resets: `key_of` returns the key that the extractor charges.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,8 +23,8 @@ const CLIENTS: [&str; 7] = [
     "fe80::1",
 ];
 
-/// Spends the client's budget, lifts the limit, and spends it again.
-async fn assert_lifted<K: KeyExtractor>(extractor: K, key: Key, request: impl Fn() -> Request) {
+/// Asserts that a reset of `key` gives the requests their budget back.
+async fn assert_reset_by_key<K: KeyExtractor>(extractor: K, key: Key, request: impl Fn() -> Request) {
     let limiter = limiter();
     let app = app(RateLimitLayer::new(limiter.clone(), per_minute(1), extractor));
     for _ in 0..2 {
@@ -41,24 +41,24 @@ fn from(peer: IpAddr, name: &str, value: &str) -> Request {
 }
 
 #[tokio::test]
-async fn a_limit_by_address_is_lifted() {
+async fn key_of_an_address_is_the_charged_key() {
     for client in CLIENTS {
         let address: IpAddr = client.parse().unwrap();
         let peer = PeerIp::default();
-        assert_lifted(peer, peer.key_of(address), || from(address, "x-other", "")).await;
+        assert_reset_by_key(peer, peer.key_of(address), || from(address, "x-other", "")).await;
         let proxied = ClientIp::x_real_ip(["10.0.0.5"]).unwrap().with_ipv6_prefix(56).unwrap();
         let key = proxied.key_of(address);
-        assert_lifted(proxied, key, || from([10, 0, 0, 5].into(), "x-real-ip", client)).await;
+        assert_reset_by_key(proxied, key, || from([10, 0, 0, 5].into(), "x-real-ip", client)).await;
     }
 }
 
 #[tokio::test]
-async fn a_limit_by_header_is_lifted() {
+async fn key_of_a_header_value_is_the_charged_key() {
     let peer = [10, 0, 0, 5].into();
     let tenant = HeaderKey::new("x-tenant").unwrap();
-    assert_lifted(tenant.clone(), tenant.key_of(" a"), || from(peer, "x-tenant", "a ")).await;
+    assert_reset_by_key(tenant.clone(), tenant.key_of(" a"), || from(peer, "x-tenant", "a ")).await;
     let api_key = ApiKey::header("x-api-key").unwrap();
-    assert_lifted(api_key.clone(), api_key.key_of("sk-1 "), || from(peer, "x-api-key", " sk-1")).await;
+    assert_reset_by_key(api_key.clone(), api_key.key_of("sk-1 "), || from(peer, "x-api-key", " sk-1")).await;
     let bearer = ApiKey::bearer();
-    assert_lifted(bearer.clone(), bearer.key_of("t-1"), || from(peer, "authorization", "Bearer t-1")).await;
+    assert_reset_by_key(bearer.clone(), bearer.key_of("t-1"), || from(peer, "authorization", "Bearer t-1")).await;
 }

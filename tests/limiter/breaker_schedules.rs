@@ -1,4 +1,4 @@
-//! Searches for schedules that break the breaker. A seed decides the order in which tasks are polled, dropped and panic.
+//! Searches for schedules that break the breaker. A seed decides when tasks are polled, dropped and panic.
 //!
 //! Time is paused and each seed has one thread, so failures are reproducible: `SEARCH_SEED=17` runs that seed alone. A
 //! schedule that locks a mutex twice blocks its thread for ever, so each seed has its own thread and a timeout.

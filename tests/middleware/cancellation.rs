@@ -1,4 +1,4 @@
-//! Futures that are dropped before they are done: a server does it whenever a client goes away.
+//! Futures that are dropped before they complete, as servers do when a client disconnects.
 
 use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready_ok, task};
@@ -10,7 +10,7 @@ use crate::support::{
     counting::{AnswerKind, CountingService, CountingStore, EmptyRequest, layer, status},
 };
 
-/// Of a store that answers later. One that answers at once has judged when `call` returns.
+/// With a pending store. A ready store has already decided when `call` returns.
 #[tokio::test]
 async fn dropping_the_future_before_poll_sends_nothing() {
     let store = AnswerKind::Pending.store();
@@ -36,7 +36,7 @@ async fn dropping_a_limiters_future_before_poll_charges_nothing() {
 }
 
 #[tokio::test]
-async fn dropping_the_future_during_check_calls_nobody_and_releases_the_reservation() {
+async fn dropping_the_future_during_a_check_calls_nothing_and_releases_the_reservation() {
     let store = CountingStore::new(SilentStore);
     let inner = CountingService::default();
     let layer = layer(Limiter::new(store.clone()), 1);

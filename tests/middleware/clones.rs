@@ -1,4 +1,4 @@
-//! The inner service is cloned only where the verdict has to be waited for.
+//! The inner service is cloned only while a verdict is pending.
 
 use http::request::Parts;
 use tollgate::{Key, Policy, RateLimitLayer, Route};
@@ -11,8 +11,8 @@ async fn exempt_request_takes_no_clone() {
     for kind in AnswerKind::BOTH {
         let (by_key, by_route) = (CountingService::default(), CountingService::default());
         let policy = Policy::per_minute("all", 1).unwrap();
-        let nobody = |_: &Parts| None::<Key>;
-        let layer = RateLimitLayer::new(kind.limiter(), policy, nobody);
+        let none = |_: &Parts| None::<Key>;
+        let layer = RateLimitLayer::new(kind.limiter(), policy, none);
         let mut service = ServiceBuilder::new().layer(layer).service(by_key.share());
         let layer = kind.layer(1).route("/", Route::exempt()).unwrap();
         let mut routed = ServiceBuilder::new().layer(layer).service(by_route.share());
@@ -26,7 +26,7 @@ async fn exempt_request_takes_no_clone() {
 }
 
 #[tokio::test]
-async fn a_verdict_at_once_takes_no_clone() {
+async fn a_ready_verdict_takes_no_clone() {
     let witness = CountingService::default();
     let mut service = ServiceBuilder::new().layer(AnswerKind::Ready.layer(5)).service(witness.share());
     for _ in 0..5 {
@@ -36,7 +36,7 @@ async fn a_verdict_at_once_takes_no_clone() {
 }
 
 #[tokio::test]
-async fn a_verdict_that_comes_later_takes_one_clone() {
+async fn a_pending_verdict_takes_one_clone() {
     let witness = CountingService::default();
     let service = ServiceBuilder::new().layer(AnswerKind::Pending.layer(5)).service(witness.share());
     assert!(service.oneshot(EmptyRequest::default()).await.unwrap().status().is_success());

@@ -1,4 +1,4 @@
-//! Wrong settings are errors where they are written, and say what is wrong.
+//! Wrong settings return an error from the setter, and the message contains the value and the fix.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn policy(name: &str, limit: u32) -> Policy {
     Policy::per_minute(name, limit).unwrap()
 }
 
-/// The error, after its message has been found to name all of `values`.
+/// Returns the error, and asserts that its message contains all of `values`.
 #[track_caller]
 fn error<T: std::fmt::Debug>(result: Result<T, ConfigError>, values: &[&str]) -> ConfigError {
     let error = result.unwrap_err();
@@ -30,7 +30,7 @@ fn cost_above_limit(policy: &str, cost: u32, limit: u32) -> ConfigError {
 }
 
 #[test]
-fn a_route_that_is_no_path_is_an_error() {
+fn a_route_that_is_not_a_path_is_an_error() {
     for route in
         ["", "search", "GET", "GET search", "GET  /search", " /search", "/a b", "G(T /search", "GET /a\tb", "/a\n"]
     {
@@ -40,7 +40,7 @@ fn a_route_that_is_no_path_is_an_error() {
 }
 
 #[test]
-fn a_route_that_axum_cannot_have_is_an_error_that_says_what_to_write() {
+fn a_route_that_axum_does_not_accept_is_an_error_that_says_what_to_write() {
     for (route, advice) in [
         ("/users/:id", r#"write "/users/{id}""#),
         ("/users/:id/posts", r#"write "/users/{id}/posts""#),
@@ -71,7 +71,7 @@ fn a_route_that_axum_cannot_have_is_an_error_that_says_what_to_write() {
 }
 
 #[test]
-fn two_routes_that_cover_the_same_are_an_error() {
+fn two_routes_that_match_the_same_paths_are_an_error() {
     for (first, second) in [
         ("/api", "/api/"),
         ("/users/{id}", "/users/{name}"),
@@ -93,8 +93,8 @@ fn a_route_given_twice_is_an_error() {
         let twice = limit().route(route, Route::cost(2)).unwrap().route(route, Route::exempt());
         assert_eq!(error(twice, &[route]), ConfigError::DuplicateRoute { route: route.into() });
     }
-    let apart = limit().route("/search", Route::cost(2)).unwrap().route("GET /search", Route::cost(3)).unwrap();
-    let _ = apart.route("POST /search", Route::cost(4)).unwrap();
+    let separate = limit().route("/search", Route::cost(2)).unwrap().route("GET /search", Route::cost(3)).unwrap();
+    let _ = separate.route("POST /search", Route::cost(4)).unwrap();
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_cost_that_can_never_pass_is_an_error() {
     let _ = limit().with_cost(10).unwrap().route("/a", Route::exempt().with_cost(100)).unwrap();
 }
 
-/// A bucket lets through its burst at once, not its limit.
+/// A token bucket admits at most its burst at once.
 #[test]
 fn a_cost_above_the_burst_can_never_pass() {
     let bucket = policy("p", 10).with_algorithm(tollgate::Algorithm::TokenBucket).with_burst(4).unwrap();
@@ -131,7 +131,7 @@ fn a_negative_cost_is_an_error() {
 }
 
 #[test]
-fn a_cost_of_a_policy_that_is_not_there_is_an_error() {
+fn a_cost_of_an_unknown_policy_is_an_error() {
     let unknown = |policy: &str, known: &[&str]| ConfigError::UnknownPolicy {
         policy: policy.into(),
         known: known.iter().map(|&name| name.into()).collect(),
@@ -147,18 +147,18 @@ fn a_cost_of_a_policy_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn a_cost_of_a_policy_is_compared_with_that_policy_alone() {
+fn a_cost_of_a_policy_is_compared_with_that_policy_only() {
     let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
     assert_eq!(error(limit.clone().with_cost_of("tokens", 51), &["51"]), cost_above_limit("tokens", 51, 50));
     assert_eq!(error(limit.clone().with_cost_of("tokens", -1), &["-1"]), ConfigError::NegativeCost { cost: -1 });
     let route = Route::cost(2).with_cost_of("tokens", 52);
     assert_eq!(error(limit.clone().route("/a", route), &["52"]), cost_above_limit("tokens", 52, 50));
-    // 20 is above the limit of `p`, which has a cost of its own.
+    // 20 is above the limit of `p`, but `p` has its own cost.
     let _ = limit.with_cost_of("p", 1).unwrap().with_cost(20).unwrap().with_cost_of("tokens", 50).unwrap();
 }
 
 #[test]
-fn two_policies_of_one_name_are_an_error() {
+fn two_policies_with_one_name_are_an_error() {
     let duplicate = |policy: &str| ConfigError::DuplicatePolicy { policy: policy.into() };
     let tenant = || HeaderKey::new("x-tenant").unwrap();
     assert_eq!(error(limit().and(policy("p", 5), tenant()), &["\"p\""]), duplicate("p"));
@@ -178,16 +178,16 @@ fn a_route_without_a_policy_is_an_error() {
     );
 }
 
-/// What is computed for each request cannot be judged before.
+/// Costs and policies that are computed for each request cannot be validated earlier.
 #[test]
-fn computed_settings_are_not_errors_yet() {
+fn computed_settings_are_not_validated_in_advance() {
     let plan = |_: &Parts, _: &Key| policy("plan", 1);
     let limit = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost(100).unwrap();
     let _ = limit.with_cost(|_: &Parts| u32::MAX).unwrap();
 }
 
 #[test]
-fn impossible_bans_are_errors_that_carry_the_values() {
+fn invalid_bans_are_errors_that_contain_the_values() {
     let minute = Duration::from_secs(60);
     for (denials, duration) in [(0, minute), (1, Duration::ZERO), (1, Policy::MAX_WINDOW + minute)] {
         let error = Policy::per_minute("p", 2).unwrap().ban_after(denials, duration).unwrap_err();

@@ -1,4 +1,4 @@
-//! The decision, where handlers and outer layers find it.
+//! The decision in the extensions of requests and responses, and as an argument of handlers.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::support::{
     http::{Reply, get as fetch},
 };
 
-/// Stores that answer at once and later: the layer takes a different path for each.
-fn both() -> [Limiter; 2] {
+/// A limiter with a ready store and one with a pending store: the layer has a code path for each.
+fn limiters() -> [Limiter; 2] {
     [Limiter::new(MemoryStore::new()), Limiter::new(PendingStore(MemoryStore::new()))]
 }
 
@@ -26,7 +26,7 @@ async fn handlers_read_the_decision() {
         let policy = &decision.policies()[0];
         format!("{} {} {:?} {:?}", policy.policy.name(), policy.cost, decision.available(), decision.source())
     };
-    for limiter in both() {
+    for limiter in limiters() {
         let limit = RateLimitLayer::new(limiter, per_minute(10), GlobalKey).with_cost(3).unwrap();
         let app = Router::new().route("/", get(handler)).layer(limit);
         assert_eq!(fetch(&app, "/").await.text(), "p 3 Some(7) Store");
@@ -40,7 +40,7 @@ fn decision(reply: &Reply) -> &Decision {
 
 #[tokio::test]
 async fn outer_layers_read_the_decision_of_allowed_and_of_denied_requests() {
-    for limiter in both() {
+    for limiter in limiters() {
         let app = app(RateLimitLayer::new(limiter, per_minute(1), GlobalKey));
         let allowed = fetch(&app, "/").await;
         assert!(decision(&allowed).is_allowed());
@@ -59,23 +59,23 @@ async fn outer_layers_read_the_decision_of_allowed_and_of_denied_requests() {
 }
 
 #[tokio::test]
-async fn a_middleware_outside_reads_it() {
+async fn an_outer_middleware_reads_the_decision() {
     async fn log(request: Request, next: Next) -> Response {
         let mut response = next.run(request).await;
-        let left = response.extensions().get::<Decision>().unwrap().available().unwrap();
-        response.headers_mut().insert("x-left", left.into());
+        let available = response.extensions().get::<Decision>().unwrap().available().unwrap();
+        response.headers_mut().insert("x-available", available.into());
         response
     }
-    for limiter in both() {
+    for limiter in limiters() {
         let app = app(RateLimitLayer::new(limiter, per_minute(2), GlobalKey)).layer(middleware::from_fn(log));
-        for left in ["1", "0", "0"] {
-            assert_eq!(fetch(&app, "/").await.header("x-left").as_deref(), Some(left));
+        for available in ["1", "0", "0"] {
+            assert_eq!(fetch(&app, "/").await.header("x-available").as_deref(), Some(available));
         }
     }
 }
 
 #[tokio::test]
-async fn a_request_that_was_not_judged_has_no_decision() {
+async fn a_request_without_a_check_has_no_decision() {
     let exempt = app(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
     assert!(fetch(&exempt, "/").await.extensions.get::<Decision>().is_none());
     let without_key =
@@ -85,7 +85,7 @@ async fn a_request_that_was_not_judged_has_no_decision() {
     assert!(matches!(refused.extensions.get::<Denial>().unwrap().reason(), Reason::Key(_)));
 }
 
-/// Handlers can ask the limiter themselves, for what only they know.
+/// A handler charges a cost that only the handler knows.
 #[tokio::test]
 async fn handlers_spend_from_the_same_budget() {
     let (limiter, _) = limiter_and_clock();
@@ -105,16 +105,16 @@ async fn handlers_spend_from_the_same_budget() {
 #[tokio::test]
 async fn a_handler_takes_the_decision_as_an_argument() {
     let handler = |decision: Decision| async move { format!("{:?}", decision.available()) };
-    for limiter in both() {
+    for limiter in limiters() {
         let limit = RateLimitLayer::new(limiter, per_minute(10), GlobalKey);
         let app = Router::new().route("/", get(handler)).layer(limit);
         assert_eq!(fetch(&app, "/").await.text(), "Some(9)");
     }
 }
 
-/// The client cannot mend it; the text says what is missing.
+/// The fault is in the setup of the service, so the status is 500.
 #[tokio::test]
-async fn a_handler_that_takes_a_decision_without_a_layer_answers_500_and_says_which_is_missing() {
+async fn a_handler_that_takes_a_decision_without_a_layer_is_500_and_the_text_names_the_layer() {
     let app = Router::new().route("/", get(|_: Decision| async {}));
     let exempt = app.clone().layer(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
     for app in [app, exempt] {
@@ -127,16 +127,17 @@ async fn a_handler_that_takes_a_decision_without_a_layer_answers_500_and_says_wh
 
 #[tokio::test]
 async fn a_handler_may_take_the_decision_if_there_is_one() {
-    let handler = |decision: Option<Decision>| async move { format!("{:?}", decision.and_then(|it| it.available())) };
+    let handler =
+        |decision: Option<Decision>| async move { format!("{:?}", decision.and_then(|decision| decision.available())) };
     let app = Router::new().route("/", get(handler));
     assert_eq!(fetch(&app, "/").await.text(), "None");
     assert_eq!(fetch(&app.layer(layer(10, GlobalKey)), "/").await.text(), "Some(9)");
 }
 
-/// Two layers with so much left after the first request, the second one around the first.
+/// The response of two nested layers that have `inner` and `outer` units left after the request.
 async fn stacked(limiter: &Limiter, inner: u32, outer: u32) -> Reply {
-    let limit = |name: &str, left: u32| {
-        let policy = Policy::per_minute(format!("{name}-{inner}-{outer}"), left + 1).unwrap();
+    let limit = |name: &str, remaining: u32| {
+        let policy = Policy::per_minute(format!("{name}-{inner}-{outer}"), remaining + 1).unwrap();
         RateLimitLayer::new(limiter.clone(), policy, GlobalKey)
     };
     let handler = |decision: Decision| async move { format!("{:?}", decision.available()) };
@@ -145,8 +146,8 @@ async fn stacked(limiter: &Limiter, inner: u32, outer: u32) -> Reply {
 }
 
 #[tokio::test]
-async fn of_stacked_layers_handlers_and_outer_layers_read_the_strictest_decision() {
-    for limiter in both() {
+async fn handlers_and_outer_layers_read_the_strictest_decision_of_nested_layers() {
+    for limiter in limiters() {
         for (inner, outer) in [(3, 8), (8, 3)] {
             let reply = stacked(&limiter, inner, outer).await;
             assert_eq!(reply.text(), "Some(3)");
@@ -156,11 +157,11 @@ async fn of_stacked_layers_handlers_and_outer_layers_read_the_strictest_decision
 }
 
 #[tokio::test]
-async fn a_denial_inside_is_not_hidden_by_a_layer_around_it_that_has_less_left() {
-    for limiter in both() {
+async fn an_inner_denial_is_not_hidden_by_an_outer_layer_with_fewer_units_left() {
+    for limiter in limiters() {
         let tight = RateLimitLayer::new(limiter.clone(), per_minute(2), GlobalKey);
         let inner = RateLimitLayer::new(limiter, Policy::per_minute("inner", 10).unwrap(), GlobalKey);
-        // 6 of 10 fit once; denied, 4 are left inside and none outside.
+        // A cost of 6 fits once in 10. After the denial, 4 units are left inside and none outside.
         let app = app(inner.with_cost(6).unwrap()).layer(tight);
         assert!(decision(&fetch(&app, "/").await).is_allowed());
         let denied = fetch(&app, "/").await;
@@ -170,13 +171,17 @@ async fn a_denial_inside_is_not_hidden_by_a_layer_around_it_that_has_less_left()
     }
 }
 
-/// An open store lets everything pass, so its layer says nothing about what is left.
+/// A layer that failed open has no verdict, so its decision has no available units.
 #[tokio::test]
-async fn a_decision_without_a_verdict_gives_way_to_one_with() {
+async fn a_decision_with_a_verdict_replaces_one_without() {
     let handler = |decision: Decision| async move { format!("{:?} {:?}", decision.source(), decision.available()) };
-    let (judged, unjudged) = (layer(5, GlobalKey), RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey));
+    let (with_verdict, without_verdict) =
+        (layer(5, GlobalKey), RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey));
     let route = Router::new().route("/", get(handler));
-    for app in [route.clone().layer(judged.clone()).layer(unjudged.clone()), route.layer(unjudged).layer(judged)] {
+    for app in [
+        route.clone().layer(with_verdict.clone()).layer(without_verdict.clone()),
+        route.layer(without_verdict).layer(with_verdict),
+    ] {
         let reply = fetch(&app, "/").await;
         assert!(reply.text().starts_with("Store Some("), "{}", reply.text());
         assert_eq!(decision(&reply).source(), Source::Store);

@@ -1,4 +1,4 @@
-//! The inner service's errors are its own; the layer adds none.
+//! The layer returns errors of the inner service unchanged and adds none.
 
 use std::{
     convert::Infallible,
@@ -13,23 +13,23 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::support::counting::{AnswerKind, BytesResponse, EmptyRequest};
 
-/// Not an `Error`, not `Send`-able into a box, nothing that could be converted.
+/// An error type without `std::error::Error`, so that no conversion is possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Broken {
+enum InnerError {
     InCall(u8),
     InReadiness,
 }
 
 #[derive(Clone)]
-struct Fails(Broken);
+struct FailingService(InnerError);
 
-impl Service<EmptyRequest> for Fails {
+impl Service<EmptyRequest> for FailingService {
     type Response = BytesResponse;
-    type Error = Broken;
-    type Future = Ready<Result<BytesResponse, Broken>>;
+    type Error = InnerError;
+    type Future = Ready<Result<BytesResponse, InnerError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        Poll::Ready(if self.0 == Broken::InReadiness { Err(self.0) } else { Ok(()) })
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), InnerError>> {
+        Poll::Ready(if self.0 == InnerError::InReadiness { Err(self.0) } else { Ok(()) })
     }
 
     fn call(&mut self, _: EmptyRequest) -> Self::Future {
@@ -40,22 +40,21 @@ impl Service<EmptyRequest> for Fails {
 #[tokio::test]
 async fn law_7_errors_pass_through_untouched() {
     for kind in AnswerKind::BOTH {
-        for broken in [Broken::InCall(17), Broken::InReadiness] {
-            let limited = ServiceBuilder::new().layer(kind.layer(10)).service(Fails(broken));
-            assert_eq!(limited.oneshot(EmptyRequest::default()).await.unwrap_err(), broken, "{kind:?}");
+        for error in [InnerError::InCall(17), InnerError::InReadiness] {
+            let limited = ServiceBuilder::new().layer(kind.layer(10)).service(FailingService(error));
+            assert_eq!(limited.oneshot(EmptyRequest::default()).await.unwrap_err(), error, "{kind:?}");
             let policy = Policy::per_minute("all", 10).unwrap();
             let layer = RateLimitLayer::new(kind.limiter(), policy, |_: &Parts| None::<Key>);
-            let exempt = ServiceBuilder::new().layer(layer).service(Fails(broken));
-            assert_eq!(exempt.oneshot(EmptyRequest::default()).await.unwrap_err(), broken, "{kind:?}");
+            let exempt = ServiceBuilder::new().layer(layer).service(FailingService(error));
+            assert_eq!(exempt.oneshot(EmptyRequest::default()).await.unwrap_err(), error, "{kind:?}");
         }
     }
 }
 
-/// An error is a request that was let through: it has paid.
 #[tokio::test]
-async fn a_request_that_ends_in_an_error_has_paid() {
+async fn a_request_that_ends_in_an_error_is_charged() {
     for kind in AnswerKind::BOTH {
-        let service = ServiceBuilder::new().layer(kind.layer(1)).service(Fails(Broken::InCall(1)));
+        let service = ServiceBuilder::new().layer(kind.layer(1)).service(FailingService(InnerError::InCall(1)));
         service.clone().oneshot(EmptyRequest::default()).await.unwrap_err();
         let response = service.oneshot(EmptyRequest::default()).await.unwrap();
         assert_eq!(response.status(), 429, "{kind:?}");

@@ -1,4 +1,4 @@
-//! What the layer reads from a request's extensions.
+//! The extensions that the layer reads from a request.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,11 @@ async fn mock_connect_info_is_honoured() {
     assert_eq!(PeerIp::default().extract(&parts), Ok(Some(Key::from("203.0.113.7"))));
     let real: SocketAddr = "203.0.113.8:40000".parse().unwrap();
     parts.extensions.insert(ConnectInfo(real));
-    assert_eq!(PeerIp::default().extract(&parts), Ok(Some(Key::from("203.0.113.8"))), "the real one comes first");
+    assert_eq!(
+        PeerIp::default().extract(&parts),
+        Ok(Some(Key::from("203.0.113.8"))),
+        "the real address precedes the mock"
+    );
 
     let policy = Policy::per_minute("per-client", 1).unwrap();
     for kind in AnswerKind::BOTH {
@@ -49,7 +53,7 @@ async fn matched_path_absent_in_fallback_uses_shared_bucket() {
         for path in ["/.env", "/wp-login.php"] {
             assert_eq!(fetch(&app, path).await.status, 404, "{kind:?}");
         }
-        assert_eq!(fetch(&app, "/admin").await.status, 429, "{kind:?}: a scanner has one budget for all paths");
-        assert_eq!(fetch(&app, "/").await.status, 200, "{kind:?}: a route has its own");
+        assert_eq!(fetch(&app, "/admin").await.status, 429, "{kind:?}: unmatched paths share one budget");
+        assert_eq!(fetch(&app, "/").await.status, 200, "{kind:?}: a route has its own budget");
     }
 }

@@ -1,4 +1,4 @@
-//! A store that cannot answer.
+//! Responses while the store fails: open, closed, and what clients and handlers see.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::support::{
 
 const SECRET: &str = "redis://admin:hunter2@10.0.0.7 refused";
 
-/// Fails at once or later, in every way there is.
+/// Fails with the given kind, as a ready or as a pending store.
 #[derive(Debug)]
-struct Fails {
+struct ErrorStore {
     kind: ErrorKind,
-    later: bool,
+    pending: bool,
 }
 
-impl Store for Fails {
+impl Store for ErrorStore {
     fn check(&self, _: &Check) -> Answer<Verdict> {
         let error = Error::new(self.kind, SECRET);
-        if self.later { Answer::pending(async { Err(error) }) } else { Answer::Ready(Err(error)) }
+        if self.pending { Answer::pending(async { Err(error) }) } else { Answer::Ready(Err(error)) }
     }
 
     fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
@@ -43,7 +43,7 @@ fn limit(limiter: Limiter) -> RateLimitLayer<GlobalKey> {
 }
 
 #[tokio::test]
-async fn open_lets_requests_pass_and_tells_no_figures() {
+async fn open_lets_requests_pass_without_rate_limit_headers() {
     for limit in [limit(down_limiter()), limit(down_limiter()).fail_closed().fail_open()] {
         let app = app(limit);
         for _ in 0..3 {
@@ -57,7 +57,7 @@ async fn open_lets_requests_pass_and_tells_no_figures() {
 }
 
 #[tokio::test]
-async fn closed_refuses_with_503_and_asks_to_come_back() {
+async fn closed_refuses_with_503_and_retry_after() {
     let app = app(limit(down_limiter()).fail_closed());
     let reply = get(&app, "/").await;
     assert_eq!(reply.status, 503);
@@ -65,13 +65,13 @@ async fn closed_refuses_with_503_and_asks_to_come_back() {
     assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
     assert_eq!(reply.header("ratelimit"), None);
     let problem = reply.json();
-    assert_eq!(problem["type"], "about:blank", "an outage is not an abuse");
+    assert_eq!(problem["type"], "about:blank", "an outage is not a spent quota");
     assert_eq!(problem["title"], "Service Unavailable");
     assert_eq!(problem["violated-policies"], serde_json::Value::Null);
 }
 
 #[tokio::test]
-async fn closed_may_ask_for_more_patience() {
+async fn the_retry_after_of_an_outage_can_be_set() {
     let wait = Duration::from_millis(4_001);
     let app = app(limit(down_limiter()).fail_closed().with_outage_retry_after(wait));
     let reply = get(&app, "/").await;
@@ -82,8 +82,8 @@ async fn closed_may_ask_for_more_patience() {
 #[tokio::test]
 async fn every_kind_of_failure_follows_the_policy() {
     for kind in KINDS {
-        for later in [false, true] {
-            let limit = limit(Limiter::new(Fails { kind, later }));
+        for pending in [false, true] {
+            let limit = limit(Limiter::new(ErrorStore { kind, pending }));
             assert_eq!(get(&app(limit.clone()), "/").await.status, 200, "{kind:?}");
             assert_eq!(get(&app(limit.fail_closed()), "/").await.status, 503, "{kind:?}");
         }
@@ -93,8 +93,8 @@ async fn every_kind_of_failure_follows_the_policy() {
 #[tokio::test]
 async fn law_10_no_store_text_reaches_a_client() {
     for kind in KINDS {
-        for later in [false, true] {
-            let limit = limit(Limiter::new(Fails { kind, later }));
+        for pending in [false, true] {
+            let limit = limit(Limiter::new(ErrorStore { kind, pending }));
             for app in [app(limit.clone()), app(limit.fail_closed())] {
                 let reply = get(&app, "/").await;
                 let seen = format!("{:?} {}", reply.headers, reply.text());
@@ -107,7 +107,7 @@ async fn law_10_no_store_text_reaches_a_client() {
 }
 
 #[tokio::test]
-async fn handlers_and_rejections_are_told_of_the_outage() {
+async fn handlers_and_rejections_see_the_outage() {
     let handler = |axum::Extension(decision): axum::Extension<Decision>| async move {
         format!("{:?} {:?} {}", decision.source(), decision.available(), decision.policies().len())
     };
@@ -127,11 +127,11 @@ async fn handlers_and_rejections_are_told_of_the_outage() {
     assert!(matches!(reply.extensions.get::<Denial>().unwrap().reason(), Reason::StoreUnavailable));
 }
 
-/// Whether the store fails at once or later.
+/// For a ready and for a pending store.
 #[tokio::test]
-async fn a_middleware_outside_reads_the_decision_of_a_request_that_was_refused_in_an_outage() {
-    for later in [false, true] {
-        let closed = app(limit(Limiter::new(Fails { kind: ErrorKind::Unavailable, later })).fail_closed());
+async fn an_outer_middleware_reads_the_decision_of_a_request_that_was_refused_in_an_outage() {
+    for pending in [false, true] {
+        let closed = app(limit(Limiter::new(ErrorStore { kind: ErrorKind::Unavailable, pending })).fail_closed());
         let reply = get(&closed, "/").await;
         let decision = reply.extensions.get::<Decision>().unwrap();
         assert_eq!((reply.status.as_u16(), decision.is_allowed(), decision.source()), (503, false, Source::Closed));

@@ -1,4 +1,4 @@
-//! A route's settings hold wherever the layer is: the template is always the whole one.
+//! Routes in nested routers: a route is matched against the whole template, wherever the layer is.
 
 use axum::{
     Router,
@@ -18,11 +18,11 @@ fn exempts(route: &str) -> RateLimitLayer<GlobalKey> {
     layer(1, GlobalKey).route(route, Route::exempt()).unwrap()
 }
 
-fn user() -> Router {
+fn users() -> Router {
     Router::new().route("/users/{id}", get(|| async {}))
 }
 
-/// `/api/users/{id}` is exempt, `/` is not.
+/// Asserts that `/api/users/{id}` is exempt.
 async fn assert_exempt(app: Router) {
     for id in 1..=3 {
         let reply = fetch(&app, &format!("/api/users/{id}")).await;
@@ -31,11 +31,11 @@ async fn assert_exempt(app: Router) {
 }
 
 #[tokio::test]
-async fn nested_routes_are_told_by_the_whole_template() {
+async fn nested_routes_match_by_the_whole_template() {
     let limit = exempts("/api/users/{id}");
-    assert_exempt(Router::new().nest("/api", user()).layer(limit.clone())).await;
-    assert_exempt(Router::new().nest("/api", user().layer(limit.clone()))).await;
-    assert_exempt(Router::new().nest("/api", user()).route_layer(limit.clone())).await;
+    assert_exempt(Router::new().nest("/api", users()).layer(limit.clone())).await;
+    assert_exempt(Router::new().nest("/api", users().layer(limit.clone()))).await;
+    assert_exempt(Router::new().nest("/api", users()).route_layer(limit.clone())).await;
     let on_the_route = Router::new().route("/users/{id}", get(|| async {}).layer(limit.clone()));
     assert_exempt(Router::new().nest("/api", on_the_route)).await;
     let deeper = Router::new().route("/{id}", get(|| async {})).layer(limit);
@@ -43,17 +43,17 @@ async fn nested_routes_are_told_by_the_whole_template() {
 }
 
 #[tokio::test]
-async fn a_nested_route_is_not_told_by_its_own_part() {
-    let app = Router::new().nest("/api", user().layer(exempts("/users/{id}")));
+async fn a_nested_route_does_not_match_by_its_own_part_of_the_template() {
+    let app = Router::new().nest("/api", users().layer(exempts("/users/{id}")));
     assert!(get_passes(&app, "/api/users/1").await);
     assert!(!get_passes(&app, "/api/users/1").await);
 }
 
 #[tokio::test]
-async fn a_path_that_looks_like_another_route_is_that_of_its_template() {
+async fn a_path_that_equals_another_route_matches_by_its_template() {
     let app = Router::new().route("/{page}", get(|| async {})).layer(exempts("/about"));
     assert!(get_passes(&app, "/about").await);
-    assert!(!get_passes(&app, "/about").await, "it matched `/{{page}}`");
+    assert!(!get_passes(&app, "/about").await, "the path matched `/{{page}}`");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn in_front_of_a_router_a_parameter_stands_for_one_segment() {
     for path in ["/users/1", "/users/2", "/users/2/"] {
         assert_ne!(send(&app, get(path)).await.status, 429, "{path}");
     }
-    // Neither none, nor two.
+    // An empty segment and two segments do not match.
     assert_eq!(send(&app, get("/users/")).await.status, 404);
     assert_eq!(send(&app, get("/users/1/2")).await.status, 429);
 }

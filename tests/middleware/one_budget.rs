@@ -1,4 +1,4 @@
-//! One budget, however many services, routes and connections there are (tokio-rs/axum#2634).
+//! All services, routes and connections of a layer share one budget (tokio-rs/axum#2634).
 
 use axum::{
     Router,
@@ -36,26 +36,30 @@ async fn two_routes_and_two_connections_share_one_limit() {
     }
 }
 
-/// Layers that were derived from one another differ in everything but the budget.
+/// Derived layers have their own settings and share the budget.
 #[tokio::test]
 async fn law_11_routes_connections_and_clones_spend_from_one_budget() {
     for kind in AnswerKind::BOTH {
         let limit = per_client(kind, 10);
         let open = limit.clone().fail_open().with_headers(HeaderStyle::XRateLimitDelta);
-        let dear = limit.clone().with_cost(5).unwrap().fail_closed();
+        let expensive = limit.clone().with_cost(5).unwrap().fail_closed();
         let app = Router::new()
             .route("/watch", get(|| async {}).layer(open))
-            .route("/search", get(|| async {}).layer(dear))
+            .route("/search", get(|| async {}).layer(expensive))
             .route("/write", post(|| async {}))
             .route_layer(limit);
-        // `/watch` and `/search` pass two layers each, and pay twice.
+        // `/watch` and `/search` have two layers each, so their requests are charged twice.
         let address = serve(app).await;
         let (mut one, mut two) = (Connection::open(address).await, Connection::open(address).await);
         assert_eq!(one.get("/watch").await.status, 200, "{kind:?}: 2 units");
-        assert_eq!(two.get("/search").await.status, 200, "{kind:?}: 6 more");
-        assert_eq!(one.get("/search").await.status, 429, "{kind:?}: 1 of 6, the outer layer's");
+        assert_eq!(two.get("/search").await.status, 200, "{kind:?}: 6 units more");
+        assert_eq!(
+            one.get("/search").await.status,
+            429,
+            "{kind:?}: the outer layer charges 1, the inner one is denied 5"
+        );
         let write = || request(Method::POST, "/write", &[]);
-        assert_eq!(two.send(write()).await.status, 200, "{kind:?}: the tenth");
+        assert_eq!(two.send(write()).await.status, 200, "{kind:?}: the tenth unit");
         assert_eq!(one.send(write()).await.status, 429, "{kind:?}");
         assert_eq!(two.get("/watch").await.status, 429, "{kind:?}");
     }

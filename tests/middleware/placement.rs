@@ -1,4 +1,4 @@
-//! Everywhere that a layer can be put, it compiles and it limits.
+//! The layer compiles and limits in every place where axum, tower and hyper accept a layer.
 
 use std::convert::Infallible;
 
@@ -29,7 +29,7 @@ fn routes() -> Router {
     Router::new().route("/", get(|| async {}))
 }
 
-/// One request passes, the next one does not.
+/// Asserts that one request passes and the next one is denied.
 async fn assert_limited(app: Router, path: &str) {
     assert_eq!(fetch(&app, path).await.status, 200);
     assert_eq!(fetch(&app, path).await.status, 429);
@@ -101,7 +101,7 @@ async fn works_in_front_of_a_service_function() {
     assert_eq!(send(&service, Request::new(Body::empty())).await.status, 429);
 }
 
-/// Without axum: hyper's request body, and a response body of bytes.
+/// Without axum: the request body of hyper, and a response body of bytes.
 #[tokio::test]
 async fn works_with_plain_hyper() {
     let hello = service_fn(|_: Request<Incoming>| async {

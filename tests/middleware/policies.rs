@@ -1,4 +1,4 @@
-//! Which policies hold: several at once, or chosen for each request.
+//! Several policies at once, and policies that are chosen for each request.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn all_policies_of_a_key_have_to_agree() {
+async fn a_request_needs_units_under_all_policies() {
     let (limiter, clock) = limiter_and_clock();
     let policies = [Policy::per_second("burst", 2).unwrap(), Policy::per_minute("steady", 3).unwrap()];
     let app = app(RateLimitLayer::new(limiter, policies, GlobalKey));
@@ -27,7 +27,7 @@ async fn all_policies_of_a_key_have_to_agree() {
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["steady"]));
 }
 
-/// The client has to wait for the longest one.
+/// Retry-After is the longest wait of the violated policies.
 #[tokio::test]
 async fn a_denial_names_every_policy_that_is_violated() {
     let policies = vec![Policy::per_second("burst", 1).unwrap(), Policy::per_minute("steady", 1).unwrap()];
@@ -68,9 +68,9 @@ async fn a_plan_may_depend_on_the_key() {
     }
 }
 
-/// It would limit nothing. That cannot be seen before the request, and is nothing that the client did.
+/// A layer without a policy would limit nothing. The fault appears with the request and is not that of the client.
 #[tokio::test]
-async fn a_plan_without_a_policy_is_500_and_says_why() {
+async fn a_plan_without_a_policy_is_500_with_the_reason() {
     let none = |_: &Parts, _: &Key| Vec::<Policy>::new();
     for reply in [
         get(&app(RateLimitLayer::new(limiter(), none, GlobalKey)), "/").await,
@@ -96,7 +96,7 @@ async fn a_route_may_choose_its_policies_for_each_request() {
     let limit = limit.route("/login", Route::new().fail_closed().with_policies(plan)).unwrap();
     let (anonymous, customer) = (app(limit.clone()), app(limit).layer(Extension(Paid)));
     assert_eq!(get(&anonymous, "/search").await.header("ratelimit").as_deref(), Some(r#""free";r=0;t=60"#));
-    assert!(!get_passes(&anonymous, "/login").await, "both routes have one budget");
+    assert!(!get_passes(&anonymous, "/login").await, "both routes share one budget");
     assert_eq!(get(&customer, "/login").await.header("ratelimit").as_deref(), Some(r#""paid";r=2;t=60"#));
     assert_eq!(get(&customer, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=9;t=60"#));
 }

@@ -1,4 +1,4 @@
-//! Readiness belongs to the inner service, and to the instance that was asked.
+//! Readiness: `poll_ready` reserves capacity in the inner service, and the instance that was polled is the one called.
 
 use std::{
     convert::Infallible,
@@ -27,7 +27,7 @@ async fn poll_ready_is_forwarded_and_charges_nothing() {
         handle.allow(0);
         assert_pending!(service.poll_ready(), "{kind:?}");
         handle.allow(1);
-        assert!(service.is_woken(), "{kind:?}: the inner service's waker is the caller's");
+        assert!(service.is_woken(), "{kind:?}: the caller is woken by the inner service");
         for _ in 0..100 {
             assert_ready_ok!(service.poll_ready(), "{kind:?}");
         }
@@ -43,12 +43,12 @@ async fn law_7_poll_ready_charges_nothing() {
             service.clone().ready().await.unwrap();
             service.ready().await.unwrap();
         }
-        assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}: the only unit is still there");
+        assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}: nothing was charged");
         assert_eq!(status(&mut service).await, StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
     }
 }
 
-/// The mock panics when a clone is called that was not polled ready.
+/// The mock panics if a clone is called that was not polled ready.
 #[tokio::test]
 async fn calls_the_instance_that_was_polled_ready() {
     for kind in AnswerKind::BOTH {
@@ -61,7 +61,7 @@ async fn calls_the_instance_that_was_polled_ready() {
                 respond.send_response(BytesResponse::default());
             });
             assert_eq!(response.unwrap().status(), StatusCode::OK, "{kind:?}");
-            // What stays behind has no reservation of its own.
+            // The instance that remains has no reservation.
             assert_pending!(service.poll_ready(), "{kind:?}");
         }
     }
@@ -70,7 +70,7 @@ async fn calls_the_instance_that_was_polled_ready() {
 #[tokio::test]
 async fn law_7_only_the_instance_that_was_polled_ready_is_called() {
     for kind in AnswerKind::BOTH {
-        let inner = Reserved::default();
+        let inner = ReservingService::default();
         let log = Arc::clone(&inner.log);
         let mut service = ServiceBuilder::new().layer(kind.layer(10)).service(inner);
         for _ in 0..3 {
@@ -83,29 +83,30 @@ async fn law_7_only_the_instance_that_was_polled_ready_is_called() {
     }
 }
 
-/// Hands out one reservation per readiness, to the instance that was polled.
+/// A service that may be called once after each readiness, on the instance that was polled.
 #[derive(Debug, Default)]
-struct Reserved {
+struct ReservingService {
     id: usize,
     ready: bool,
     instances: Arc<AtomicUsize>,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<CallLog>>,
 }
 
+/// The ids of the instances that were polled ready and called.
 #[derive(Debug, Default)]
-struct Log {
+struct CallLog {
     polled: Vec<usize>,
     called: Vec<usize>,
 }
 
-impl Clone for Reserved {
+impl Clone for ReservingService {
     fn clone(&self) -> Self {
         let id = self.instances.fetch_add(1, Ordering::SeqCst) + 1;
         Self { id, ready: false, instances: Arc::clone(&self.instances), log: Arc::clone(&self.log) }
     }
 }
 
-impl Service<EmptyRequest> for Reserved {
+impl Service<EmptyRequest> for ReservingService {
     type Response = BytesResponse;
     type Error = Infallible;
     type Future = Ready<Result<BytesResponse, Infallible>>;
@@ -132,7 +133,7 @@ async fn concurrency_limit_inside_is_called_with_its_permit() {
         let inner = service_fn(move |_: EmptyRequest| {
             let running = Arc::clone(&running);
             async move {
-                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "never two at a time");
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "the concurrency limit is one");
                 tokio::task::yield_now().await;
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok::<_, Infallible>(BytesResponse::default())
@@ -178,6 +179,6 @@ async fn load_shed_outside_sheds_before_anything_is_charged() {
             let error = service.clone().oneshot(EmptyRequest::default()).await.unwrap_err();
             assert!(error.is::<Overloaded>(), "{kind:?}: {error}");
         }
-        assert_eq!(store.sent(), 1, "{kind:?}: only the request that found room has paid");
+        assert_eq!(store.sent(), 1, "{kind:?}: only the request that was not shed is charged");
     }
 }

@@ -1,4 +1,4 @@
-//! A refused request leaves no trace behind the gate.
+//! A refused request never reaches the inner service and holds none of its capacity.
 
 use http::{StatusCode, request::Parts};
 use tokio_test::{assert_pending, assert_ready_ok};
@@ -30,7 +30,7 @@ async fn inner_is_not_called_when_refused() {
     }
 }
 
-/// Not even a call whose future is thrown away: a `Buffer` or a connection starts to work when it is called.
+/// Also not as a call whose future is dropped: a `Buffer` or a connection starts to work when it is called.
 #[tokio::test]
 async fn law_7_a_denied_request_never_reaches_the_inner_service() {
     for kind in AnswerKind::BOTH {
@@ -45,15 +45,15 @@ async fn law_7_a_denied_request_never_reaches_the_inner_service() {
 }
 
 #[tokio::test]
-async fn law_7_a_request_that_cannot_be_judged_never_reaches_the_inner_service() {
+async fn law_7_a_request_that_cannot_be_checked_never_reaches_the_inner_service() {
     for kind in AnswerKind::BOTH {
         let inner = CountingService::default();
         let without_key = RateLimitLayer::new(kind.limiter(), policy(10), no_key);
         let mut without_key = without_key.layer_on(&inner);
         assert_eq!(status(&mut without_key).await, StatusCode::BAD_REQUEST, "{kind:?}");
-        let too_dear = kind.layer(10).with_cost(|_: &Parts| 11).unwrap();
-        let mut too_dear = too_dear.layer_on(&inner);
-        assert_eq!(status(&mut too_dear).await, StatusCode::BAD_REQUEST, "{kind:?}");
+        let above_limit = kind.layer(10).with_cost(|_: &Parts| 11).unwrap();
+        let mut above_limit = above_limit.layer_on(&inner);
+        assert_eq!(status(&mut above_limit).await, StatusCode::BAD_REQUEST, "{kind:?}");
         assert_eq!(inner.calls(), 0, "{kind:?}");
     }
     let inner = CountingService::default();
@@ -62,7 +62,7 @@ async fn law_7_a_request_that_cannot_be_judged_never_reaches_the_inner_service()
     assert_eq!(inner.calls(), 0);
 }
 
-/// A refused request returns its permit at once, although the service that it was sent through lives on.
+/// A refused request returns its permit at once, although its service is not dropped.
 #[tokio::test]
 async fn refused_request_releases_the_inner_reservation() {
     for kind in AnswerKind::BOTH {
@@ -84,15 +84,15 @@ async fn request_without_a_key_releases_the_inner_reservation() {
     assert_ready_ok!(tokio_test::task::spawn(second.ready()).poll());
 }
 
-/// The service is not spent: once there is room again, the same instance lets requests through.
+/// After a refusal, the same instance accepts the next request.
 #[tokio::test]
 async fn a_service_that_refused_can_be_used_again() {
     for kind in AnswerKind::BOTH {
-        let dear = |parts: &Parts| if parts.uri.path() == "/dear" { 2 } else { 1 };
-        let layer = kind.layer(2).with_cost(dear).unwrap();
+        let cost = |parts: &Parts| if parts.uri.path() == "/expensive" { 2 } else { 1 };
+        let layer = kind.layer(2).with_cost(cost).unwrap();
         let mut service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(CountingService::default());
         assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}");
-        let request = EmptyRequest::get("/dear").body(()).unwrap();
+        let request = EmptyRequest::get("/expensive").body(()).unwrap();
         let refused = service.ready().await.unwrap().call(request).await.unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{kind:?}");
         assert_ready_ok!(tokio_test::task::spawn(service.ready()).poll(), "{kind:?}");

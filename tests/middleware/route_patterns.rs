@@ -1,4 +1,4 @@
-//! Entries that cover several paths, and several ways to write one path.
+//! Routes that match several paths, and several spellings of one path.
 
 use axum::{
     Router,
@@ -14,31 +14,32 @@ use crate::support::{
     http::{Reply, get as fetch, request, send},
 };
 
-/// 1 000 units, of which a request takes one unless the table says otherwise.
-fn table(entries: &[(&str, u32)]) -> RateLimitLayer<GlobalKey> {
+/// A layer with a limit of 1 000 and the given costs of routes; other requests cost 1.
+fn layer_with_costs(entries: &[(&str, u32)]) -> RateLimitLayer<GlobalKey> {
     let limit = layer(1_000, GlobalKey);
     entries.iter().fold(limit, |limit, (route, cost)| limit.route(route, Route::cost(*cost)).unwrap())
 }
 
-/// What a request has cost, by what is left before and after it.
+/// Measures the cost of a request by the remaining units before and after it.
 struct Meter<S> {
     app: S,
-    left: i64,
+    remaining: i64,
 }
 
 impl Meter<Router> {
     fn new(app: Router) -> Self {
-        Self { app, left: 1_000 }
+        Self { app, remaining: 1_000 }
     }
 
     async fn cost_of(&mut self, method: Method, path: &str) -> i64 {
         let reply = send(&self.app, request(method, path, &[])).await;
-        let left = left(&reply);
-        std::mem::replace(&mut self.left, left) - left
+        let remaining = remaining(&reply);
+        std::mem::replace(&mut self.remaining, remaining) - remaining
     }
 }
 
-fn left(reply: &Reply) -> i64 {
+/// The remaining units in the `ratelimit` header.
+fn remaining(reply: &Reply) -> i64 {
     let field = reply.header("ratelimit").unwrap();
     field.split(';').find_map(|part| part.strip_prefix("r=")).unwrap().parse().unwrap()
 }
@@ -52,7 +53,7 @@ async fn assert_costs(app: Router, costs: &[(&str, i64)]) {
 
 #[tokio::test]
 async fn law_14_a_prefix_covers_a_nested_service() {
-    let limit = table(&[("/mcp/{*rest}", 10)]);
+    let limit = layer_with_costs(&[("/mcp/{*rest}", 10)]);
     let app = Router::new().nest_service("/mcp", routes()).layer(limit);
     assert_costs(app, &[("/mcp", 10), ("/mcp/", 10), ("/mcp/x", 10), ("/mcp/users/7?a=b", 10), ("/mcpx", 1), ("/", 1)])
         .await;
@@ -62,7 +63,7 @@ async fn law_14_a_prefix_covers_a_nested_service() {
 async fn law_14_a_prefix_covers_templates_and_plain_paths_alike() {
     let page = || get(|| async {});
     let below = Router::new().route("/", page()).route("/users/{id}", page()).route("/files/{*path}", page());
-    let limit = || table(&[("/mcp/{*rest}", 10)]);
+    let limit = || layer_with_costs(&[("/mcp/{*rest}", 10)]);
     let costs = [("/mcp", 10), ("/mcp/users/1", 10), ("/mcp/files/a/b", 10), ("/mcp/none", 10), ("/other", 1)];
     assert_costs(Router::new().nest("/mcp", below.clone()).layer(limit()), &costs).await;
     let in_front = Router::new().fallback_service(limit().layer(Router::new().nest("/mcp", below)));
@@ -70,11 +71,11 @@ async fn law_14_a_prefix_covers_templates_and_plain_paths_alike() {
 }
 
 #[tokio::test]
-async fn law_14_a_trailing_slash_is_no_way_past_a_route() {
+async fn law_14_a_trailing_slash_does_not_bypass_a_route() {
     let login = Route::policy(Policy::per_minute("login", 5).unwrap());
     for entry in ["POST /login", "POST /login/"] {
         let limit = || layer(1_000, GlobalKey).route(entry, login.clone()).unwrap();
-        // A service that does not mind the slash.
+        // A service that ignores the trailing slash.
         let app = Router::new().fallback(post(|| async {})).layer(limit());
         let with_both = Router::new().route("/login", post(|| async {})).route("/login/", post(|| async {}));
         for app in [app, with_both.layer(limit())] {
@@ -87,17 +88,17 @@ async fn law_14_a_trailing_slash_is_no_way_past_a_route() {
     }
 }
 
-/// A router that is nested as a service has `/api/` for its root.
+/// The root of a router that is nested as a service at `/api` is `/api/`.
 #[tokio::test]
-async fn law_14_a_layer_within_a_nested_router_knows_its_root() {
-    let inside = Router::new().route("/", get(|| async {})).layer(table(&[("/api", 10)]));
+async fn law_14_a_layer_within_a_nested_router_matches_the_root_of_that_router() {
+    let inside = Router::new().route("/", get(|| async {})).layer(layer_with_costs(&[("/api", 10)]));
     let app = Router::new().nest_service("/api", inside.clone()).nest("/flat", inside);
     assert_costs(app, &[("/api", 10), ("/api/", 10), ("/flat", 1)]).await;
 }
 
 #[tokio::test]
 async fn the_most_specific_route_wins() {
-    let limit = table(&[
+    let limit = layer_with_costs(&[
         ("/{*rest}", 2),
         ("/a/{*rest}", 3),
         ("/a/{id}", 4),
@@ -125,19 +126,19 @@ async fn the_most_specific_route_wins() {
     assert_costs(Router::new().fallback(|| async {}).layer(limit), &costs).await;
 }
 
-/// `{id}` of the table is any parameter in its place, but no text.
+/// `{id}` in a route matches any parameter in that place, but not a literal segment.
 #[tokio::test]
-async fn a_parameter_has_any_name() {
+async fn a_parameter_matches_a_parameter_of_any_name() {
     let page = || get(|| async {});
     let app = Router::new().route("/users/{user}", page()).route("/users/me", page()).route("/{{x}}/{y}", page());
-    let limit = table(&[("/users/{id}", 10), ("/{{x}}/{id}", 5)]);
+    let limit = layer_with_costs(&[("/users/{id}", 10), ("/{{x}}/{id}", 5)]);
     assert_costs(app.layer(limit), &[("/users/1", 10), ("/users/me", 1), ("/{x}/1", 5)]).await;
 }
 
-/// What the more specific entry does not say about a method, the next one does.
+/// A method that the more specific route does not have is looked up in the next route.
 #[tokio::test]
 async fn law_14_a_route_for_one_method_leaves_the_others_to_the_next_route() {
-    let limit = table(&[("/mcp/{*rest}", 10), ("GET /mcp/{id}", 2), ("POST /mcp/x", 3)]);
+    let limit = layer_with_costs(&[("/mcp/{*rest}", 10), ("GET /mcp/{id}", 2), ("POST /mcp/x", 3)]);
     let mut meter = Meter::new(Router::new().fallback(|| async {}).layer(limit));
     for (method, path, cost) in [
         (Method::POST, "/mcp/x", 3),
@@ -150,22 +151,22 @@ async fn law_14_a_route_for_one_method_leaves_the_others_to_the_next_route() {
     }
 }
 
-/// RFC 8441: an `any` route takes it for the WebSocket that GET begins over HTTP/1.1.
+/// RFC 8441: an extended CONNECT opens the WebSocket that a GET opens over HTTP/1.1.
 #[tokio::test]
-async fn law_14_an_extended_connect_pays_what_get_pays() {
+async fn law_14_an_extended_connect_costs_what_get_costs() {
     let app = Router::new().route("/ws", any(|| async {}));
     let connect = || Request::connect("https://a.example/ws").body(Body::empty()).unwrap();
-    let limited = app.clone().layer(table(&[("GET /ws", 10)]));
-    assert_eq!(left(&send(&limited, connect()).await), 990);
-    let own = app.layer(table(&[("GET /ws", 10), ("CONNECT /ws", 20)]));
-    assert_eq!(left(&send(&own, connect()).await), 980);
+    let limited = app.clone().layer(layer_with_costs(&[("GET /ws", 10)]));
+    assert_eq!(remaining(&send(&limited, connect()).await), 990);
+    let own = app.layer(layer_with_costs(&[("GET /ws", 10), ("CONNECT /ws", 20)]));
+    assert_eq!(remaining(&send(&own, connect()).await), 980);
 }
 
-/// What `RateLimitLayer::route` says about each of them.
+/// The cases in the documentation of `RateLimitLayer::route`.
 #[tokio::test]
 async fn paths_are_compared_as_they_were_sent() {
-    let app = routes().layer(table(&[("/search", 10)]));
-    for (path, status, paid) in [
+    let app = routes().layer(layer_with_costs(&[("/search", 10)]));
+    for (path, status, cost) in [
         ("/search", 200, 10),
         ("/search/", 404, 10),
         ("//search", 404, 10),
@@ -175,8 +176,8 @@ async fn paths_are_compared_as_they_were_sent() {
         ("/search;x", 404, 1),
         ("/%73earch", 404, 1),
     ] {
-        let before = left(&fetch(&app, "/").await);
+        let before = remaining(&fetch(&app, "/").await);
         let reply = fetch(&app, path).await;
-        assert_eq!((reply.status.as_u16(), before - left(&reply)), (status, paid), "{path}");
+        assert_eq!((reply.status.as_u16(), before - remaining(&reply)), (status, cost), "{path}");
     }
 }

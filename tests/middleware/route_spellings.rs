@@ -1,4 +1,4 @@
-//! Other spellings of a path, where no router has matched it.
+//! Spellings of a path that no router has matched.
 
 use axum::Router;
 use tollgate::{GlobalKey, Route};
@@ -8,18 +8,18 @@ use crate::support::{
     http::{Reply, get as fetch},
 };
 
-fn left(reply: &Reply) -> Option<String> {
+fn remaining(reply: &Reply) -> Option<String> {
     let field = reply.header("ratelimit")?;
     field.split(';').find_map(|part| part.strip_prefix("r=")).map(str::to_owned)
 }
 
-/// What a request has left of 1 000 units; `None` if it was exempt.
-async fn left_of(entries: &[(&str, Route)], path: &str) -> Option<String> {
+/// The remaining units of 1 000 after a request; `None` if the request is exempt.
+async fn remaining_after(entries: &[(&str, Route)], path: &str) -> Option<String> {
     let limit = entries
         .iter()
         .fold(layer(1_000, GlobalKey), |limit, (entry, route)| limit.route(entry, route.clone()).unwrap());
     let app = Router::new().fallback(|| async {}).layer(limit);
-    left(&fetch(&app, path).await)
+    remaining(&fetch(&app, path).await)
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn law_14_a_path_that_leads_out_of_an_exempt_route_is_not_exempt() {
         "//static/a",
         "/static//a",
     ] {
-        assert_eq!(left_of(&table, path).await.as_deref(), Some("999"), "{path}");
+        assert_eq!(remaining_after(&table, path).await.as_deref(), Some("999"), "{path}");
     }
     for path in [
         "/static",
@@ -54,32 +54,32 @@ async fn law_14_a_path_that_leads_out_of_an_exempt_route_is_not_exempt() {
         "/static/%2ea/%",
         "/static/a%2Fb",
     ] {
-        assert_eq!(left_of(&table, path).await, None, "{path}");
+        assert_eq!(remaining_after(&table, path).await, None, "{path}");
     }
 }
 
-/// The exemption ends, what the table says besides holds.
+/// The path is not exempt, and the other matching routes apply.
 #[tokio::test]
-async fn law_14_a_path_with_dots_gets_the_next_route_that_limits_it() {
+async fn law_14_a_path_with_dot_segments_gets_the_next_route_that_is_not_exempt() {
     let by_method = [("GET /static/{*rest}", Route::exempt()), ("/static/{*rest}", Route::cost(5))];
-    assert_eq!(left_of(&by_method, "/static/../login").await.as_deref(), Some("995"));
+    assert_eq!(remaining_after(&by_method, "/static/../login").await.as_deref(), Some("995"));
     let by_place = [("/static/{*rest}", Route::exempt()), ("/{*rest}", Route::cost(7))];
-    assert_eq!(left_of(&by_place, "/static/../login").await.as_deref(), Some("993"));
+    assert_eq!(remaining_after(&by_place, "/static/../login").await.as_deref(), Some("993"));
     let all = [("/{*rest}", Route::exempt())];
-    assert_eq!(left_of(&all, "/").await, None);
-    assert_eq!(left_of(&all, "/a/../b").await.as_deref(), Some("999"));
+    assert_eq!(remaining_after(&all, "/").await, None);
+    assert_eq!(remaining_after(&all, "/a/../b").await.as_deref(), Some("999"));
 }
 
 /// The table in the docs of `RateLimitLayer::route`.
 #[tokio::test]
-async fn law_14_repeated_slashes_are_no_way_past_a_route() {
+async fn law_14_repeated_slashes_do_not_bypass_a_route() {
     let table = [
         ("/login", Route::cost(10)),
         ("/tree/b", Route::cost(20)),
         ("/users/{id}/posts", Route::cost(30)),
         ("/mcp/{*rest}", Route::cost(40)),
     ];
-    for (path, left) in [
+    for (path, remaining) in [
         ("/login", "990"),
         ("//login", "990"),
         ("///login//", "990"),
@@ -93,6 +93,6 @@ async fn law_14_repeated_slashes_are_no_way_past_a_route() {
         ("/%6cogin", "999"),
         ("/mcp/../login", "960"),
     ] {
-        assert_eq!(left_of(&table, path).await.as_deref(), Some(left), "{path}");
+        assert_eq!(remaining_after(&table, path).await.as_deref(), Some(remaining), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! Settings of routes, in both forms: a layer for each, and one table.
+//! Settings of routes, as a layer for each route and as routes of one layer.
 
 use axum::{
     Router,
@@ -16,8 +16,8 @@ fn login() -> Policy {
     Policy::per_minute("login", 1).unwrap()
 }
 
-/// The units that are left after a request.
-async fn left(app: &Router, method: Method, path: &str) -> String {
+/// The `ratelimit` header of a request that passes.
+async fn ratelimit(app: &Router, method: Method, path: &str) -> String {
     let reply = send(app, request(method, path, &[])).await;
     assert_eq!(reply.status, 200, "{path}");
     reply.header("ratelimit").unwrap()
@@ -31,27 +31,31 @@ async fn a_layer_for_each_route() {
         .route("/watch", get(|| async {}).layer(limit.clone().fail_open()))
         .route("/search", get(|| async {}).layer(limit.clone().with_cost(10).unwrap().fail_closed()))
         .route("/login", post(|| async {}).layer(limit.with_policy(login()).fail_closed()));
-    assert_eq!(left(&app, Method::GET, "/watch").await, r#""p";r=19;t=60"#);
-    assert_eq!(left(&app, Method::GET, "/search").await, r#""p";r=9;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/watch").await, r#""p";r=19;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=9;t=60"#);
     assert!(!get_passes(&app, "/search").await, "9 units are too few for 10");
-    assert_eq!(left(&app, Method::GET, "/watch").await, r#""p";r=8;t=60"#);
-    assert_eq!(left(&app, Method::POST, "/login").await, r#""login";r=0;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/watch").await, r#""p";r=8;t=60"#);
+    assert_eq!(ratelimit(&app, Method::POST, "/login").await, r#""login";r=0;t=60"#);
     assert!(!passes(&app, request(Method::POST, "/login", &[])).await);
 }
 
 #[tokio::test]
-async fn one_table_for_all_routes() {
+async fn one_layer_for_all_routes() {
     let limit = layer(20, GlobalKey)
         .route("/search", Route::cost(10).fail_closed())
         .and_then(|limit| limit.route("POST /login", Route::policy(login()).fail_closed()))
         .and_then(|limit| limit.route("/", Route::exempt()));
     let app = app(limit.unwrap());
-    assert_eq!(left(&app, Method::GET, "/users/1").await, r#""p";r=19;t=60"#);
-    assert_eq!(left(&app, Method::GET, "/search").await, r#""p";r=9;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/users/1").await, r#""p";r=19;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=9;t=60"#);
     assert!(!get_passes(&app, "/search").await);
-    assert_eq!(left(&app, Method::POST, "/login").await, r#""login";r=0;t=60"#);
+    assert_eq!(ratelimit(&app, Method::POST, "/login").await, r#""login";r=0;t=60"#);
     assert!(!passes(&app, request(Method::POST, "/login", &[])).await);
-    assert_eq!(left(&app, Method::GET, "/login").await, r#""p";r=8;t=60"#, "another method has the layer's settings");
+    assert_eq!(
+        ratelimit(&app, Method::GET, "/login").await,
+        r#""p";r=8;t=60"#,
+        "another method has the settings of the layer"
+    );
     let exempt = fetch(&app, "/").await;
     assert_eq!((exempt.status.as_u16(), exempt.header("ratelimit")), (200, None));
 }
@@ -67,31 +71,31 @@ async fn an_exempt_route_stays_open_when_the_budget_is_spent() {
 }
 
 #[tokio::test]
-async fn a_method_has_precedence_over_the_path_alone() {
+async fn a_route_with_a_method_precedes_one_without() {
     let limit = layer(20, GlobalKey).route("/login", Route::cost(2)).unwrap().route("POST /login", Route::cost(5));
     let app = app(limit.unwrap());
-    assert_eq!(left(&app, Method::GET, "/login").await, r#""p";r=18;t=60"#);
-    assert_eq!(left(&app, Method::POST, "/login").await, r#""p";r=13;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/login").await, r#""p";r=18;t=60"#);
+    assert_eq!(ratelimit(&app, Method::POST, "/login").await, r#""p";r=13;t=60"#);
 }
 
 /// axum answers HEAD with the handler of GET.
 #[tokio::test]
 async fn head_has_the_settings_of_get() {
     let app = app(layer(20, GlobalKey).route("GET /search", Route::cost(5)).unwrap());
-    assert_eq!(left(&app, Method::HEAD, "/search").await, r#""p";r=15;t=60"#);
-    assert_eq!(left(&app, Method::GET, "/search").await, r#""p";r=10;t=60"#);
+    assert_eq!(ratelimit(&app, Method::HEAD, "/search").await, r#""p";r=15;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=10;t=60"#);
 }
 
 #[tokio::test]
-async fn head_may_have_settings_of_its_own() {
+async fn head_may_have_its_own_settings() {
     let limit = layer(20, GlobalKey).route("GET /search", Route::cost(5)).unwrap();
     let app = app(limit.route("HEAD /search", Route::cost(2)).unwrap());
-    assert_eq!(left(&app, Method::HEAD, "/search").await, r#""p";r=18;t=60"#);
-    assert_eq!(left(&app, Method::GET, "/search").await, r#""p";r=13;t=60"#);
+    assert_eq!(ratelimit(&app, Method::HEAD, "/search").await, r#""p";r=18;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=13;t=60"#);
 }
 
 #[tokio::test]
-async fn a_route_with_policies_of_its_own_leaves_the_layers_alone() {
+async fn a_route_with_its_own_policies_does_not_charge_those_of_the_layer() {
     let policies = [login(), Policy::per_hour("login-hourly", 2).unwrap()];
     let app = app(layer(1, GlobalKey).route("/login", Route::new().fail_open().with_policies(policies)).unwrap());
     let reply = fetch(&app, "/login").await;
@@ -101,7 +105,7 @@ async fn a_route_with_policies_of_its_own_leaves_the_layers_alone() {
 }
 
 #[tokio::test]
-async fn routes_fail_as_each_of_them_says() {
+async fn each_route_has_its_failure_policy() {
     let open = RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey);
     let app = app(open.clone().route("/login", Route::new().fail_closed()).unwrap());
     assert_eq!(fetch(&app, "/").await.status, 200);
@@ -113,9 +117,9 @@ async fn routes_fail_as_each_of_them_says() {
 }
 
 #[tokio::test]
-async fn routes_that_the_table_does_not_name_have_the_layers_settings() {
+async fn other_routes_and_unset_settings_have_the_values_of_the_layer() {
     let limit = RateLimitLayer::new(limiter(), per_minute(20), GlobalKey).with_cost(3).unwrap();
     let app = app(limit.route("/search", Route::new().fail_closed()).unwrap().route("/none", Route::exempt()).unwrap());
-    assert_eq!(left(&app, Method::GET, "/").await, r#""p";r=17;t=60"#);
-    assert_eq!(left(&app, Method::GET, "/search").await, r#""p";r=14;t=60"#, "what a route leaves unset, too");
+    assert_eq!(ratelimit(&app, Method::GET, "/").await, r#""p";r=17;t=60"#);
+    assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=14;t=60"#, "settings that a route leaves unset");
 }

@@ -1,4 +1,4 @@
-//! Several keys in one layer, paid together or not at all.
+//! Several subjects in one layer: all are charged or none.
 
 use std::time::Duration;
 
@@ -20,28 +20,28 @@ fn clients_and_all(limiter: Limiter, all: u32) -> RateLimitLayer<HeaderKey> {
 }
 
 #[tokio::test]
-async fn law_3_subjects_are_paid_together_or_not_at_all() {
+async fn law_3_all_subjects_are_charged_or_none() {
     let (limiter, clock) = limiter_and_clock();
     let app = app(clients_and_all(limiter.clone(), 3));
     let pass = async |client| get_passes_with(&app, "/", "x-client", client).await;
 
     assert!(pass("a").await);
     for _ in 0..10 {
-        assert!(!pass("a").await, "over its own limit");
+        assert!(!pass("a").await, "the client has spent its own limit");
     }
-    assert!(pass("b").await, "which has not drained everybody's");
+    assert!(pass("b").await, "the denied requests did not spend the limit of all clients");
     assert!(pass("c").await);
     for _ in 0..10 {
-        assert!(!pass("d").await, "over everybody's limit");
+        assert!(!pass("d").await, "the limit of all clients is spent");
     }
     let own = limiter.peek("d", &per_client()).await.unwrap();
-    assert_eq!(own.available(), Some(1), "its own unit has not been taken");
+    assert_eq!(own.available(), Some(1), "the limit of the client was not charged");
     clock.advance(Duration::from_secs(60));
     assert!(pass("d").await);
 }
 
 #[tokio::test]
-async fn the_answer_tells_of_all_subjects() {
+async fn headers_list_all_subjects() {
     let app = app(clients_and_all(limiter_and_clock().0, 3));
     let reply = get_with(&app, "/", &[("x-client", "a")]).await;
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=0;t=60, "all";r=2;t=60"#));
@@ -52,7 +52,7 @@ async fn the_answer_tells_of_all_subjects() {
 }
 
 #[tokio::test]
-async fn the_cost_is_owed_by_every_subject() {
+async fn the_cost_is_charged_to_every_subject() {
     let limiter = limiter_and_clock().0;
     let per_client = Policy::per_minute("per-client", 10).unwrap();
     let all = Policy::per_minute("all", 15).unwrap();
@@ -63,15 +63,15 @@ async fn the_cost_is_owed_by_every_subject() {
     assert!(!get_passes_with(&app, "/", "x-client", "b").await);
 }
 
-/// Every subject needs its key, and a request is exempt from a subject, not from all.
+/// Every subject needs its key, and an exemption holds for one subject.
 #[tokio::test]
 async fn subjects_find_their_keys_independently() {
     let staff = |parts: &Parts| (!parts.headers.contains_key("x-staff")).then(|| "public".to_owned());
     let limit = clients_and_all(limiter_and_clock().0, 10).and(Policy::per_minute("public", 1).unwrap(), staff);
     let app = app(limit.unwrap());
-    assert_eq!(get_with(&app, "/", &[("x-staff", "1")]).await.status, 400, "no client");
+    assert_eq!(get_with(&app, "/", &[("x-staff", "1")]).await.status, 400, "the client is missing");
     assert_eq!(get_with(&app, "/", &[("x-client", "a")]).await.status, 200);
-    assert_eq!(get_with(&app, "/", &[("x-client", "b")]).await.status, 429, "the public's budget");
+    assert_eq!(get_with(&app, "/", &[("x-client", "b")]).await.status, 429, "the budget of the public is spent");
     let reply = get_with(&app, "/", &[("x-client", "c"), ("x-staff", "1")]).await;
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=0;t=60, "all";r=8;t=60"#));
 }

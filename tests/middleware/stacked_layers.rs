@@ -1,4 +1,4 @@
-//! Several layers around one handler, and handlers with fields of their own.
+//! Rate limit headers of several layers around one handler, and of handlers that set their own.
 
 use std::time::Duration;
 
@@ -34,12 +34,12 @@ async fn lists_of_stacked_layers_are_joined() {
     let denied = fetch(&app, "/").await;
     assert_eq!(denied.status, 429);
     assert_eq!(denied.header("ratelimit").as_deref(), Some(r#""inner";r=0;t=60, "outer";r=1;t=60"#));
-    assert_eq!(denied.header("retry-after").as_deref(), Some("60"), "the inner layer's stays");
+    assert_eq!(denied.header("retry-after").as_deref(), Some("60"), "the value of the inner layer stays");
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["inner"]));
 }
 
 #[tokio::test]
-async fn of_single_values_the_stricter_layer_is_told() {
+async fn single_valued_headers_have_the_values_of_the_stricter_layer() {
     for (inner, outer) in [(2, 5), (5, 2)] {
         let reply = fetch(&stack(inner, outer, HeaderStyle::XRateLimitDelta), "/").await;
         assert_eq!(reply.header("x-ratelimit-limit").as_deref(), Some("2"));
@@ -53,9 +53,9 @@ async fn of_single_values_the_stricter_layer_is_told() {
     }
 }
 
-/// With as little left in both, the one that lasts longer is the stricter one.
+/// With equal remaining units, the layer with the later reset is stricter.
 #[tokio::test]
-async fn of_single_values_with_as_little_left_the_later_reset_is_told() {
+async fn single_valued_headers_have_the_later_reset_if_the_remaining_units_are_equal() {
     for (style, name, reset) in [
         (HeaderStyle::Draft03, "ratelimit-reset", "3600"),
         (HeaderStyle::Draft06, "ratelimit-reset", "3600"),
@@ -76,7 +76,7 @@ async fn of_single_values_with_as_little_left_the_later_reset_is_told() {
     }
 }
 
-/// A handler, or a service behind it, that has refused and told when to come back.
+/// An app whose handler responds with 429 and the given headers.
 fn refusing(names: &'static [(&'static str, &'static str)]) -> Router {
     let refusal = move || async move {
         let mut response = StatusCode::TOO_MANY_REQUESTS.into_response();
@@ -88,9 +88,9 @@ fn refusing(names: &'static [(&'static str, &'static str)]) -> Router {
     Router::new().route("/", get(refusal))
 }
 
-/// 30 seconds, although the layer has less left.
+/// The handler says 30 seconds, and the layer has fewer remaining units.
 #[tokio::test]
-async fn who_was_refused_inside_is_not_told_an_earlier_reset() {
+async fn the_reset_of_an_inner_refusal_is_not_replaced_by_an_earlier_one() {
     let app = refusing(&[
         ("retry-after", "30"),
         ("x-ratelimit-limit", "100"),
@@ -105,9 +105,9 @@ async fn who_was_refused_inside_is_not_told_an_earlier_reset() {
     }
 }
 
-/// It might be stricter, and half of it would be nothing.
+/// Headers that cannot be parsed may be stricter, and a mixture of both groups would be meaningless.
 #[tokio::test]
-async fn a_limit_that_cannot_be_read_stays_as_a_whole() {
+async fn headers_that_cannot_be_parsed_stay_as_a_group() {
     for (style, names) in [
         (HeaderStyle::XRateLimitDelta, &[("x-ratelimit-remaining", "few")][..]),
         (HeaderStyle::Draft06, &[("ratelimit-limit", "5")]),
@@ -115,15 +115,15 @@ async fn a_limit_that_cannot_be_read_stays_as_a_whole() {
     ] {
         let reply = fetch(&refusing(names).layer(layer(5, GlobalKey).with_headers(style)), "/").await;
         for name in style.names().iter().filter(|name| *name != "ratelimit-policy") {
-            let there = names.iter().find(|(other, _)| name == other).map(|(_, value)| *value);
-            assert_eq!(reply.header(name.as_str()).as_deref(), there, "{style:?}");
+            let existing = names.iter().find(|(other, _)| name == other).map(|(_, value)| *value);
+            assert_eq!(reply.header(name.as_str()).as_deref(), existing, "{style:?}");
         }
     }
 }
 
-/// Revision 07 allows spaces, other orders and other members.
+/// Draft 07 allows whitespace, any order and additional members.
 #[tokio::test]
-async fn a_dictionary_is_read_as_one() {
+async fn a_draft_07_header_is_parsed_as_a_dictionary() {
     for (inner, stays) in [
         ("reset=9,remaining=3 , limit=10", true),
         ("limit=10, x-remaining=9, remaining=3;note=1", true),
@@ -138,7 +138,7 @@ async fn a_dictionary_is_read_as_one() {
 }
 
 #[tokio::test]
-async fn a_request_that_the_outer_layer_denies_is_free_at_the_inner_one() {
+async fn a_request_that_the_outer_layer_denies_is_not_charged_by_the_inner_layer() {
     let (limiter, policy) = (limiter(), Policy::per_minute("inner", 5).unwrap());
     let tenant = |_: &axum::http::request::Parts| tollgate::Key::from("a");
     let inner = RateLimitLayer::new(limiter.clone(), policy.clone(), tenant);
@@ -158,6 +158,6 @@ async fn a_handlers_own_retry_after_stays() {
         assert_eq!((reply.status.as_u16(), reply.text()), (503, "maintenance"));
         assert_eq!(reply.header("retry-after").as_deref(), Some(value));
         assert_eq!(reply.header("cache-control"), None);
-        assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=4;t=60"#), "it was let through, and has paid");
+        assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=4;t=60"#), "the request passed and is charged");
     }
 }

@@ -1,4 +1,4 @@
-//! What users test their own services with.
+//! The clocks and stores with which users test their services.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_limit_by_tokios_clock_moves_with_paused_time() {
 }
 
 #[tokio::test]
-async fn a_failing_store_fails_as_it_is_told_and_its_clones_with_it() {
+async fn a_failing_store_and_its_clones_fail_with_the_given_kind() {
     let store = FailingStore::new();
     let limit = RateLimitLayer::new(Limiter::new(store.clone()), per_minute(1), GlobalKey);
     let (open, closed) = (app(limit.clone()), app(limit.fail_closed()));
@@ -36,15 +36,15 @@ async fn a_failing_store_fails_as_it_is_told_and_its_clones_with_it() {
     store.recover();
     assert_eq!(get(&closed, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
     store.fail(ErrorKind::Overloaded);
-    assert_eq!(get(&open, "/").await.status, 503, "no policy lets an overload pass");
+    assert_eq!(get(&open, "/").await.status, 503, "an overload is refused under every failure policy");
     store.fail(ErrorKind::Deadline);
     assert_eq!(get(&open, "/").await.status, 200);
     store.recover();
-    assert_eq!(get(&open, "/").await.status, 429, "what was counted before the failure is still there");
+    assert_eq!(get(&open, "/").await.status, 429, "counts from before the failure remain");
 }
 
 #[tokio::test]
-async fn a_failing_store_fails_resets_and_counts_by_the_tests_clock() {
+async fn a_failing_store_also_fails_resets_and_uses_the_given_clock() {
     let clock = ManualClock::default();
     let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
     let limiter = Limiter::new(store.clone());

@@ -1,4 +1,4 @@
-//! What has to compile: names, auto traits, and structs without bounds.
+//! Types: the layer can be named, has its auto traits, and needs no bounds on structs.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ fn assert_send_sync_clone<T: Send + Sync + Clone + 'static>(_: &T) {}
 fn assert_send<T: Send>(_: &T) {}
 fn assert_debug<T: Debug>(_: &T) {}
 
-/// Neither `Clone` nor `Debug`.
+/// An extractor and rejection without `Clone` and `Debug`.
 struct Unclonable;
 
 impl KeyExtractor for Unclonable {
@@ -57,18 +57,18 @@ async fn extractor_and_rejection_need_not_be_clone() {
     assert_eq!(fetch(&app, "/").await.text(), "no");
 }
 
-/// Like [`RateLimitLayer`] itself, a struct that holds one needs no bounds.
-struct Held<K, R> {
+/// A struct with a [`RateLimitLayer`] needs no bounds.
+struct Wrapper<K, R> {
     layer: RateLimitLayer<K, R>,
 }
 
-impl<K, R> Clone for Held<K, R> {
+impl<K, R> Clone for Wrapper<K, R> {
     fn clone(&self) -> Self {
         Self { layer: self.layer.clone() }
     }
 }
 
-impl<S, K, R> Layer<S> for Held<K, R> {
+impl<S, K, R> Layer<S> for Wrapper<K, R> {
     type Service = RateLimit<S, K, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -80,7 +80,7 @@ struct App {
     per_client: RateLimitLayer<PeerIp>,
     global: RateLimitLayer<GlobalKey>,
     any: RateLimitLayer<Box<dyn KeyExtractor>>,
-    own: Held<Unclonable, Unclonable>,
+    own: Wrapper<Unclonable, Unclonable>,
     answer: fn(&Parts, &Denial) -> Response<Body>,
 }
 
@@ -95,7 +95,7 @@ async fn layer_is_nameable() {
         per_client: RateLimitLayer::new(limiter.clone(), policy("per-client"), PeerIp::default()),
         global: RateLimitLayer::new(limiter.clone(), policy("global"), GlobalKey),
         any: RateLimitLayer::new(limiter, policy("any"), Box::new(|_: &Parts| Key::from("any")) as _),
-        own: Held { layer: unclonable() },
+        own: Wrapper { layer: unclonable() },
         answer: teapot,
     };
     let any: RateLimitLayer<_, fn(&Parts, &Denial) -> Response<Body>> = app.any.with_rejection(app.answer);
@@ -112,7 +112,7 @@ async fn layer_is_nameable() {
     }
 }
 
-/// axum's body is not `Sync`; the future of a response must be `Send` all the same.
+/// The body of axum is not `Sync`; the response future must be `Send` nevertheless.
 #[test]
 fn response_future_is_send_with_a_body_that_is_not_sync() {
     type Route = axum::routing::Route;

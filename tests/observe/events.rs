@@ -1,4 +1,4 @@
-//! With the store in memory, and with one that cannot answer.
+//! Events of decisions, store failures and breaker changes.
 
 use axum::{Router, routing::get};
 use tollgate::{
@@ -11,7 +11,7 @@ use super::recorded;
 use crate::support::{DownStore, PendingStore, SilentStore, http::get as fetch, per_minute, recorder::Recorder};
 
 #[tokio::test]
-async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
+async fn decisions_are_reported_with_policies_costs_and_fingerprints() {
     let (limiter, recorder) = recorded();
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 100));
     let check = || Check::new("a", &narrow, 2).and("b", &wide, 3).unwrap();
@@ -25,13 +25,13 @@ async fn allowed_and_denied_are_told_with_policies_costs_and_who() {
     assert_eq!((denied.outcome, denied.source), ("denied", Source::Store));
     assert_eq!(denied.charges, charges(true));
     assert!(!allowed.fallback_admit && !denied.fallback_admit);
-    let who = ["a", "b"].map(|key| Fingerprint::of(&Key::from(key)));
-    assert_eq!((&allowed.fingerprints[..], &denied.fingerprints[..]), (&who[..], &who[..]));
+    let keys = ["a", "b"].map(|key| Fingerprint::of(&Key::from(key)));
+    assert_eq!((&allowed.fingerprints[..], &denied.fingerprints[..]), (&keys[..], &keys[..]));
     assert!(seen.failures.is_empty() && seen.batches.is_empty());
 }
 
 #[tokio::test]
-async fn a_store_that_answers_later_is_observed_alike() {
+async fn decisions_of_a_pending_store_are_reported() {
     let recorder = Recorder::default();
     let store = PendingStore(MemoryStore::new().with_clock(ManualClock::default()));
     let limiter = Limiter::new(store).with_observer(recorder.clone());
@@ -42,7 +42,7 @@ async fn a_store_that_answers_later_is_observed_alike() {
 }
 
 #[tokio::test]
-async fn a_peek_and_a_future_that_was_not_polled_decide_nothing() {
+async fn a_peek_and_a_future_that_was_not_polled_are_not_reported() {
     let (limiter, recorder) = recorded();
     limiter.peek("k", &per_minute("p", 1)).await.unwrap();
     drop(limiter.check("k", &per_minute("p", 1), 1));
@@ -50,7 +50,7 @@ async fn a_peek_and_a_future_that_was_not_polled_decide_nothing() {
     limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     recorder.take();
     assert!(!limiter.peek("k", &per_minute("p", 1)).await.unwrap().is_allowed());
-    assert_eq!(recorder.outcomes(), [], "a peek at a spent key is no denial");
+    assert_eq!(recorder.outcomes(), [], "a peek at a spent key is not a denial");
 }
 
 fn app(limiter: Limiter, failure: FailurePolicy) -> Router {
@@ -60,7 +60,7 @@ fn app(limiter: Limiter, failure: FailurePolicy) -> Router {
 }
 
 #[tokio::test]
-async fn the_middleware_tells_what_the_store_decided() {
+async fn the_middleware_reports_the_decisions_of_the_store() {
     let (limiter, recorder) = recorded();
     let app = app(limiter, FailurePolicy::Open);
     for (status, outcome) in [(200, "allowed"), (429, "denied")] {
@@ -70,12 +70,12 @@ async fn the_middleware_tells_what_the_store_decided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_it() {
+async fn a_store_failure_is_reported_before_the_decision_of_the_failure_policy() {
     for (failure, status, outcome, source) in
         [(FailurePolicy::Open, 200, "open", Source::Open), (FailurePolicy::Closed, 503, "closed", Source::Closed)]
     {
         let recorder = Recorder::default();
-        // One fails at once, the other one by its deadline.
+        // The first store fails at once, the second one at the deadline.
         let down = Limiter::new(DownStore).with_observer(recorder.clone());
         let silent = Limiter::new(SilentStore).with_observer(recorder.clone());
         for (limiter, kind) in [(down, ErrorKind::Unavailable), (silent, ErrorKind::Deadline)] {
@@ -91,7 +91,7 @@ async fn a_store_that_is_down_is_told_and_then_what_the_failure_policy_makes_of_
 }
 
 #[tokio::test]
-async fn without_the_middleware_a_failure_is_the_callers_to_decide() {
+async fn without_the_middleware_a_failure_is_reported_without_a_decision() {
     let recorder = Recorder::default();
     let limiter = Limiter::new(DownStore).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn without_the_middleware_a_failure_is_the_callers_to_decide() {
 }
 
 #[tokio::test]
-async fn observers_stand_side_by_side_and_clones_made_before_stay_silent() {
+async fn a_second_observer_receives_events_beside_the_first_but_not_those_of_earlier_clones() {
     let (before, first) = recorded();
     let second = Recorder::default();
     let limiter = before.clone().with_observer(second.clone());
@@ -112,7 +112,7 @@ async fn observers_stand_side_by_side_and_clones_made_before_stay_silent() {
 }
 
 #[test]
-fn changes_of_the_breaker_reach_an_observer() {
+fn breaker_changes_reach_an_observer() {
     let recorder = Recorder::default();
     let change = BreakerChange::new(BreakerState::Closed, BreakerState::Open);
     recorder.on_breaker_change(&change);

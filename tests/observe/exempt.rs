@@ -1,4 +1,4 @@
-//! Requests that nothing limits: they are counted, or a limit that exempts everybody would not be noticed.
+//! Events of exempt requests, without which a limit that exempts all requests would go unnoticed.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::support::{
     scrape::recorder,
 };
 
-/// `/healthz` is exempt, and so is who asks for `?internal`; what has no tenant passes.
+/// `/healthz`, requests with the query `internal`, and requests without a tenant are exempt.
 fn app(observer: impl Observer) -> Router {
     let tenant = HeaderKey::new("x-tenant").unwrap();
     let key = move |parts: &Parts| {
@@ -31,7 +31,8 @@ fn app(observer: impl Observer) -> Router {
     Router::new().route("/", get(|| async {})).route("/healthz", get(|| async {})).layer(limit)
 }
 
-async fn ask(app: &Router) {
+/// Sends four exempt requests and one with a tenant.
+async fn send_requests(app: &Router) {
     for path in ["/healthz", "/?internal", "/", "/"] {
         assert_eq!(fetch(app, path).await.header("ratelimit"), None);
     }
@@ -39,15 +40,15 @@ async fn ask(app: &Router) {
 }
 
 #[tokio::test]
-async fn law_13_requests_that_nothing_limits_are_told_with_the_cause() {
+async fn law_13_exempt_requests_are_reported_with_the_cause() {
     let (first, second) = (Recorder::default(), Recorder::default());
     let limiter = |observer: Recorder| Limiter::new(MemoryStore::new()).with_observer(Arc::new(observer));
-    ask(&app(Arc::new(first.clone()))).await;
+    send_requests(&app(Arc::new(first.clone()))).await;
     let seen = first.take();
     assert_eq!(seen.exempt, ["route", "key", "missing_key", "missing_key"]);
     assert_eq!((seen.decisions.len(), seen.refusals.len()), (1, 0));
 
-    // Of two observers both are told; and what another subject limits is not exempt.
+    // Both observers receive the event. A request that another subject limits is not exempt.
     let both = limiter(first.clone()).with_observer(second.clone());
     let missing = || HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Exempt);
     let limit = RateLimitLayer::new(both, per_minute("p", 9), missing());
@@ -74,7 +75,7 @@ async fn a_missing_key_is_reported_before_an_exempt_one() {
 async fn exempt_requests_are_counted_by_cause() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    ask(&app(Metrics::new())).await;
+    send_requests(&app(Metrics::new())).await;
     let scrape = handle.render();
     for (cause, count) in [("route", 1), ("key", 1), ("missing_key", 2)] {
         let line = format!(r#"tollgate_exempt_requests_total{{cause="{cause}"}} {count}"#);
@@ -83,10 +84,10 @@ async fn exempt_requests_are_counted_by_cause() {
 }
 
 #[tokio::test]
-async fn exempt_requests_are_events_of_a_low_level() {
+async fn exempt_requests_are_debug_and_trace_events() {
     for (level, lines) in [(Level::DEBUG, 2), (Level::TRACE, 4)] {
         let (log, _guard) = Log::start(level);
-        ask(&app(Tracing::new())).await;
+        send_requests(&app(Tracing::new())).await;
         let written = log.take();
         let exempt: Vec<_> =
             written.iter().filter(|line| line.contains("tollgate::exempt: not limited cause=")).collect();

@@ -1,4 +1,4 @@
-//! What stands in the log.
+//! The `tracing` events of the observer [`Tracing`].
 
 use std::time::Duration;
 
@@ -56,14 +56,14 @@ async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
     fail(5).await;
     let lines = log.take();
     assert!(lines.len() == 1 && warning(&lines[0], 100), "{lines:?}");
-    // A clock that was put back by an hour does not silence an hour.
+    // A clock that is set back does not suppress warnings until it has caught up.
     clock.set_us(1_000_000);
     fail(1).await;
     assert_eq!(log.take().len(), 1);
 }
 
 #[tokio::test]
-async fn causes_are_warned_of_apart_and_only_a_bad_key_is_told_by_its_fingerprint() {
+async fn each_cause_has_its_own_warning_and_only_a_bad_key_has_a_fingerprint() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
     let flaky = FlakyStore::default();
@@ -82,7 +82,7 @@ async fn causes_are_warned_of_apart_and_only_a_bad_key_is_told_by_its_fingerprin
 }
 
 #[tokio::test]
-async fn recovery_is_told_once_with_the_length_of_the_outage() {
+async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
     let flaky = FlakyStore::default();
@@ -102,7 +102,7 @@ async fn recovery_is_told_once_with_the_length_of_the_outage() {
         check().await.unwrap();
     }
     assert_eq!(log.take(), ["INFO tollgate::store: the store answers again outage_ms=3000 failed=30"]);
-    // A failure now and then does not write more recoveries than warnings.
+    // Alternating failures and successes do not log more recoveries than warnings.
     for _ in 0..1_000 {
         flaky.fail(Some(Error::new(ErrorKind::Deadline, "late")));
         check().await.unwrap_err();
@@ -114,7 +114,7 @@ async fn recovery_is_told_once_with_the_length_of_the_outage() {
 }
 
 #[tokio::test]
-async fn what_the_failure_policy_decides_is_a_debug_event_beside_the_warning() {
+async fn the_decision_of_the_failure_policy_is_a_debug_event_after_the_warning() {
     for (failure, outcome) in [(FailurePolicy::Open, "open"), (FailurePolicy::Closed, "closed")] {
         let (log, _guard) = Log::start(Level::DEBUG);
         let limiter = Limiter::new(DownStore).with_observer(Tracing::new());
@@ -129,7 +129,7 @@ async fn what_the_failure_policy_decides_is_a_debug_event_beside_the_warning() {
 }
 
 #[test]
-fn an_open_breaker_is_a_warning_a_closed_one_is_information_and_probes_are_neither() {
+fn an_open_breaker_is_a_warning_a_closed_one_is_info_and_probes_are_not_logged() {
     use BreakerState::{Closed, Open, Probing};
     let (log, _guard) = Log::start(Level::INFO);
     let tracing = Tracing::new();
@@ -147,18 +147,18 @@ fn an_open_breaker_is_a_warning_a_closed_one_is_information_and_probes_are_neith
 }
 
 #[tokio::test]
-async fn a_wrong_setup_is_warned_of_once_a_second_and_a_clients_mistake_is_a_debug_event() {
+async fn a_misconfiguration_is_warned_of_once_a_second_and_a_missing_key_is_a_debug_event() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let clock = ManualClock::default();
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new().with_clock(clock.clone()));
-    let nobody = |_: &http::request::Parts| Err::<Key, _>(KeyError::NoPeerAddress);
-    let served_wrongly =
-        Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), nobody));
+    let no_peer = |_: &http::request::Parts| Err::<Key, _>(KeyError::NoPeerAddress);
+    let misconfigured =
+        Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), no_peer));
     for _ in 0..5 {
-        fetch(&served_wrongly, "/").await;
+        fetch(&misconfigured, "/").await;
     }
     clock.advance(Duration::from_secs(1));
-    fetch(&served_wrongly, "/").await;
+    fetch(&misconfigured, "/").await;
     let lines = log.take();
     let [first, second] = &lines[..] else { panic!("{lines:?}") };
     assert!(
@@ -177,7 +177,7 @@ async fn a_wrong_setup_is_warned_of_once_a_second_and_a_clients_mistake_is_a_deb
 }
 
 #[tokio::test(start_paused = true)]
-async fn checks_that_were_given_up_resets_and_warnings_stand_in_the_log() {
+async fn abandoned_checks_resets_and_warnings_are_logged() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let limiter = Limiter::new(SilentStore).with_observer(Tracing::new());
     let check = limiter.check("alice", &per_minute("p", 1), 1);
@@ -187,8 +187,8 @@ async fn checks_that_were_given_up_resets_and_warnings_stand_in_the_log() {
     let lines = log.take();
     let [abandoned, reset, warning] = &lines[..] else { panic!("{lines:?}") };
     let key = Fingerprint::of(&Key::from("alice"));
-    let told = format!("DEBUG tollgate::decision: given up before a verdict policy=\"p\" key={key} cost=1 ");
-    assert!(abandoned.starts_with(&told), "{abandoned}");
+    let expected = format!("DEBUG tollgate::decision: given up before a verdict policy=\"p\" key={key} cost=1 ");
+    assert!(abandoned.starts_with(&expected), "{abandoned}");
     assert!(reset.starts_with(&format!("DEBUG tollgate::reset: reset policy=\"p\" key={key} found=false ")), "{reset}");
     assert!(warning.starts_with("WARN tollgate::setup: the server's maxmemory-policy is allkeys-lru"), "{warning}");
 }

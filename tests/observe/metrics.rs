@@ -1,4 +1,4 @@
-//! What a scrape shows.
+//! The metrics of the observer [`Metrics`], as a Prometheus scrape shows them.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
 }
 
 #[tokio::test]
-async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
+async fn failures_and_the_decisions_of_the_failure_policy_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let limiter = Limiter::new(DownStore).with_observer(Metrics::new());
@@ -72,7 +72,7 @@ async fn failures_and_what_the_failure_policy_made_of_them_are_counted() {
 }
 
 #[test]
-fn the_breakers_state_is_the_one_that_is_1() {
+fn the_gauge_of_the_current_breaker_state_is_1() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     Metrics::new().on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
@@ -87,7 +87,7 @@ fn the_breakers_state_is_the_one_that_is_1() {
 }
 
 #[tokio::test]
-async fn the_readme_shows_what_a_scrape_shows() {
+async fn the_lines_in_the_readme_are_in_a_scrape() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
@@ -105,7 +105,7 @@ async fn the_readme_shows_what_a_scrape_shows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_given_up_checks_and_resets_are_counted() {
+async fn refusals_abandoned_checks_resets_and_warnings_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
@@ -135,7 +135,7 @@ async fn refusals_given_up_checks_and_resets_are_counted() {
 }
 
 #[tokio::test]
-async fn limiters_with_names_are_told_apart() {
+async fn named_limiters_have_separate_series() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
@@ -161,6 +161,6 @@ async fn limiters_with_names_are_told_apart() {
         ],
     );
     let scrape = handle.render();
-    let nameless = |line: &&str| line.starts_with("tollgate_") && !line.contains("limiter=");
-    assert_eq!(scrape.lines().find(nameless), None);
+    let without_label = |line: &&str| line.starts_with("tollgate_") && !line.contains("limiter=");
+    assert_eq!(scrape.lines().find(without_label), None);
 }

@@ -12,7 +12,7 @@ use tollgate::{Limiter, ManualClock, MemoryStore};
 
 use crate::support::recorder::Recorder;
 
-/// A limiter in memory on a clock that stands still, and what its observer has seen.
+/// A limiter over a memory store whose clock stands still, and the recorder of its events.
 pub(crate) fn recorded() -> (Limiter, Recorder) {
     let recorder = Recorder::default();
     let store = MemoryStore::new().with_clock(ManualClock::default());

@@ -1,4 +1,4 @@
-//! What a limiter says through `tracing` without an observer of the user's. What it writes to stderr is in `server-tests`.
+//! Notices: the `tracing` warnings of a limiter without an observer. Notices on stderr are tested in `server-tests`.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K,
 }
 
 #[tokio::test]
-async fn where_tracing_observes_each_thing_is_told_once() {
+async fn with_the_tracing_observer_each_warning_is_logged_once() {
     let (log, _guard) = Log::start(Level::WARN);
     let limiter = Limiter::new(DownStore).with_observer(Tracing::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::default());
@@ -31,7 +31,7 @@ async fn where_tracing_observes_each_thing_is_told_once() {
 }
 
 #[tokio::test]
-async fn where_a_subscriber_listens_the_lines_are_tracing_warnings() {
+async fn with_a_subscriber_notices_are_tracing_warnings() {
     let (log, _guard) = Log::start(Level::WARN);
     let limiter = Limiter::new(DownStore);
     for _ in 0..10 {
@@ -42,14 +42,14 @@ async fn where_a_subscriber_listens_the_lines_are_tracing_warnings() {
     assert!(line.starts_with("WARN tollgate::store: Limits are not enforced: the store is unavailable: "), "{line}");
 }
 
-/// A log that calls the limiter itself, which fails again: it would wait for itself for ever.
+/// A subscriber that calls the limiter, which fails again. A notice under a lock would deadlock.
 #[test]
-fn law_8_no_line_is_written_under_a_lock() {
+fn law_8_no_notice_is_written_under_a_lock() {
     use tracing_subscriber::layer::SubscriberExt;
 
-    struct Calls(Limiter);
+    struct CallsLimiter(Limiter);
 
-    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Calls {
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for CallsLimiter {
         fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
             let limiter = self.0.clone();
             std::thread::spawn(move || fails(&limiter)).join().unwrap();
@@ -62,17 +62,17 @@ fn law_8_no_line_is_written_under_a_lock() {
     }
 
     let limiter = Limiter::new(DownStore);
-    let subscriber = tracing_subscriber::registry().with(Calls(limiter.clone()));
+    let subscriber = tracing_subscriber::registry().with(CallsLimiter(limiter.clone()));
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         tracing::subscriber::with_default(subscriber, || fails(&limiter));
         done.send(()).unwrap();
     });
-    ended.recv_timeout(Duration::from_secs(10)).expect("a log that calls the limiter hangs");
+    ended.recv_timeout(Duration::from_secs(10)).expect("a subscriber that calls the limiter deadlocks");
 }
 
 #[tokio::test]
-async fn a_recovery_is_told_and_so_is_each_kind_of_failure() {
+async fn a_recovery_and_each_kind_of_failure_have_a_notice() {
     let (log, _guard) = Log::start(Level::WARN);
     let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone());
@@ -84,10 +84,10 @@ async fn a_recovery_is_told_and_so_is_each_kind_of_failure() {
     }
     assert_eq!(log.take().len(), 1);
     flaky.fail(None);
-    // An outage is over when nothing has failed for a second; the limiter's own clock is the machine's.
+    // An outage ends when no check has failed for a second. The limiter uses the system clock, so this takes real time.
     while log.0.lock().unwrap().is_empty() {
         limiter.check("k", &policy, 1).await.unwrap();
-        assert!(start.elapsed() < Duration::from_secs(10), "never told");
+        assert!(start.elapsed() < Duration::from_secs(10), "no notice of the recovery");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(start.elapsed() >= Duration::from_secs(1));

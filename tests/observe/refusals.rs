@@ -1,4 +1,4 @@
-//! What is no decision: refusals without a check, checks that were given up, resets.
+//! Events that are not decisions: refusals without a check, abandoned checks, resets.
 
 use std::time::Duration;
 
@@ -28,10 +28,11 @@ fn app<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {
 }
 
 #[tokio::test]
-async fn requests_that_are_refused_without_a_check_are_told_with_the_cause() {
+async fn requests_refused_without_a_check_are_reported_with_the_cause() {
     let key = || HeaderKey::new("x-api-key").unwrap();
     let (limit, recorder) = layer(per_minute("p", 5), key());
-    let gate = app(limit.with_cost(|parts: &Parts| if parts.uri.query() == Some("big") { 6 } else { 1 }).unwrap());
+    let by_query = |parts: &Parts| if parts.uri.query() == Some("big") { 6 } else { 1 };
+    let limited = app(limit.with_cost(by_query).unwrap());
     for (path, keys, status, cause) in [
         ("/", &[][..], 400, Some("missing_key")),
         ("/", &["a", "b"], 400, Some("unusable_key")),
@@ -39,7 +40,7 @@ async fn requests_that_are_refused_without_a_check_are_told_with_the_cause() {
         ("/", &["a"], 200, None),
     ] {
         let headers: Vec<_> = keys.iter().map(|&key| ("x-api-key", key)).collect();
-        assert_eq!(get_with(&gate, path, &headers).await.status, status);
+        assert_eq!(get_with(&limited, path, &headers).await.status, status);
         let seen = recorder.take();
         assert_eq!(seen.refusals, Vec::from_iter(cause));
         assert_eq!(seen.decisions.len(), usize::from(cause.is_none()));
@@ -50,7 +51,7 @@ async fn requests_that_are_refused_without_a_check_are_told_with_the_cause() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_key_that_may_pass_is_no_refusal() {
+async fn a_request_without_a_key_that_may_pass_is_not_a_refusal() {
     for missing in [MissingKey::Exempt, MissingKey::ShareOneBucket] {
         let (limit, recorder) = layer(per_minute("p", 5), HeaderKey::new("x-api-key").unwrap());
         assert_eq!(fetch(&app(limit.on_missing_key(missing)), "/").await.status, 200);
@@ -59,7 +60,7 @@ async fn a_request_without_a_key_that_may_pass_is_no_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_hangs_up_before_the_verdict_is_told() {
+async fn a_client_that_disconnects_before_the_verdict_is_reported_as_abandoned() {
     let recorder = Recorder::default();
     let limiter = Limiter::new(SilentStore).with_observer(recorder.clone());
     let app = app(RateLimitLayer::new(limiter, [per_minute("p", 1), per_minute("q", 9)], GlobalKey));
@@ -67,14 +68,14 @@ async fn a_client_that_hangs_up_before_the_verdict_is_told() {
     let seen = recorder.take();
     assert_eq!(seen.abandoned, [[("p".to_owned(), 1), ("q".to_owned(), 1)]]);
     assert!(seen.decisions.is_empty() && seen.failures.is_empty());
-    // Whoever waits until the deadline has a decision, and is told once.
+    // A request that waits until the deadline has a decision and is not abandoned.
     fetch(&app, "/").await;
     let seen = recorder.take();
     assert_eq!((seen.abandoned.len(), seen.decisions[0].source), (0, Source::Open));
 }
 
 #[tokio::test]
-async fn a_check_that_was_never_sent_and_one_that_owes_nothing_are_not_abandoned() {
+async fn a_check_that_was_never_sent_and_a_peek_are_not_abandoned() {
     let recorder = Recorder::default();
     let limiter = Limiter::new(SilentStore).with_observer(recorder.clone());
     let policy = per_minute("p", 1);
@@ -91,7 +92,7 @@ async fn a_check_that_was_never_sent_and_one_that_owes_nothing_are_not_abandoned
 }
 
 #[tokio::test]
-async fn a_future_of_the_middleware_that_is_dropped_unpolled_was_not_sent() {
+async fn a_response_future_that_is_dropped_unpolled_is_not_abandoned() {
     use tower::{Layer, Service};
     let recorder = Recorder::default();
     let limiter = Limiter::new(SilentStore).with_observer(recorder.clone());
@@ -104,7 +105,7 @@ async fn a_future_of_the_middleware_that_is_dropped_unpolled_was_not_sent() {
 }
 
 #[tokio::test]
-async fn resets_are_told_whether_they_worked_and_found_anything() {
+async fn resets_are_reported_with_their_result() {
     let (limiter, recorder) = recorded();
     limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     for found in [true, false] {
@@ -115,5 +116,5 @@ async fn resets_are_told_whether_they_worked_and_found_anything() {
     limiter.reset("k", &per_minute("p", 1)).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.resets, [("p".to_owned(), None)]);
-    assert!(seen.failures.is_empty(), "a failure is a check's");
+    assert!(seen.failures.is_empty(), "a failed reset is not a failed check");
 }

@@ -1,4 +1,4 @@
-//! What looks wrong about the setup is said once, with what to do.
+//! Warnings about the setup: each once, with the remedy.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn law_13_a_full_memory_of_the_local_fallback_warns_too() {
+async fn law_13_a_full_memory_store_of_the_local_fallback_warns() {
     for observer_first in [true, false] {
         let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(10).unwrap());
         let limiter = Limiter::new(DownStore);
@@ -43,6 +43,7 @@ async fn law_13_a_full_memory_of_the_local_fallback_warns_too() {
     }
 }
 
+/// A policy that no test exhausts.
 fn wide() -> Policy {
     per_minute("p", 1_000_000)
 }
@@ -62,7 +63,7 @@ fn from(peer: [u8; 4], headers: &[(&str, &str)]) -> Request<axum::body::Body> {
 }
 
 #[tokio::test]
-async fn a_forwarding_header_before_a_key_by_peer_address_is_told_once() {
+async fn a_forwarding_header_with_a_key_by_peer_address_warns_once() {
     for header in ["forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip"] {
         let (limiter, recorder) = recorded();
         let layer = RateLimitLayer::new(limiter, wide(), (PeerIp::default(), MatchedPathKey));
@@ -72,14 +73,14 @@ async fn a_forwarding_header_before_a_key_by_peer_address_is_told_once() {
         for _ in 0..3 {
             send(&app, from([203, 0, 113, 7], &[(header, "for=198.51.100.1")])).await;
         }
-        // A layer derived from it looks no more.
+        // A derived layer does not warn again.
         send(&super::setup_warnings::app(layer.with_cost(2).unwrap()), from([203, 0, 113, 7], &[(header, "x")])).await;
         assert_eq!(recorder.take().warnings, [Warning::ForwardedHeader { header }]);
     }
 }
 
 #[tokio::test]
-async fn who_has_keys_from_elsewhere_is_not_told_of_forwarding_headers_or_one_address() {
+async fn keys_from_other_sources_cause_no_warning_about_addresses() {
     let (limiter, recorder) = recorded();
     let by_api_key = app(RateLimitLayer::new(limiter.clone(), wide(), ApiKey::bearer()));
     let by_tenant = app(RateLimitLayer::new(limiter.clone(), wide(), HeaderKey::new("x-tenant").unwrap()));
@@ -94,7 +95,7 @@ async fn who_has_keys_from_elsewhere_is_not_told_of_forwarding_headers_or_one_ad
 }
 
 #[tokio::test]
-async fn one_address_in_the_first_thousand_requests_is_told_and_two_are_not() {
+async fn one_address_in_the_first_thousand_requests_warns_and_two_do_not() {
     let (limiter, recorder) = recorded();
     let one = app(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::default()));
     for _ in 0..999 {
@@ -117,7 +118,7 @@ async fn one_address_in_the_first_thousand_requests_is_told_and_two_are_not() {
 }
 
 #[tokio::test]
-async fn a_missing_peer_address_is_told_where_such_requests_are_not_refused() {
+async fn a_missing_peer_address_warns_where_such_requests_are_not_refused() {
     for missing in [MissingKey::Exempt, MissingKey::ShareOneBucket] {
         let (limiter, recorder) = recorded();
         let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()).on_missing_key(missing));
@@ -131,10 +132,10 @@ async fn a_missing_peer_address_is_told_where_such_requests_are_not_refused() {
 }
 
 #[tokio::test]
-async fn two_layers_that_charge_the_same_are_told() {
+async fn two_layers_that_charge_the_same_policy_and_key_warn() {
     let (limiter, recorder) = recorded();
     let layer = RateLimitLayer::new(limiter.clone(), wide(), GlobalKey);
-    // By mistake around a route and around the router.
+    // The mistake: one layer around a route and around its router.
     let twice = Router::new().route("/", get(|| async {}).layer(layer.clone())).layer(layer.clone());
     for _ in 0..3 {
         assert_eq!(fetch(&twice, "/").await.status, 200);
@@ -143,7 +144,7 @@ async fn two_layers_that_charge_the_same_are_told() {
 }
 
 #[tokio::test]
-async fn two_layers_that_charge_something_else_are_not_told() {
+async fn two_layers_that_charge_different_policies_keys_or_stores_do_not_warn() {
     let (limiter, recorder) = recorded();
     let layer = |policy| RateLimitLayer::new(limiter.clone(), policy, GlobalKey);
     let others = [
@@ -173,7 +174,7 @@ async fn two_layers_that_charge_something_else_are_not_told() {
 }
 
 #[tokio::test]
-async fn a_route_that_is_not_met_in_the_first_ten_thousand_requests_is_told() {
+async fn a_route_that_matches_none_of_the_first_ten_thousand_requests_warns() {
     let (limiter, recorder) = recorded();
     let layer = RateLimitLayer::new(limiter, wide(), GlobalKey)
         .route("GET /search", Route::cost(2))
@@ -188,8 +189,8 @@ async fn a_route_that_is_not_met_in_the_first_ten_thousand_requests_is_told() {
     fetch(&app, "/").await;
     let mut warnings = recorder.take().warnings;
     warnings.sort_by_key(|warning| format!("{warning:?}"));
-    let unmet = |route: &str| Warning::UnmatchedRoute { route: route.to_owned(), requests: 10_000 };
-    assert_eq!(warnings, [unmet("/serach"), unmet("POST /search")]);
+    let unmatched = |route: &str| Warning::UnmatchedRoute { route: route.to_owned(), requests: 10_000 };
+    assert_eq!(warnings, [unmatched("/serach"), unmatched("POST /search")]);
     for _ in 0..10_100 {
         fetch(&app, "/").await;
     }
@@ -197,7 +198,7 @@ async fn a_route_that_is_not_met_in_the_first_ten_thousand_requests_is_told() {
 }
 
 #[tokio::test]
-async fn the_log_has_the_cause_and_the_remedy_but_nobodys_address() {
+async fn the_log_has_the_cause_and_the_remedy_but_no_address() {
     let (log, _guard) = Log::start(Level::WARN);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
     let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()));

@@ -1,4 +1,4 @@
-//! Answers of the user's own.
+//! Custom rejections, and the built-in ones besides problem documents.
 
 use std::convert::Infallible;
 
@@ -20,13 +20,14 @@ use crate::support::{
     http::{Reply, get, get_with, request, send},
 };
 
-fn spent(_: &Parts, denial: &Denial) -> Response {
+/// A rejection that sets a header and a body.
+fn custom(_: &Parts, denial: &Denial) -> Response {
     Response::builder().status(denial.status()).header("x-own", "1").body(Body::from("slow down")).unwrap()
 }
 
 #[tokio::test]
 async fn a_closure_replaces_the_response() {
-    let app = app(layer(1, GlobalKey).with_rejection(spent));
+    let app = app(layer(1, GlobalKey).with_rejection(custom));
     assert!(get_passes(&app, "/").await);
     let reply = get(&app, "/").await;
     assert_eq!((reply.status.as_u16(), reply.text()), (429, "slow down"));
@@ -35,8 +36,8 @@ async fn a_closure_replaces_the_response() {
 }
 
 #[tokio::test]
-async fn the_fields_that_the_closure_leaves_out_are_added() {
-    let app = app(layer(1, GlobalKey).with_rejection(spent));
+async fn headers_that_the_closure_does_not_set_are_added() {
+    let app = app(layer(1, GlobalKey).with_rejection(custom));
     assert!(get_passes(&app, "/").await);
     let reply = get(&app, "/").await;
     assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
@@ -45,9 +46,9 @@ async fn the_fields_that_the_closure_leaves_out_are_added() {
     assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""p";q=1;w=60"#));
 }
 
-/// Unless they would send the client back too early.
+/// A Retry-After that is too early is replaced.
 #[tokio::test]
-async fn the_fields_that_the_closure_sets_stay() {
+async fn headers_that_the_closure_sets_stay() {
     let answer = |parts: &Parts, _: &Denial| {
         let wait = parts.uri.query().unwrap_or("0").to_owned();
         let reply = Response::builder().status(503).header("retry-after", wait).header("cache-control", "private");
@@ -55,10 +56,10 @@ async fn the_fields_that_the_closure_sets_stay() {
     };
     let app: Router = app(layer(1, GlobalKey).with_rejection(answer));
     assert!(get_passes(&app, "/").await);
-    for (wait, told) in [("3600", "3600"), ("1", "60")] {
+    for (wait, sent) in [("3600", "3600"), ("1", "60")] {
         let reply = get(&app, &format!("/?{wait}")).await;
         assert_eq!(reply.status, 503);
-        assert_eq!(reply.header("retry-after").as_deref(), Some(told));
+        assert_eq!(reply.header("retry-after").as_deref(), Some(sent));
         assert_eq!(reply.header("cache-control").as_deref(), Some("private"));
     }
 }
@@ -85,7 +86,7 @@ async fn the_closure_sees_the_request_and_the_denial() {
 }
 
 #[tokio::test]
-async fn the_closure_is_asked_for_every_kind_of_refusal() {
+async fn the_closure_is_called_for_every_kind_of_refusal() {
     let reason = |_: &Parts, denial: &Denial| {
         let reason = match denial.reason() {
             Reason::CostAboveLimit { policy, cost, limit } => format!("{cost} of {limit} ({policy})"),
@@ -98,16 +99,16 @@ async fn the_closure_is_asked_for_every_kind_of_refusal() {
     let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
     let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost).unwrap();
     let app = app(limit.with_rejection(reason));
-    let of = |reply: Reply| (reply.status.as_u16(), reply.text().to_owned());
+    let status_and_text = |reply: Reply| (reply.status.as_u16(), reply.text().to_owned());
     let tenant = [("x-tenant", "a")];
-    assert_eq!(of(get(&app, "/").await), (400, "header x-tenant is missing".into()));
-    assert_eq!(of(get_with(&app, "/search", &tenant).await), (400, "7 of 1 (p)".into()));
-    assert_eq!(of(get_with(&app, "/", &tenant).await), (200, "home".into()));
-    assert_eq!(of(get_with(&app, "/", &tenant).await), (429, "spent".into()));
+    assert_eq!(status_and_text(get(&app, "/").await), (400, "header x-tenant is missing".into()));
+    assert_eq!(status_and_text(get_with(&app, "/search", &tenant).await), (400, "7 of 1 (p)".into()));
+    assert_eq!(status_and_text(get_with(&app, "/", &tenant).await), (200, "home".into()));
+    assert_eq!(status_and_text(get_with(&app, "/", &tenant).await), (429, "spent".into()));
 }
 
 #[tokio::test]
-async fn plain_text_says_in_a_line_what_is_the_matter() {
+async fn plain_text_states_the_reason_in_one_line() {
     let plain = PlainText::default();
     let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
     let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost).unwrap();
@@ -135,7 +136,7 @@ async fn plain_text_says_in_a_line_what_is_the_matter() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_has_the_status_and_the_fields() {
+async fn an_empty_body_has_the_status_and_the_headers() {
     let app = app(layer(1, GlobalKey).with_rejection(EmptyBody::default().with_quota_status(StatusCode::FORBIDDEN)));
     assert!(get_passes(&app, "/").await);
     let reply = get(&app, "/").await;
@@ -145,7 +146,7 @@ async fn an_empty_answer_has_the_status_and_the_fields() {
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=0;t=60"#));
 }
 
-/// As plain hyper has them: a body that is not `From<Bytes>`.
+/// A body that is not `From<Bytes>`, as is common with plain hyper.
 type Boxed = BoxBody<Bytes, Infallible>;
 
 async fn boxed<R: Rejection<Boxed>>(rejection: R, method: Method) -> Reply {
@@ -156,7 +157,7 @@ async fn boxed<R: Rejection<Boxed>>(rejection: R, method: Method) -> Reply {
 }
 
 #[tokio::test]
-async fn refusals_are_put_into_any_body() {
+async fn rejections_can_have_any_body_type() {
     let into_box = |bytes| Full::new(bytes).boxed();
     let problem = boxed(ProblemJson::default().map_body(into_box), Method::GET).await;
     assert_eq!((problem.status.as_u16(), &problem.json()["status"]), (429, &429.into()));

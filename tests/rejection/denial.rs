@@ -1,4 +1,4 @@
-//! What a client gets whose budget is spent.
+//! The response to a request over its limit.
 
 use axum::http::StatusCode;
 use tollgate::{GlobalKey, ProblemJson, rejection::ProblemType};
@@ -16,7 +16,7 @@ async fn denied() -> Reply {
 }
 
 #[tokio::test]
-async fn a_spent_budget_is_429_with_a_problem_document() {
+async fn a_denial_is_429_with_a_problem_document() {
     let reply = denied().await;
     assert_eq!(reply.status, 429);
     assert_eq!(
@@ -31,7 +31,7 @@ async fn a_spent_budget_is_429_with_a_problem_document() {
 }
 
 #[tokio::test]
-async fn a_denial_says_when_to_come_back_and_is_not_cached() {
+async fn a_denial_has_retry_after_and_is_not_cached() {
     let reply = denied().await;
     assert_eq!(reply.header("retry-after").as_deref(), Some("60"));
     assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
@@ -40,7 +40,7 @@ async fn a_denial_says_when_to_come_back_and_is_not_cached() {
 }
 
 #[tokio::test]
-async fn a_denial_says_when_to_come_back_in_every_style() {
+async fn a_denial_has_retry_after_in_every_style() {
     for style in STYLES {
         let app = app(layer(1, GlobalKey).with_headers(style));
         assert!(get_passes(&app, "/").await);
@@ -51,7 +51,7 @@ async fn a_denial_says_when_to_come_back_in_every_style() {
 }
 
 #[tokio::test]
-async fn the_status_of_a_spent_budget_can_be_chosen() {
+async fn the_status_of_a_denial_can_be_set() {
     let forbidden = ProblemJson::default().with_quota_status(StatusCode::FORBIDDEN);
     let limited = app(layer(1, GlobalKey).with_rejection(forbidden));
     assert!(get_passes(&limited, "/").await);
@@ -63,12 +63,12 @@ async fn the_status_of_a_spent_budget_can_be_chosen() {
         GlobalKey,
     );
     let closed = app(closed.fail_closed().with_rejection(forbidden));
-    assert_eq!(get(&closed, "/").await.status, 503, "and no other");
+    assert_eq!(get(&closed, "/").await.status, 503, "the status of other refusals stays");
 }
 
-/// The titles are the draft's, spelt right.
+/// The titles are those of the draft, with its spelling mistakes corrected.
 #[tokio::test]
-async fn what_a_spent_budget_means_can_be_chosen() {
+async fn the_problem_type_of_a_denial_can_be_set() {
     for (kind, status, name, title) in [
         (
             ProblemType::AbnormalUsageDetected,
@@ -103,7 +103,7 @@ async fn what_a_spent_budget_means_can_be_chosen() {
 }
 
 #[test]
-fn a_document_about_other_quotas_is_json_whatever_their_names() {
+fn a_quota_document_is_valid_json_for_any_names() {
     let json = |names: &[&str]| -> serde_json::Value {
         serde_json::from_slice(&ProblemJson::default().quota_document(names.iter().copied())).unwrap()
     };
@@ -113,12 +113,12 @@ fn a_document_about_other_quotas_is_json_whatever_their_names() {
 }
 
 #[tokio::test]
-async fn a_client_that_hammers_does_not_push_its_return_away() {
+async fn denied_requests_do_not_extend_the_wait() {
     let (limiter, clock) = crate::support::app::limiter_and_clock();
     let app = app(tollgate::RateLimitLayer::new(limiter, crate::support::app::per_minute(1), GlobalKey));
     assert!(get_passes(&app, "/").await);
-    for left in (1..=60).rev() {
-        assert_eq!(get(&app, "/").await.header("retry-after").unwrap(), left.to_string());
+    for seconds in (1..=60).rev() {
+        assert_eq!(get(&app, "/").await.header("retry-after").unwrap(), seconds.to_string());
         clock.advance(std::time::Duration::from_secs(1));
     }
     assert!(get_passes(&app, "/").await);

@@ -1,4 +1,4 @@
-//! HEAD is answered like GET, without the content.
+//! Rejections of HEAD requests: the headers of GET without content.
 
 use axum::{Router, http::Method};
 use tollgate::{GlobalKey, PeerIp, RateLimitLayer};
@@ -13,7 +13,7 @@ async fn head(app: &Router) -> Reply {
     send(app, request(Method::HEAD, "/", &[])).await
 }
 
-/// The fields of a reply to HEAD are those of a reply to GET (RFC 9110, section 9.3.2).
+/// Asserts that HEAD has the headers of GET and no content (RFC 9110, section 9.3.2).
 #[track_caller]
 fn assert_same_fields(head: &Reply, get: &Reply) {
     assert_eq!(head.status, get.status);
@@ -22,7 +22,7 @@ fn assert_same_fields(head: &Reply, get: &Reply) {
     for name in ["content-type", "retry-after", "cache-control", "ratelimit", "ratelimit-policy"] {
         assert_eq!(head.header(name), get.header(name), "{name}");
     }
-    // May be left out, but not be another one (section 8.6).
+    // Content-Length may be absent, but must not differ (section 8.6).
     if let Some(length) = head.header("content-length") {
         assert_eq!(length, get.body.len().to_string());
     }
@@ -36,14 +36,14 @@ async fn a_denied_head_has_no_content() {
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_judged_has_no_content() {
+async fn a_head_that_cannot_be_checked_has_no_content() {
     let without_address = app(layer(1, PeerIp::default()));
     assert_same_fields(&head(&without_address).await, &get(&without_address, "/").await);
     let closed = app(RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey).fail_closed());
     assert_same_fields(&head(&closed).await, &get(&closed, "/").await);
 }
 
-/// Content after a HEAD would be taken for the next response.
+/// The client would read content after a HEAD response as the next response.
 #[tokio::test]
 async fn a_denied_head_leaves_the_connection_usable() {
     let around = Router::new().fallback_service(layer(1, GlobalKey).layer(routes()));

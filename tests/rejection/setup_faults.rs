@@ -1,4 +1,4 @@
-//! A service that is set up wrongly: the answer is not the client's mistake, and the text says what to change.
+//! Misconfigured services: the status is not a client error, and the text names the fix.
 
 use std::{
     net::SocketAddr,
@@ -31,11 +31,11 @@ fn limiter() -> Limiter {
     Limiter::new(MemoryStore::new())
 }
 
-/// What an operator hears.
+/// Records the refusals and warnings that an operator sees.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct OperatorLog(Arc<Mutex<Vec<String>>>);
 
-impl Observer for Heard {
+impl Observer for OperatorLog {
     fn on_refusal(&self, refused: &Refused<'_>) {
         self.0.lock().unwrap().push(format!("{} {}", refused.cause(), refused.is_misconfiguration()));
     }
@@ -46,9 +46,9 @@ impl Observer for Heard {
 }
 
 #[tokio::test]
-async fn a_layer_outside_the_one_that_inserts_its_key_is_500_with_what_to_do() {
-    let heard = Heard::default();
-    let limit = RateLimitLayer::new(limiter().with_observer(heard.clone()), policy(9), ExtensionKey::<UserId>::new());
+async fn a_limit_outside_the_layer_that_inserts_its_key_is_500_with_the_fix() {
+    let log = OperatorLog::default();
+    let limit = RateLimitLayer::new(limiter().with_observer(log.clone()), policy(9), ExtensionKey::<UserId>::new());
     let router = Router::new().route("/", get(|| async {}));
     // The last layer of a router is the outermost: here the limit comes before authentication.
     let wrong = router.clone().layer(Extension(UserId(7))).layer(limit.clone());
@@ -56,8 +56,8 @@ async fn a_layer_outside_the_one_that_inserts_its_key_is_500_with_what_to_do() {
     assert_eq!(reply.status, 500);
     let detail = reply.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("UserId") && detail.contains("must run before (outside) the rate limit"), "{detail}");
-    assert_eq!(*heard.0.lock().unwrap(), ["misconfigured true"]);
-    // Where users may be anonymous, it is no fault.
+    assert_eq!(*log.0.lock().unwrap(), ["misconfigured true"]);
+    // Where users may be anonymous, a missing user is not a fault.
     let anonymous = router.clone().layer(limit.clone().on_missing_key(MissingKey::Exempt));
     assert_eq!(fetch(&anonymous, "/").await.status, 200);
     let right = router.layer(limit).layer(Extension(UserId(7)));
@@ -65,20 +65,20 @@ async fn a_layer_outside_the_one_that_inserts_its_key_is_500_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_that_does_not_tell_the_client_is_warned_of_once() {
-    let heard = Heard::default();
+async fn a_trusted_proxy_that_does_not_send_the_header_warns_once() {
+    let log = OperatorLog::default();
     let client = ClientIp::x_forwarded_for(["10.0.0.0/8"]).unwrap();
     let app = Router::new()
         .route("/", get(|| async {}))
-        .layer(RateLimitLayer::new(limiter().with_observer(heard.clone()), policy(9), client))
+        .layer(RateLimitLayer::new(limiter().with_observer(log.clone()), policy(9), client))
         .layer(MockConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))));
     assert_eq!(get_with(&app, "/", &[("x-forwarded-for", "203.0.113.7")]).await.status, 200);
-    assert!(heard.0.lock().unwrap().is_empty());
+    assert!(log.0.lock().unwrap().is_empty());
     for _ in 0..3 {
         assert_eq!(fetch(&app, "/").await.status, 400);
     }
-    let heard = heard.0.lock().unwrap();
-    assert_eq!(heard.iter().filter(|heard| *heard == "forwarded_header_missing").count(), 1, "{heard:?}");
+    let log = log.0.lock().unwrap();
+    assert_eq!(log.iter().filter(|line| *line == "forwarded_header_missing").count(), 1, "{log:?}");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn the_same_policy_twice_is_an_error_and_never_charged_twice() {
     let duplicate = ConfigError::DuplicatePolicy { policy: "p".to_owned() };
     assert_eq!(twice().validated().unwrap_err(), duplicate);
     assert_eq!(twice().with_cost(2).unwrap_err(), duplicate);
-    // Also where the policies are only known with the request.
+    // Policies that are chosen for each request are checked with the request.
     let dynamic = RateLimitLayer::new(limiter(), |_: &Parts, _: &Key| vec![policy(9), policy(9)], GlobalKey);
     let router = || Router::new().route("/", get(|| async {}));
     for app in [router().layer(twice()), router().layer(dynamic)] {

@@ -1,4 +1,4 @@
-//! What only the memory store promises.
+//! Properties that only the memory store has: capacity, idle keys, extreme clocks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
         limiter.check(n, &policy, 1).await.unwrap();
     }
     assert!(store.len() <= 1_000, "{}", store.len());
-    // All of these become idle; what comes later takes their places, and nothing that is live is lost.
+    // All keys become idle. New keys take their places, and no live count is lost.
     clock.advance(Duration::from_secs(60));
     for n in 0..300_u64 {
         limiter.check(format!("late {n}"), &policy, 1).await.unwrap();
@@ -24,13 +24,13 @@ async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
     for n in 0..300_u64 {
         assert_eq!(limiter.peek(format!("late {n}"), &policy).await.unwrap().available(), Some(9), "{n}");
     }
-    // Idle keys go even though there is room.
+    // Idle keys are dropped although there is room.
     assert!(store.len() < 900, "{}", store.len());
     assert_eq!(MemoryStore::with_capacity(0).unwrap_err(), ConfigError::ZeroCapacity);
 }
 
 #[tokio::test]
-async fn nobody_is_forgotten_as_long_as_the_capacity_is_not_reached() {
+async fn no_live_count_is_lost_before_the_capacity_is_reached() {
     for keys in [1, 64, 1_000, 1_023, 2_048, 10_000, 100_000] {
         let limiter = Limiter::new(MemoryStore::with_capacity(keys).unwrap());
         let policy = Policy::per_day("p", 1).unwrap();
@@ -43,7 +43,7 @@ async fn nobody_is_forgotten_as_long_as_the_capacity_is_not_reached() {
 }
 
 #[tokio::test]
-async fn a_count_that_has_left_its_window_is_nothing_to_forget() {
+async fn a_reset_of_a_count_that_has_left_its_window_finds_nothing() {
     let clock = ManualClock::default();
     let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
     let policy = Policy::per_minute("p", 10).unwrap();
@@ -55,15 +55,15 @@ async fn a_count_that_has_left_its_window_is_nothing_to_forget() {
 }
 
 #[tokio::test]
-async fn clocks_at_both_ends_of_time_do_no_harm() {
+async fn clocks_at_both_ends_of_their_range_work() {
     for now_us in [0, 1, u64::MAX] {
         let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::at_us(now_us)));
         for algorithm in ALGORITHMS {
             for window in [Duration::from_micros(1), Policy::MAX_WINDOW] {
                 let policy = Policy::new("p", 2, window).unwrap().with_algorithm(algorithm);
-                for left in [Some(1), Some(0), Some(0)] {
+                for available in [Some(1), Some(0), Some(0)] {
                     let decision = limiter.check("k", &policy, 1).await.unwrap();
-                    assert_eq!(decision.available(), left, "{algorithm:?} at {now_us}");
+                    assert_eq!(decision.available(), available, "{algorithm:?} at {now_us}");
                 }
             }
         }
@@ -83,6 +83,6 @@ async fn law_6_peeks_and_denials_leave_no_key_behind() {
 }
 
 #[test]
-fn stores_are_made_without_a_runtime() {
+fn stores_can_be_created_outside_a_runtime() {
     let _ = (MemoryStore::new(), RedisStore::connect("redis://127.0.0.1:1").unwrap());
 }

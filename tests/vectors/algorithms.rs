@@ -1,4 +1,4 @@
-//! algorithms.json: traces of one key under one policy, on a store.
+//! algorithms.json: traces of one key under one policy, on any store.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
         "sliding_window_counter" => Algorithm::SlidingWindowCounter,
         "sliding_window_log" => Algorithm::SlidingWindowLog,
         "token_bucket" | "gcra" => Algorithm::TokenBucket,
-        other => return Err(Outcome::Skipped(format!("algorithm `{other}` is not there yet"))),
+        other => return Err(Outcome::Skipped(format!("algorithm `{other}` is not supported"))),
     };
     let number = |name: &str| case[name].as_u64();
     let limit = u32::try_from(number("limit").unwrap()).unwrap();
@@ -68,7 +68,7 @@ async fn run_step(
     expect("available", &u64::from(decision.available().unwrap()), &step["available"].as_u64().unwrap())?;
     let retry = decision.retry_after().map(|wait| u64::try_from(wait.as_micros()).unwrap());
     let expected = step["retry_after_us"].as_u64();
-    // The counter's may differ by 1 us, says the file.
+    // The file allows a difference of 1 us for the sliding window counter.
     let tolerance = u64::from(policy.algorithm() == Algorithm::SlidingWindowCounter);
     match (retry, expected) {
         (Some(retry), Some(expected)) if retry.abs_diff(expected) <= tolerance => Ok(()),

@@ -1,4 +1,4 @@
-//! client_ip.json: whose address a request is charged to, through the extractor and through a real layer.
+//! client_ip.json: the address that a request is charged to, through the extractor and through a real layer.
 
 use std::{
     convert::Infallible,
@@ -105,7 +105,7 @@ fn request(case: &Value) -> Request<()> {
     let mut request = Request::new(());
     for line in case["headers"].as_array().unwrap() {
         let (name, value) = (line[0].as_str().unwrap(), line[1].as_str().unwrap());
-        // A byte for each character if that is possible, as obs-text has it.
+        // One byte for each character where possible, as in obs-text.
         let bytes: Result<Vec<u8>, _> = value.chars().map(|character| u8::try_from(u32::from(character))).collect();
         let value = bytes.unwrap_or_else(|_| value.as_bytes().to_vec());
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
@@ -118,7 +118,7 @@ fn request(case: &Value) -> Request<()> {
     request
 }
 
-/// The name that the vectors have for it.
+/// The name of the error in the vectors.
 fn name(error: &KeyError) -> &'static str {
     match error {
         KeyError::ChainTooShort(_) => "chain_too_short",
@@ -132,7 +132,7 @@ fn name(error: &KeyError) -> &'static str {
     }
 }
 
-/// Every reject is a 400 that says nothing of the request.
+/// Asserts that the layer refuses the request with 400.
 async fn is_refused(client: ClientIp, request: Request<()>) -> Result<(), String> {
     let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("p", 1).unwrap(), client);
     let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });

@@ -1,4 +1,4 @@
-//! grpc.json: refused calls as a gRPC client's library reads them, and which requests are calls.
+//! grpc.json: refused calls as a gRPC client library reads them, and the detection of gRPC requests.
 
 use std::convert::Infallible;
 
@@ -42,14 +42,14 @@ async fn run_case(case: &Value) -> Outcome {
     }
 }
 
-/// The answer to a request, where the store decides as the case says.
+/// The response to a request, with a store that returns the decision of the case.
 async fn call(decision: &Value, content_type: Option<&str>, details: bool) -> Result<Response<Body>, Outcome> {
     let down = || Scripted(Err(Error::new(ErrorKind::Unavailable, "secret")));
     let (store, key): (_, Box<dyn KeyExtractor>) = match decision["kind"].as_str().unwrap() {
-        "deny" => (Scripted(Ok(decision["retry_after_ms"].as_f64().map(micros))), Box::new(everybody)),
-        "store_error" => (down(), Box::new(everybody)),
+        "deny" => (Scripted(Ok(decision["retry_after_ms"].as_f64().map(micros))), Box::new(one_key)),
+        "store_error" => (down(), Box::new(one_key)),
         "key_error" => (down(), Box::new(|_: &Parts| Err::<Key, _>(KeyError::missing("secret")))),
-        other => return Err(Outcome::Skipped(format!("decision `{other}` is not there yet"))),
+        other => return Err(Outcome::Skipped(format!("decision `{other}` is not supported"))),
     };
     let violated = decision["violated"].as_array().into_iter().flatten();
     let mut policies: Vec<Policy> = violated.map(|name| policy(name.as_str().unwrap())).collect();
@@ -68,11 +68,11 @@ async fn call(decision: &Value, content_type: Option<&str>, details: bool) -> Re
     Ok(service.oneshot(request.body(Body::empty()).unwrap()).await.unwrap())
 }
 
-fn everybody(_: &Parts) -> Key {
-    Key::from("everybody")
+fn one_key(_: &Parts) -> Key {
+    Key::from("all")
 }
 
-/// The policies that the vectors speak of, as headers.json has them.
+/// The policies of the vectors, as headers.json defines them.
 fn policy(name: &str) -> Policy {
     match name {
         "daily" => Policy::per_day(name, 1_000),

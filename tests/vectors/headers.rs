@@ -46,7 +46,7 @@ fn render(case: &Value) -> Outcome {
             if name == "common" {
                 continue;
             }
-            return Outcome::Skipped(format!("style `{name}` is not there yet"));
+            return Outcome::Skipped(format!("style `{name}` is not supported"));
         };
         let mut expected = strings(expected);
         expected.extend(strings(&case["expected"]["common"]));
@@ -57,7 +57,7 @@ fn render(case: &Value) -> Outcome {
     Outcome::Passed
 }
 
-/// As text or as hexadecimal digits.
+/// The partition key, which a case gives as text or as hexadecimal digits.
 fn partition_key(policy: &Value) -> Option<Vec<u8>> {
     let text = policy["pk"].as_str().map(|text| text.as_bytes().to_vec());
     text.or_else(|| {
@@ -76,7 +76,7 @@ fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) 
         window: millis(&policy["window_ms"]),
         unit: policy["unit"].as_str().filter(|unit| *unit != "requests"),
         partition_key,
-        // A negative count cannot be expressed; stores clamp it.
+        // A quota has no negative count; stores clamp the count to 0.
         remaining: u64::try_from(state["remaining"].as_f64().unwrap().floor().max(0.0) as i64).unwrap(),
         next: millis(&state["next_available_ms"]),
         reset: millis(&state["reset_after_ms"]),
@@ -104,7 +104,7 @@ fn policy_name(case: &Value) -> Outcome {
 fn combine(case: &Value) -> Outcome {
     let name = case["style"].as_str().unwrap();
     let Some(style) = style(name).or((name == "any").then_some(HeaderStyle::Draft11)) else {
-        return Outcome::Skipped(format!("style `{name}` is not there yet"));
+        return Outcome::Skipped(format!("style `{name}` is not supported"));
     };
     let mut headers = HeaderMap::new();
     for (name, lines) in case["existing"].as_object().unwrap() {
@@ -120,7 +120,7 @@ fn combine(case: &Value) -> Outcome {
     for (name, lines) in case["expected_lines"].as_object().unwrap() {
         let actual: Vec<&str> = headers.get_all(name).iter().map(|line| line.to_str().unwrap()).collect();
         let expected: Vec<&str> = lines.as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
-        // Two lines and one joined line are the same list.
+        // A list may be in one line or in several.
         if let Err(why) = expect(name, &actual.join(", "), &expected.join(", ")) {
             return Outcome::Failed(why);
         }

@@ -1,17 +1,17 @@
-//! What becomes of a case of the vectors, and the report on a file of them.
+//! The outcome of a vector case, and the report on a file.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What became of one case. A kind of case that the crate does not have is skipped, by name.
+/// The outcome of one case. A case with an unknown field is skipped, and the report names the field.
 pub(crate) enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
 }
 
-/// Compares, with words for the failure.
+/// Compares the `Debug` output. The error names `what` and both values.
 pub(crate) fn expect(what: &str, actual: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> Result<(), String> {
     let (actual, expected) = (format!("{actual:?}"), format!("{expected:?}"));
     if actual == expected { Ok(()) } else { Err(format!("{what}: {actual}, expected {expected}")) }
@@ -23,10 +23,10 @@ impl From<Result<(), String>> for Outcome {
     }
 }
 
-/// The first field that is not among the known ones, as a reason to skip.
+/// A reason to skip the case if `object` has a field that is not in `known`.
 pub(crate) fn unknown(object: &Value, known: &[&str]) -> Option<Outcome> {
     let name = object.as_object()?.keys().find(|name| !known.contains(&name.as_str()))?;
-    Some(Outcome::Skipped(format!("`{name}` is not there yet")))
+    Some(Outcome::Skipped(format!("`{name}` is not supported")))
 }
 
 /// Prints the report on a file, and returns the number of failed cases.

@@ -1,4 +1,4 @@
-//! problem.json: refusals as a client sees them, through the real layer over a store that says what the case says.
+//! problem.json: rejections as a client sees them, through a real layer over a store with the verdict of the case.
 
 use std::convert::Infallible;
 
@@ -30,7 +30,7 @@ async fn run_case(case: &Value) -> Outcome {
     let names: Vec<&str> = decision["violated"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let Ok(mut policies) = names.iter().map(|name| Policy::per_minute(*name, 100)).collect::<Result<Vec<_>, _>>()
     else {
-        // No layer has such a name; the document does.
+        // No policy accepts such a name, but a document may contain it.
         let document = ProblemJson::default().quota_document(names);
         return expect("body", &serde_json::from_slice::<Value>(&document).unwrap(), &case["expected"]["body"]).into();
     };
@@ -39,7 +39,7 @@ async fn run_case(case: &Value) -> Outcome {
     }
     let retry_after_us = decision["retry_after_ms"].as_f64().map(|millis| (millis * 1e3).ceil() as u64);
     let mut method = Request::builder().method(case["request"]["method"].as_str().unwrap_or("GET"));
-    // The kind, and whatever else says what happened.
+    // All texts of the decision: its kind and its details.
     let words: Vec<&str> = decision.as_object().unwrap().values().filter_map(Value::as_str).collect();
     let said = |word: &str| words.iter().any(|said| said.contains(word));
     let open = said("open");
@@ -47,12 +47,12 @@ async fn run_case(case: &Value) -> Outcome {
         "deny" => (Ok(retry_after_us), Box::new(GlobalKey)),
         _ if said("reduced") || said("abnormal") => (Ok(retry_after_us), Box::new(GlobalKey)),
         "key_error" => {
-            // Sent twice: there, but not usable.
+            // A repeated header is an unusable key.
             method = method.header("x-client", "secret-a").header("x-client", "secret-b");
             (Ok(None), Box::new(HeaderKey::new("x-client").unwrap()))
         }
         _ if open || said("closed") => (Err(Error::new(ErrorKind::Unavailable, "secret")), Box::new(GlobalKey)),
-        other => return Outcome::Skipped(format!("decision `{other}` is not there yet")),
+        other => return Outcome::Skipped(format!("decision `{other}` is not supported")),
     };
     let mut rejection = ProblemJson::default();
     if said("reduced") {
@@ -70,7 +70,7 @@ async fn run_case(case: &Value) -> Outcome {
     let service = ServiceBuilder::new().layer(layer).service(handler);
     let response = service.oneshot(method.body(Body::empty()).unwrap()).await.unwrap();
     if names.is_empty() && response.headers().keys().any(|name| name.as_str().contains("ratelimit")) {
-        return Outcome::Failed(format!("figures that nobody has: {:?}", response.headers()));
+        return Outcome::Failed(format!("rate limit headers without a verdict: {:?}", response.headers()));
     }
     compare(&case["expected"], response).await.into()
 }
@@ -90,7 +90,7 @@ async fn compare(expected: &Value, response: Response<Body>) -> Result<(), Strin
     expect("body", &serde_json::from_slice::<Value>(&body).map_err(|error| error.to_string())?, &expected["body"])
 }
 
-/// Denies every charge with the same wait, or has no verdict at all.
+/// A store that denies every charge with the same wait, or fails.
 #[derive(Debug)]
 pub(crate) struct Scripted(pub(crate) Result<Option<u64>, Error>);
 

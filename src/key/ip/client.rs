@@ -21,12 +21,12 @@ use crate::{
 /// Charges the address of the client, read from a header of trusted proxies.
 ///
 /// 1. **One source.** Exactly one header is read, and only if the connection's peer is in the trusted prefixes.
-///    Otherwise the peer is the client: a client that bypasses the proxies gains nothing by sending the header. No other
-///    header is read in its place.
+///    Otherwise the peer is the client: a client that bypasses the proxies gains nothing by sending the header. No
+///    other header is read in its place.
 /// 2. **From the right.** A proxy appends on the right; the client's own text is on the left. `X-Forwarded-For` and
-///    `Forwarded` are walked from the right, over all lines of the header. The first address that is not a trusted proxy
-///    is the client; if all are trusted, the leftmost is. Text further to the left is not read (of `Forwarded`, only its
-///    syntax is checked). A walk covers at most 64 addresses.
+///    `Forwarded` are walked from the right, over all lines of the header. The first address that is not a trusted
+///    proxy is the client; if all are trusted, the leftmost is. Text further to the left is not read (of `Forwarded`,
+///    only its syntax is checked). A walk covers at most 64 addresses.
 /// 3. **Malformed is 400.** The part that trusted proxies have written must be readable; nothing is guessed or skipped.
 ///    Ports are dropped. Private addresses are clients like any other, unless they are trusted.
 /// 4. **One client, one key.** An IPv4 address inside an IPv6 address (mapped, or NAT64's `64:ff9b::/96`) is that IPv4
@@ -34,9 +34,9 @@ use crate::{
 ///    customers have a /56 or /48: add a wider, higher limit with
 ///    [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`. Link-local addresses (`fe80::/10`)
 ///    have a key each. Addresses of 6to4 (`2002::/16`) share the key of the IPv4 address that they carry.
-/// 5. **A carried address gives no trust.** An IPv4 address that is not global (private, loopback and the like) is never
-///    read out of a NAT64 address, and no address is read out of 6to4 for trust, `exempt` or `deny`: such addresses are
-///    forged (RFC 6052, section 3.1). `64:ff9b::127.0.0.1` is not this host.
+/// 5. **A carried address gives no trust.** An IPv4 address that is not global (private, loopback and the like) is
+///    never read out of a NAT64 address, and no address is read out of 6to4 for trust, `exempt` or `deny`: such
+///    addresses are forged (RFC 6052, section 3.1). `64:ff9b::127.0.0.1` is not this host.
 ///
 /// The page [behind a proxy](crate::guide::behind_a_proxy) lists which deployment needs which constructor. The peer's
 /// address is found as in [`PeerIp`](super::PeerIp).

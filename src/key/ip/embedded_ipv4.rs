@@ -1,4 +1,4 @@
-//! IPv4 addresses that IPv6 addresses carry: NAT64 (RFC 6052) and 6to4 (RFC 3056).
+//! IPv4 addresses inside IPv6 addresses: NAT64 (RFC 6052) and 6to4 (RFC 3056).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use ipnet::Ipv6Net;
 
 use crate::error::ConfigError;
 
-/// The prefix of a translator, from which it makes IPv6 addresses of IPv4 addresses.
+/// The prefix under which a NAT64 translator embeds IPv4 addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nat64 {
     prefix: u128,
@@ -34,10 +34,10 @@ impl Nat64 {
         (address.to_bits() ^ self.prefix) >> (128 - self.length) == 0
     }
 
-    /// The IPv4 address that an address of this prefix carries, if it is a global one.
+    /// The IPv4 address inside an address of this prefix, if it is global.
     ///
-    /// Others are not decoded: a translator must not pass them on (RFC 6052, section 3.1), so they are forged, and
-    /// would be trusted as this host or its private network.
+    /// Other IPv4 addresses are not decoded: a translator must not pass them on (RFC 6052, section 3.1), so they are
+    /// forged, and could be trusted as this host or its private network.
     pub(super) fn global_ipv4(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = address.to_bits();
         let carried = if self.length == 96 {
@@ -45,7 +45,7 @@ impl Nat64 {
         } else if bits & RESERVED != 0 {
             return None;
         } else {
-            // Closes the gap that the reserved bits are.
+            // Closes the gap of the reserved bits.
             let behind = bits & ((1 << 56) - 1);
             let closed = (bits & !((1 << 64) - 1)) | (behind << 8);
             closed >> (96 - self.length)
@@ -54,22 +54,22 @@ impl Nat64 {
     }
 }
 
-/// The last 32 bits, as an address.
+/// The last 32 bits as an IPv4 address.
 pub(super) fn last_bits(address: Ipv6Addr) -> Ipv4Addr {
-    // The cut is meant.
+    // Truncation is intended.
     Ipv4Addr::from_bits(address.to_bits() as u32)
 }
 
-/// For an address of 6to4, `2002::/16`: the IPv4 address of its router, if that is a global one.
+/// For a 6to4 address, `2002::/16`: the IPv4 address of its router, if it is global.
 ///
-/// Says who is charged, never who is trusted: anybody can send from such an address.
+/// Used for charging only and never for trust, because any host can send from such an address.
 pub(super) fn six_to_four(address: Ipv6Addr) -> Option<Option<Ipv4Addr>> {
     let bits = address.to_bits();
     let carried = last_bits(Ipv6Addr::from_bits(bits >> 80));
     (bits >> 112 == 0x2002).then(|| Some(carried).filter(|&address| is_global(address)))
 }
 
-/// Whether an address may belong to a host on the internet (RFC 6890). Those of documentation count as if they did.
+/// Whether an address may belong to a host on the internet (RFC 6890). Documentation addresses count as global.
 fn is_global(address: Ipv4Addr) -> bool {
     let [first, second, third, _] = address.octets();
     let this_network = first == 0;

@@ -1,22 +1,22 @@
-//! `Forwarded`, RFC 7239: the `for` of each element.
+//! The elements of `Forwarded` (RFC 7239): the `for` parameter of each.
 
 use http::{HeaderMap, header::FORWARDED};
 use smallvec::SmallVec;
 
 use super::node::NodeError;
 
-/// The bytes of all lines together. They have to be read whole, for a quote that a client opens ends where it ends, and
-/// that much is read in a tenth of a millisecond.
+/// Longest header, in bytes of all lines. A header must be read from its start, because a client can open a quote on
+/// the left; this many bytes take a tenth of a millisecond.
 const MAX_LENGTH: usize = 32 * 1024;
-/// The pairs of one element; four are registered.
+/// Most pairs in one element. Four parameters are registered.
 const MAX_PAIRS: usize = 16;
 
-/// The `for` of an element, `None` where there is none. `Value` is still quoted as it was.
+/// The `for` parameter of an element; `None` without one. A quoted `Value` is still escaped.
 pub(super) type For<'a> = Option<Value<'a>>;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Value<'a> {
-    /// What is between the quotes.
+    /// The text between the quotes.
     Quoted(&'a [u8]),
     Token(&'a [u8]),
 }
@@ -31,23 +31,23 @@ impl Value<'_> {
         let mut text = SmallVec::new();
         let mut bytes = quoted.iter();
         while let Some(&byte) = bytes.next() {
-            // A backslash is never the last byte, or the quote that ends the value would have been escaped.
+            // A backslash is never the last byte: it would have escaped the closing quote.
             text.push(if byte == b'\\' { bytes.next().copied().unwrap_or(byte) } else { byte });
         }
         text
     }
 }
 
-/// The last elements of all lines, at least `most` of them if there are so many, in order.
+/// The last elements of all lines, in order: at least `most`, or all if there are fewer.
 pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec<[For<'_>; 8]>, NodeError> {
     let lines = || headers.get_all(FORWARDED).iter();
-    // With the commas that would join them.
+    // Each line counts one byte more, the comma that would join it.
     lines()
         .try_fold(0, |length, line| Some(length + line.len() + 1).filter(|&length| length <= MAX_LENGTH + 1))
         .ok_or(NodeError::Malformed)?;
     let mut elements = SmallVec::new();
     for line in lines() {
-        // Line by line: no quoted string goes on in the next one.
+        // Lines are read one by one: a quoted string cannot continue on the next line.
         let mut reader = Reader(line.as_bytes());
         loop {
             reader.skip(|byte| matches!(byte, b',' | b' ' | b'\t'));
@@ -66,9 +66,9 @@ pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads up to the comma or the end: pairs, any of which may be empty, with semicolons between them.
+    /// Reads pairs, some of which may be empty, separated by semicolons, up to a comma or the end.
     ///
-    /// White space around semicolons is not in the grammar, but written by some, and can be mistaken for nothing else.
+    /// The grammar has no white space around semicolons. Some proxies write it, and it is unambiguous.
     fn element(&mut self) -> Result<For<'a>, NodeError> {
         let mut node = None;
         let mut names = SmallVec::<[&[u8]; 4]>::new();

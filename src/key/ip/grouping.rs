@@ -1,4 +1,4 @@
-//! From an address to the key of its network.
+//! Which addresses share a key.
 
 use std::{
     io::Write,
@@ -10,21 +10,21 @@ use smallvec::SmallVec;
 use super::embedded_ipv4::{Nat64, WELL_KNOWN, six_to_four};
 use crate::{error::ConfigError, key::subject::Key};
 
-/// Which addresses count as one.
+/// Groups addresses into keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grouping {
     prefix: u8,
     well_known: bool,
-    /// A NAT64 prefix of the operator's own.
+    /// The NAT64 prefix of the operator.
     nat64: Option<Nat64>,
 }
 
-/// An address in the two forms in which a prefix may hold it.
+/// The two forms of an address in which a prefix may contain it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address {
-    /// As it was received, unmapped.
+    /// The received address, unmapped.
     pub(super) received: IpAddr,
-    /// [`Grouping::canonical`] of it.
+    /// The received address in [canonical](Grouping::canonical) form.
     pub(super) canonical: IpAddr,
 }
 
@@ -48,7 +48,8 @@ impl Grouping {
         Address { received: address.to_canonical(), canonical: self.canonical(address) }
     }
 
-    /// The one form of an address, for trust and for keys: what carries a global IPv4 address is that address.
+    /// The form of an address for trust and for keys: an address that carries a global IPv4 address is that IPv4
+    /// address.
     pub(super) fn canonical(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
@@ -59,7 +60,7 @@ impl Grouping {
         }
     }
 
-    /// The translation that the address belongs to.
+    /// The NAT64 translation of the address, if it is in a translator's prefix.
     fn translation(self, address: Ipv6Addr) -> Option<Nat64> {
         let well_known = self.well_known.then_some(WELL_KNOWN);
         self.nat64.into_iter().chain(well_known).find(|nat64| nat64.holds(address))
@@ -76,9 +77,9 @@ impl Grouping {
             IpAddr::V4(address) => ipv4(address),
             IpAddr::V6(address) => match six_to_four(address) {
                 Some(Some(carried)) => ipv4(carried),
-                // The network of one router.
+                // The /48 of one 6to4 router.
                 Some(None) => ipv6(address, 48),
-                // The first bits of these tell nothing about whose they are.
+                // All hosts of a link, and all clients of a translator, share the first 64 bits.
                 None if address.is_unicast_link_local() || self.translation(address).is_some() => ipv6(address, 128),
                 None => ipv6(address, self.prefix),
             },
@@ -95,7 +96,7 @@ impl Default for Grouping {
 fn ipv6(address: Ipv6Addr, prefix: u8) -> Key {
     let mut text = SmallVec::<[u8; 48]>::new();
     let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - prefix)));
-    // Writing to a vector cannot fail.
+    // Writing to a `SmallVec` cannot fail.
     let _ = match prefix {
         128 => write!(text, "{network}"),
         prefix => write!(text, "{network}/{prefix}"),
@@ -103,7 +104,7 @@ fn ipv6(address: Ipv6Addr, prefix: u8) -> Key {
     Key::new(text)
 }
 
-/// By hand, for formatting would take longer than all else that is done with the key.
+/// Formats with a table, because the formatter would take longer than the rest of the extraction.
 fn ipv4(address: Ipv4Addr) -> Key {
     let mut text = [0; 16];
     let mut length = 0;
@@ -112,11 +113,11 @@ fn ipv4(address: Ipv4Addr) -> Key {
         text[length..length + 4].copy_from_slice(digits);
         length += count + 1;
     }
-    // Without the last dot.
+    // All but the last dot.
     Key::plain(&text[..length - 1])
 }
 
-/// The digits of a number and a dot, and how many digits there are.
+/// For each octet: its digits and a dot, and the number of digits.
 static OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([b'.'; 4], 0); 256];
     let mut octet = 0;

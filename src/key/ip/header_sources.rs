@@ -129,7 +129,8 @@ impl ClientIp {
         Self::header("x-real-ip", trusted)
     }
 
-    /// Reads `CF-Connecting-IP`, one address, which Cloudflare sets; see [`behind_cloudflare`](Self::behind_cloudflare).
+    /// Reads `CF-Connecting-IP`, one address, which Cloudflare sets; see
+    /// [`behind_cloudflare`](Self::behind_cloudflare).
     ///
     /// # Errors
     ///

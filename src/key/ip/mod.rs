@@ -1,4 +1,4 @@
-//! Keys from addresses: the connection's other end, or the client that trusted proxies tell of.
+//! Keys from addresses: the connection's peer, or the client behind trusted proxies.
 
 mod client;
 mod embedded_ipv4;

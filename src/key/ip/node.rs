@@ -1,19 +1,20 @@
-//! One node of a chain of proxies: an address with its wrappings, or a name in its place.
+//! One node of a proxy chain (RFC 7239, section 6): an address with an optional port, or a name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A node that is not an address.
+/// Why a node is not an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NodeError {
-    /// It is nothing that the header may hold.
+    /// The text is not a node.
     Malformed,
-    /// A name in the place of an address: `unknown`, `_hidden` (RFC 7239, section 6).
+    /// A name in place of an address: `unknown`, `_hidden` (RFC 7239, section 6).
     Opaque,
 }
 
-/// Reads `IPv4`, `[IPv6]` or a name, each with an optional port, which is thrown away; `IPv6` alone if it is `bare`.
+/// Parses `IPv4`, `[IPv6]` or a name, each with an optional port, which is dropped. With `bare`, also `IPv6` without
+/// brackets.
 ///
-/// Addresses are read by the standard library, which takes no leading zeros, no short forms and no zones.
+/// The standard library parses addresses. It accepts no leading zeros, no short forms and no zones.
 pub(super) fn parse(text: &[u8], bare: bool) -> Result<IpAddr, NodeError> {
     let text = str::from_utf8(text).map_err(|_| NodeError::Malformed)?;
     if let Some(rest) = text.strip_prefix('[') {

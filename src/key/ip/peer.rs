@@ -1,4 +1,4 @@
-//! The address of the connection's other end.
+//! The extractor of the peer's address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,45 +14,90 @@ use crate::{
     },
 };
 
-/// Charges the address of the connection's other end.
+/// Charges the address of the connection's peer.
 ///
-/// IPv4 addresses are charged one by one, also when they come within IPv6: `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` of
-/// NAT64, `2002::/16` of 6to4. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a
-/// whole one. Link-local addresses (`fe80::/10`) are charged one by one, because all hosts of a link share one /64.
-/// Behind a proxy, the other end is the proxy: use [`ClientIp`](super::ClientIp).
+/// * Each IPv4 address has its own key, also inside an IPv6 address: `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` of NAT64,
+///   `2002::/16` of 6to4.
+/// * IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64.
+/// * Each link-local address (`fe80::/10`) has its own key, because all hosts of a link share one /64.
 ///
-/// The address is taken from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a
-/// [`SocketAddr`] or [`IpAddr`] in the request's extensions. Without any of them the answer is
-/// [`KeyError::NoPeerAddress`].
+/// Behind a proxy the peer is the proxy: use [`ClientIp`](crate::ClientIp).
+///
+/// The address is read from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a [`SocketAddr`]
+/// or [`IpAddr`] in the request's extensions. Without any of them the error is [`KeyError::NoPeerAddress`].
+///
+/// # Examples
+///
+/// ```
+/// use std::net::SocketAddr;
+///
+/// use axum::{Router, routing::get};
+/// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_client = Policy::per_minute("per-client", 60)?;
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::default());
+/// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+/// // With connection information, so that the address is known:
+/// let service = app.into_make_service_with_connect_info::<SocketAddr>();
+/// # let _ = service;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerIp {
     grouping: Grouping,
 }
 
 impl PeerIp {
-    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64.
+    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get.
     ///
     /// # Errors
     ///
     /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::PeerIp;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_site = PeerIp::default().with_ipv6_prefix(56)?;
+    /// # let _ = per_site;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         Ok(Self { grouping: self.grouping.with_ipv6_prefix(length)? })
     }
 
-    /// Reads addresses in `prefix` as the IPv4 addresses that a NAT64 translator of yours has put there (RFC 6052).
+    /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052).
     ///
-    /// Write it with its length: `"2001:db8:122::/96"`. `64:ff9b::/96` is always read so. A second call replaces the
-    /// first one's prefix. Addresses that carry no global IPv4 address (private, loopback and the like) are not
-    /// decoded, and are charged one by one.
+    /// Write the prefix with its length: `"2001:db8:122::/96"`. `64:ff9b::/96` is always read this way. A second call
+    /// replaces the prefix of the first. An address that carries no global IPv4 address (private, loopback and the
+    /// like) is not decoded and has its own key.
     ///
     /// # Errors
     ///
     /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Key, PeerIp};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let peer = PeerIp::default().with_nat64_prefix("2001:db8:122::/96")?;
+    /// assert_eq!(peer.key_of("2001:db8:122::203.0.113.7".parse()?), Key::from("203.0.113.7"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         Ok(Self { grouping: self.grouping.with_nat64_prefix(prefix)? })
     }
 
-    /// The key that requests from `address` are charged to, to [reset](crate::Limiter::reset) or to peek at it.
+    /// The key that requests from `address` are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
+    /// [`Limiter::peek`](crate::Limiter::peek).
     ///
     /// # Examples
     ///

@@ -12,14 +12,14 @@ use crate::error::ConfigError;
 
 /// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
 ///
-/// Bits behind a prefix's length are ignored. IPv4 prefixes in IPv6 notation (`::ffff:10.0.0.0/104`) are the IPv4
-/// prefixes, as the addresses that they are compared with are unmapped, too. Prefixes of NAT64
-/// (`64:ff9b::10.0.0.0/104`) hold both the IPv4 addresses and the IPv6 addresses that carry them. The default is empty.
-/// Asking takes a binary search, so that lists may be long.
+/// Bits after a prefix's length are ignored. An IPv4 prefix in IPv6 notation (`::ffff:10.0.0.0/104`) is the IPv4
+/// prefix, because the compared addresses are unmapped too. A NAT64 prefix (`64:ff9b::10.0.0.0/104`) contains both the
+/// IPv4 addresses and the IPv6 addresses that carry them. The default is empty. A look-up is a binary search, so lists
+/// may be long.
 ///
 /// # Examples
 ///
-/// Keys that are not addresses can be exempt by address as well:
+/// An exemption by address for a key that is not an address:
 ///
 /// ```
 /// use http::request::Parts;
@@ -39,18 +39,31 @@ use crate::error::ConfigError;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct PrefixList {
-    /// Sorted, and apart from each other.
+    /// Sorted and disjoint.
     v4: Vec<Ipv4Net>,
     v6: Vec<Ipv6Net>,
 }
 
 impl PrefixList {
-    /// Creates the set: of an array, a `Vec` or a slice of texts or addresses, or of one text with commas.
+    /// Creates the set from an array, a `Vec` or a slice of texts or addresses, or from one text with commas.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidIpPrefix`], [`ConfigError::PrefixOfEverybody`] if all addresses of a family are in it, as
-    /// in `0.0.0.0/0`.
+    /// [`ConfigError::InvalidIpPrefix`]; [`ConfigError::PrefixOfEverybody`] if the set contains all addresses of a
+    /// family, as `0.0.0.0/0` does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::key::PrefixList;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let office = PrefixList::new("198.51.100.0/24, 2001:db8:17::/48")?;
+    /// assert!(office.contains("198.51.100.9".parse()?));
+    /// assert!(!office.contains("203.0.113.7".parse()?));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         prefixes.into_prefixes()
     }
@@ -59,7 +72,7 @@ impl PrefixList {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn and(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         let Self { v4, v6 } = prefixes.into_prefixes()?;
         Self::of([self.v4, v4].concat(), [self.v6, v6].concat())
@@ -67,22 +80,22 @@ impl PrefixList {
 
     /// Creates the set of all addresses.
     ///
-    /// As the trusted proxies of a [`ClientIp`](super::ClientIp) it lets **anybody** who reaches the port choose the
-    /// address that is charged, unless something else keeps everybody but the proxies away.
+    /// As the trusted proxies of a [`ClientIp`](crate::ClientIp), this set lets **any client** that reaches the port
+    /// choose the charged address. Use it only where the network keeps all clients but the proxies away.
     pub fn dangerously_everybody() -> Self {
         Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
     }
 
-    /// Whether `address` is in the set: as it is, unmapped, or as the IPv4 address that it carries in `64:ff9b::/96`.
+    /// Whether `address` is in the set: unmapped, or as the IPv4 address that it carries in `64:ff9b::/96`.
     ///
-    /// An IPv4 address that is not global (private, loopback and the like) is not read out of it: those are forged
-    /// (RFC 6052, section 3.1).
+    /// A carried IPv4 address that is not global (private, loopback and the like) is ignored, because such addresses
+    /// are forged (RFC 6052, section 3.1).
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = Grouping::default().read(address);
         self.holds(address.received) || self.holds(address.canonical)
     }
 
-    /// Whether an address is in the set in this very form.
+    /// Whether an address is in the set in exactly this form.
     pub(super) fn holds(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
@@ -122,7 +135,7 @@ impl PrefixList {
         let mut list = Self { v4: Ipv4Net::aggregate(&v4), v6: Ipv6Net::aggregate(&v6) };
         list.v4.sort_unstable();
         list.v6.sort_unstable();
-        // Halves make a whole.
+        // Two halves aggregate to all addresses.
         let everybody = [list.v4.first().map(|&net| net.into()), list.v6.first().map(|&net| net.into())];
         match everybody.into_iter().flatten().find(|net: &IpNet| net.prefix_len() == 0) {
             Some(net) => Err(ConfigError::PrefixOfEverybody { prefix: net.to_string() }),
@@ -139,7 +152,7 @@ fn parse(text: &str) -> Option<IpNet> {
     Some(net.trunc())
 }
 
-/// The IPv4 prefix that an IPv6 prefix stands for: that of mapped addresses, and that of NAT64's.
+/// The IPv4 prefix inside an IPv6 prefix of mapped or NAT64 addresses.
 fn carried(net: IpNet) -> Option<Ipv4Net> {
     let IpNet::V6(net) = net else { return None };
     let network = net.network();
@@ -148,16 +161,29 @@ fn carried(net: IpNet) -> Option<Ipv4Net> {
     Ipv4Net::new(address, length).ok()
 }
 
-/// What a [`PrefixList`] can be made of.
+/// Types that convert into a [`PrefixList`].
 ///
-/// A text is a list with commas between the prefixes, as it may come from the environment; an empty one is an empty
-/// list.
+/// A text is a list with commas between the prefixes, as environment variables have it. An empty text is an empty list.
+///
+/// # Examples
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tollgate::key::PrefixList;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let from_text = PrefixList::new("10.0.0.0/8, fd00::/8")?;
+/// let from_addresses = PrefixList::new(vec!["192.0.2.1".parse::<IpAddr>()?])?;
+/// # let _ = (from_text, from_addresses);
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoPrefixes {
-    /// Makes the list.
+    /// Converts into a list.
     ///
     /// # Errors
     ///
-    /// See [`PrefixList::new`].
+    /// The errors of [`PrefixList::new`].
     fn into_prefixes(self) -> Result<PrefixList, ConfigError>;
 }
 

@@ -1,4 +1,4 @@
-//! Presets for common places, each with what it assumes.
+//! Presets for common deployments, each with its assumptions.
 
 use http::HeaderName;
 
@@ -10,55 +10,88 @@ use super::{
 use crate::error::ConfigError;
 
 impl ClientIp {
-    /// Behind one load balancer or reverse proxy that appends to `X-Forwarded-For`: the rightmost address, and only from
-    /// a connection of `balancer`.
+    /// Behind one load balancer or reverse proxy that appends to `X-Forwarded-For`: takes the rightmost address, only
+    /// on connections from `balancer`.
     ///
-    /// Assumes that there is exactly one hop, and that it appends the address of its caller, as nginx
-    /// (`$proxy_add_x_forwarded_for`), HAProxy (`option forwardfor`), Caddy, Traefik, Envoy (`use_remote_address`) and
-    /// AWS' Application Load Balancer do. Unlike [`x_forwarded_for`](Self::x_forwarded_for), it never steps over an
-    /// address because it is in `balancer`, so that a caller from the balancer's own network cannot put another address
-    /// before its own.
+    /// Assumes exactly one hop, which appends the address of its caller, as nginx (`$proxy_add_x_forwarded_for`),
+    /// HAProxy (`option forwardfor`), Caddy, Traefik, Envoy (`use_remote_address`) and AWS' Application Load Balancer
+    /// do. Unlike [`x_forwarded_for`](Self::x_forwarded_for), it never skips an address that is in `balancer`, so a
+    /// caller from the balancer's own network cannot pretend to have another address.
     ///
-    /// The balancer's own health checks have no such header and are refused with 400: exempt their route, or add
+    /// The balancer's own health checks do not have the header and are refused with 400: exempt their route, or add
     /// [`peer_if_missing`](Self::peer_if_missing).
     ///
     /// # Errors
     ///
-    /// Those of [`x_forwarded_for`](Self::x_forwarded_for).
+    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ClientIp;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = ClientIp::behind_load_balancer(["10.0.0.0/24"])?.peer_if_missing();
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn behind_load_balancer(balancer: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer)
     }
 
-    /// Behind a proxy on the same host that calls through a unix socket and appends to `X-Forwarded-For`: the rightmost
-    /// address.
+    /// Behind a proxy on the same host that calls through a unix socket and appends to `X-Forwarded-For`: takes the
+    /// rightmost address.
     ///
-    /// Assumes that only the proxy may open the socket. A connection with an address, by TCP, is charged as that
-    /// address, whatever header it sends. A server that does not know its peers' addresses looks the same as one on a
-    /// unix socket, so use it with no other.
+    /// Assumes that only the proxy may open the socket. A TCP connection is charged to its peer's address, whatever
+    /// header it sends. A server that does not provide peer addresses looks the same as a unix socket: do not use the
+    /// preset there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let client = tollgate::ClientIp::behind_unix_socket();
+    /// # let _ = client;
+    /// ```
     pub fn behind_unix_socket() -> Self {
         Self::new(AddressSource::XForwardedFor, PrefixList::default()).trust_unix_peer()
     }
 
-    /// Behind Cloudflare: `CF-Connecting-IP`, from connections of [`PrefixList::cloudflare`].
+    /// Behind Cloudflare: reads `CF-Connecting-IP` on connections from [`PrefixList::cloudflare`].
     ///
-    /// Assumes that Cloudflare connects to this server itself. Behind a tunnel, use
-    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with its address; with a proxy of yours in between, the same with
-    /// that proxy's, which has to let in Cloudflare alone. Assumes also that no Managed Transform removes
-    /// the header (it would be [`KeyError::MissingHeader`](crate::key::KeyError::MissingHeader)), and that your own Workers
-    /// do not change it. Workers of other zones all come as `2a06:98c0:3600::103`, one client.
+    /// Assumes that Cloudflare connects to this server directly. Behind a tunnel, use
+    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with the tunnel's address. With your own proxy in between, use it
+    /// with the proxy's address, and let the proxy accept connections from Cloudflare alone. Assumes also that no
+    /// Managed Transform removes the header (requests would fail with
+    /// [`KeyError::MissingHeader`](crate::key::KeyError::MissingHeader)), and that your own Workers do not change it.
+    /// Workers of other zones all have the address `2a06:98c0:3600::103`, one client.
     ///
-    /// Cloudflare's addresses are shared by all of its customers. The header is theirs whichever zone the request came
-    /// through, but another customer's zone has none of the rules of yours: authenticated origin pulls keep those out.
+    /// All customers of Cloudflare share its addresses. Cloudflare sets the header in every zone, but the zone of
+    /// another customer does not apply your rules: keep such requests out with authenticated origin pulls.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let client = tollgate::ClientIp::behind_cloudflare();
+    /// # let _ = client;
+    /// ```
     pub fn behind_cloudflare() -> Self {
         Self::new(AddressSource::Single(CF_CONNECTING_IP), PrefixList::cloudflare())
     }
 
-    /// Behind Fly.io's proxy: `Fly-Client-IP`, from connections of `172.16.0.0/12`, which is where the proxy calls a
-    /// machine from.
+    /// Behind Fly.io's proxy: reads `Fly-Client-IP` on connections from `172.16.0.0/12`, from which the proxy calls
+    /// machines.
     ///
-    /// Assumes a service with the HTTP handler, which sets the header and throws a client's own away. Other machines of
-    /// your organisation come by the private network, `fdaa::/16`, and are clients themselves. Behind another CDN in
-    /// front of Fly.io, the header names that CDN.
+    /// Assumes a service with the HTTP handler, which overwrites the header of a client. Other machines of your
+    /// organisation connect through the private network, `fdaa::/16`, and are clients themselves. With another CDN in
+    /// front of Fly.io, the header contains the CDN's address.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let client = tollgate::ClientIp::behind_fly();
+    /// # let _ = client;
+    /// ```
     pub fn behind_fly() -> Self {
         Self::new(AddressSource::Single(FLY_CLIENT_IP), known(&["172.16.0.0/12"]))
     }
@@ -68,13 +101,27 @@ const CF_CONNECTING_IP: HeaderName = HeaderName::from_static("cf-connecting-ip")
 const FLY_CLIENT_IP: HeaderName = HeaderName::from_static("fly-client-ip");
 
 impl PrefixList {
-    /// Creates the set of the addresses that Cloudflare calls origins from: <https://www.cloudflare.com/ips>, in the
-    /// state of September 2023.
+    /// Creates the set of the addresses from which Cloudflare connects to origins: <https://www.cloudflare.com/ips>, as
+    /// of September 2023.
     ///
-    /// It is a copy and does not update itself. Cloudflare says that new ranges are published before they are used.
-    /// Behind one that is not in here, all clients would be charged as that one address: refused too early, never
-    /// limited too little. Behind one that Cloudflare has given away, its new owner could forge addresses. To follow the
-    /// list, fetch it when you deploy and use [`ClientIp::cf_connecting_ip`].
+    /// The set is a copy and does not update itself. Cloudflare publishes new ranges before it uses them. Clients
+    /// behind a range that is missing here share the key of that address: they are refused too early, and never too
+    /// late. If Cloudflare gives a range away, its new owner can forge addresses. To follow the list, fetch it when you
+    /// deploy and use [`ClientIp::cf_connecting_ip`].
+    ///
+    /// # Examples
+    ///
+    /// Cloudflare, or an own load balancer:
+    ///
+    /// ```
+    /// use tollgate::{ClientIp, key::PrefixList};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = ClientIp::cf_connecting_ip(PrefixList::cloudflare().and(["10.0.0.0/24"])?)?;
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cloudflare() -> Self {
         known(&[
             "103.21.244.0/22",

@@ -1,13 +1,13 @@
-//! The elements of X-Forwarded-For, from the right, and not one further than needed.
+//! The elements of `X-Forwarded-For`, read lazily from the right.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::ValueIter};
 
 use super::node::NodeError;
 
-/// No node is longer. What a client has written is on the left, so it is not even looked through for a comma.
+/// Longest element, in bytes; no node is longer. Text of the client on the left is not even searched for a comma.
 const MAX_ELEMENT: usize = 256;
 
-/// All lines as one list, from its end. Empty elements are skipped (RFC 9110, section 5.6.1.2).
+/// Iterates over all lines as one list, from its end. Empty elements are skipped (RFC 9110, section 5.6.1.2).
 pub(super) struct Elements<'a> {
     lines: Option<ValueIter<'a, HeaderValue>>,
     rest: &'a [u8],
@@ -35,7 +35,7 @@ impl<'a> Iterator for Elements<'a> {
             Some(comma) => window + comma + 1,
             None if window == 0 => 0,
             None => {
-                // Nothing behind it can be told apart any more.
+                // Elements further left cannot be separated any more.
                 *self = Self { lines: None, rest: &[] };
                 return Some(Err(NodeError::Malformed));
             }
@@ -46,9 +46,9 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Cuts commas and white space off the end.
+/// Removes commas and white space from the end.
 fn without_blanks(mut text: &[u8]) -> &[u8] {
-    // In strides that the compiler can make one comparison of, so that a megabyte of commas takes no time.
+    // In strides of 64 bytes, which the compiler vectorises: a header may be a megabyte of commas.
     while let Some((rest, stride)) = text.split_last_chunk::<64>() {
         if !stride.iter().fold(true, |blank, &byte| blank & is_blank(byte)) {
             break;

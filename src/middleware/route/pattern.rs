@@ -106,7 +106,7 @@ impl<'a> Segment<'a> {
         };
         match name.strip_prefix('*') {
             _ if !after.is_empty() => {
-                Err(format!("{segment:?}: a segment has one parameter at most, at its end; write {{{name}}}"))
+                Err(format!("{segment:?}: a parameter ends its segment and is the only one in it; write {{{name}}}"))
             }
             Some("") => Err(format!("{segment:?}: the parameter has no name; write {{*rest}}")),
             None if name.is_empty() => Err(format!("{segment:?}: the parameter has no name; write {{id}}")),

@@ -52,8 +52,8 @@ impl Route {
 
     /// Creates a route whose requests cost `cost` units: a number, or a closure over the request.
     ///
-    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns the error of a cost that is negative or above the
-    /// limit.
+    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns the error of a cost that is negative or above
+    /// the limit.
     ///
     /// # Examples
     ///
@@ -100,8 +100,8 @@ impl Route {
     /// Creates a route whose requests are not limited. Requests from addresses that
     /// [`ClientIp::deny`](crate::ClientIp::deny) lists are refused, and so are requests whose header hides the address.
     ///
-    /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a server
-    /// may rewrite it to the path of another route.
+    /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a
+    /// server may rewrite it to the path of another route.
     ///
     /// # Examples
     ///

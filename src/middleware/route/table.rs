@@ -135,8 +135,8 @@ impl Entry {
     }
 }
 
-/// Whether the settings of GET apply: handlers of GET also answer HEAD, and a CONNECT with a path opens a WebSocket over
-/// HTTP/2 (RFC 8441), which is a GET over HTTP/1.1. Neither may be a way around the settings of GET.
+/// Whether the settings of GET apply: handlers of GET also answer HEAD, and a CONNECT with a path opens a WebSocket
+/// over HTTP/2 (RFC 8441), which is a GET over HTTP/1.1. Neither may be a way around the settings of GET.
 fn inherits_get(method: &Method) -> bool {
     matches!(*method, Method::HEAD | Method::CONNECT)
 }

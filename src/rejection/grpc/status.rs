@@ -17,10 +17,10 @@ use crate::{
     },
 };
 
-/// Answers refused gRPC calls with a gRPC status, and all other requests as `R` does.
+/// Responds to refused gRPC calls with a gRPC status, and to all other requests with `R`.
 ///
-/// A gRPC client that gets a plain 429 takes it for `UNAVAILABLE`, which default policies try again. This answers with
-/// HTTP 200 and a status, without content ("trailers-only"):
+/// A gRPC client reads a plain 429 as `UNAVAILABLE`, which default retry policies repeat. The response is HTTP 200 with
+/// a status and no content ("trailers-only"):
 ///
 /// | refused because | `grpc-status` | `grpc-message` |
 /// | --- | --- | --- |
@@ -29,19 +29,20 @@ use crate::{
 /// | the store is down, fail-closed | 14 `UNAVAILABLE` | rate limiter unavailable |
 /// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable |
 /// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
-/// | the layer is misconfigured | 13 `INTERNAL` | what is wrong |
+/// | the layer is misconfigured | 13 `INTERNAL` | the error |
 ///
-/// `grpc-retry-pushback-ms` tells clients that retry ([gRFC A6]) how long to wait, in milliseconds, rounded up, at most
-/// `i32::MAX` (24.8 days), which is all that they can read; -1 if no wait helps. `retry-after` and the RateLimit fields
-/// come along as metadata, and [`details`](Self::with_details) for clients that read those. Calls that pass have the fields
-/// in their initial metadata, never in their trailers.
+/// `grpc-retry-pushback-ms` is the wait for clients that retry ([gRFC A6]): milliseconds, rounded up, at most `i32::MAX`
+/// (24.8 days), the largest number that clients read; -1 if no wait helps. `retry-after` and the RateLimit fields are sent
+/// as metadata, with [`details`](Self::with_details) for clients that read those. Calls that pass have the fields in
+/// their initial metadata, never in their trailers.
 ///
-/// A request is a gRPC call if it is a POST over HTTP/2 or newer whose content type is `application/grpc`, or that with
-/// `+proto` or the like. A GET, or a request over HTTP/1.1, is none whatever it says: who sends it reads HTTP statuses,
-/// so it gets what `R` answers. gRPC-Web is not one either: put the layer inside the one that translates it, or its
-/// clients get what `R` answers. So one layer, and one budget, serves both kinds on one port.
+/// A request is a gRPC call if it is a POST over HTTP/2 or newer with the content type `application/grpc`, with or
+/// without a suffix such as `+proto`. A GET, or a request over HTTP/1.1, is not a gRPC call whatever its content type,
+/// because its client reads HTTP statuses; `R` builds its response. gRPC-Web is not a gRPC call either: put the layer
+/// inside the layer that translates gRPC-Web, or its clients get the response of `R`. One layer, and one budget, serves
+/// both kinds on one port.
 ///
-/// Works with any body that has an empty default: tonic's, axum's, those of `http-body-util`.
+/// Works with any body type whose default is empty, such as those of tonic, axum and `http-body-util`.
 ///
 /// # Examples
 ///
@@ -63,7 +64,7 @@ use crate::{
 /// # }
 /// ```
 ///
-/// HTTP and gRPC in one axum `Router`, where other requests get problem documents:
+/// HTTP and gRPC in one axum `Router`, with problem documents for HTTP requests:
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -83,12 +84,12 @@ use crate::{
 ///
 /// # With tonic
 ///
-/// * Routes: in front of a `Server` a method is told by its path, `/package.Service/Method`. On tonic's `Routes` as an
-///   axum `Router`, the matched path is `/package.Service/{*rest}`, for all methods of the service together; set the
-///   layer's [cost](crate::RateLimitLayer::with_cost) by a closure over the path to tell them apart there.
+/// * Routes: in front of a `Server` the path of a method is `/package.Service/Method`. On tonic's `Routes` as an axum
+///   `Router`, the matched path is `/package.Service/{*rest}` for all methods of the service; set the layer's
+///   [cost](crate::RateLimitLayer::with_cost) with a closure over the path to distinguish methods there.
 /// * Around one service alone: `tonic::service::LayerExt::named_layer`.
-/// * Addresses: tonic's server says who calls in a type of its own. For [`PeerIp`](crate::PeerIp), copy the address in
-///   a layer outside this one; with `axum::serve` it is there.
+/// * Addresses: tonic's server provides the peer address in its own type. For [`PeerIp`](crate::PeerIp), copy the
+///   address in a layer outside this one. `axum::serve` provides it as usual.
 ///
 /// ```
 /// use http::Request;
@@ -113,18 +114,27 @@ pub struct GrpcStatus<R = EmptyBody> {
 }
 
 impl<R> GrpcStatus<R> {
-    /// Answers requests that are not gRPC calls as `rejection` does. Defaults to [`EmptyBody`], because that works
-    /// with tonic's bodies.
+    /// Sets the rejection of requests that are not gRPC calls. Defaults to [`EmptyBody`], which works with tonic's
+    /// bodies.
     #[must_use]
     pub fn otherwise<T>(self, rejection: T) -> GrpcStatus<T> {
         GrpcStatus { otherwise: rejection, details: self.details }
     }
 
-    /// Sends `grpc-status-details-bin` too: a `google.rpc.Status` with `RetryInfo` if a wait helps, and a
-    /// `QuotaFailure` with the violated policies, at most 16 of them, by their names. Keys never appear.
+    /// Sets whether `grpc-status-details-bin` is sent: a `google.rpc.Status` with `RetryInfo` if a wait helps, and a
+    /// `QuotaFailure` with the names of the violated policies, at most 16. Keys never appear.
     ///
-    /// Defaults to `true`, because some client libraries read the wait there alone. It takes about 250 bytes for one
-    /// policy.
+    /// Defaults to `true`, because some client libraries read the wait only there. The details of one policy take about
+    /// 250 bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::GrpcStatus;
+    ///
+    /// let rejection = GrpcStatus::default().with_details(false);
+    /// # let _ = rejection;
+    /// ```
     #[must_use]
     pub fn with_details(self, details: bool) -> Self {
         Self { details, ..self }
@@ -162,19 +172,19 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const GRPC_STATUS_DETAILS_BIN: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Anything negative means: do not try again.
+/// Clients do not retry after a negative number.
 const NO_RETRY: HeaderValue = HeaderValue::from_static("-1");
 
-/// `%` and what is not printable has to be escaped, the rest as tonic does it.
+/// `%` and unprintable characters must be escaped; the rest is escaped as tonic does.
 const ESCAPED: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
 
-/// The most violations in the details: with the longest names they take less than half of the 8 KiB of fields that
+/// The most violations in the details. With the longest names they take less than half of the 8 KiB of fields that
 /// clients accept.
 const MOST_VIOLATIONS: usize = 16;
 
-/// A POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") of `application/grpc`, ignoring case, and then nothing, a
-/// format or a parameter. gRPC-Web goes on with `-`.
+/// Whether a request is a POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") with the content type
+/// `application/grpc`, ignoring case, followed by nothing, a format or a parameter. gRPC-Web follows with `-`.
 fn is_call(parts: &Parts) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     if parts.method != Method::POST || parts.version < Version::HTTP_2 {
@@ -212,12 +222,12 @@ fn message(denial: &Denial) -> Cow<'static, str> {
     }
 }
 
-/// Rounded up, for the client waits exactly that.
+/// Milliseconds, rounded up, because the client waits exactly this long.
 fn whole_millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }
 
-/// A number that does not fit would mean: do not try again.
+/// The wait as a header value. A number that does not fit would stop the client from retrying.
 fn pushback(wait: Duration) -> HeaderValue {
     HeaderValue::from(i32::try_from(whole_millis(wait)).unwrap_or(i32::MAX))
 }

@@ -1,4 +1,4 @@
-//! A part of the table under one lock: finding counts, charging them, and making room for new ones.
+//! The counts under one lock: finding them, charging them, and making room for new ones.
 
 use std::{
     hash::BuildHasher,
@@ -13,44 +13,49 @@ use indexmap::{
 };
 use smallvec::SmallVec;
 
-use super::full::Victim;
 use crate::{algorithm::CountState, check::Charge, key::Key, policy::Policy, verdict::Outcome};
 
 pub(super) struct Shard {
-    pub(super) entries: IndexMap<Slot, CountState>,
+    pub(super) entries: IndexMap<CountId, CountState>,
     capacity: usize,
-    /// Places that a check under way needs.
+    /// Places that the current check needs.
     promised: usize,
-    /// Entries that the check under way has added. They come last.
+    /// Number of entries that the current check has added. They come last.
     added: usize,
-    /// Where the next sweep begins.
+    /// Where the next sweep starts.
     hand: usize,
-    /// The entries that become idle soonest of those that were looked at while there was no room. They may have been
-    /// charged since: they are looked at again before they are believed.
+    /// The entries that become idle soonest, of those that were looked at while there was no room. They may have been
+    /// charged since, so their times are read again before use.
     soonest: SmallVec<[usize; 2 * SWEEP]>,
     /// State of the generator that chooses candidates for eviction; never 0.
     random: u64,
 }
 
 /// What identifies a count: the subject, the policy's name, and what makes counts incompatible.
-pub(super) struct Slot {
+pub(super) struct CountId {
     key: Key,
     policy: Policy,
 }
 
-/// How many neighbours are looked at to make room for a new key, and how many candidates at least for eviction.
+/// Number of neighbours that are looked at to make room for a new key, and smallest number of candidates for eviction.
 const SWEEP: usize = 8;
-/// How many candidates are looked at while all that were seen have spent a large share of their limits. If three of
-/// four counts are spent, one in 100 million evictions sees no other.
-const MOST_CANDIDATES: usize = 64;
+/// Largest number of candidates, looked at while all of them have spent a large share of their limits. If three of four
+/// counts are spent, one in 100 million evictions finds no other.
+const MAX_CANDIDATES: usize = 64;
 /// A large share of a limit: half of it. Shares are fractions of 2^32.
 const LARGE_SHARE: u64 = 1 << 31;
 
-impl Slot {
+impl CountId {
     #[inline]
     fn is(&self, key: &Key, policy: &Policy) -> bool {
         self.policy.counts_with(policy) && self.key == *key
     }
+}
+
+/// A live count that was dropped.
+pub(super) struct Victim {
+    pub(super) policy: Policy,
+    pub(super) spent: u32,
 }
 
 impl Shard {
@@ -62,10 +67,10 @@ impl Shard {
     }
 
     pub(super) fn find(&self, key: &Key, policy: &Policy, hash: u64) -> Option<usize> {
-        self.entries.raw_entry_v1().index_from_hash(hash, |slot| slot.is(key, policy))
+        self.entries.raw_entry_v1().index_from_hash(hash, |id| id.is(key, policy))
     }
 
-    /// Both steps at once, for a check of one charge whose key is new.
+    /// Evaluates and commits in one pass, for a check of one charge whose key is new.
     pub(super) fn judge_new(&mut self, charge: &Charge, hash: u64, now: u64) -> Outcome {
         let Charge { key, policy, cost } = charge;
         let mut state = CountState::new(policy);
@@ -74,26 +79,26 @@ impl Shard {
         outcome
     }
 
-    /// Keeps the state of a charge that had none, unless a peek or a denial left no trace in it.
+    /// Adds the state of a new count, unless a peek or a denial left it empty.
     pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
         if state.idle_at(policy) > now
             && let RawEntryMut::Vacant(vacant) =
-                self.entries.raw_entry_mut_v1().from_hash(hash, |slot| slot.is(key, policy))
+                self.entries.raw_entry_mut_v1().from_hash(hash, |id| id.is(key, policy))
         {
-            let slot = Slot { key: key.clone(), policy: policy.clone() };
-            vacant.insert_hashed_nocheck(hash, slot, state);
+            let id = CountId { key: key.clone(), policy: policy.clone() };
+            vacant.insert_hashed_nocheck(hash, id, state);
             self.added += 1;
         }
     }
 
-    /// Forgets a count. Tells whether it was live.
+    /// Forgets a count. Returns whether it was live.
     pub(super) fn remove(&mut self, key: &Key, policy: &Policy, hash: u64, now: u64) -> bool {
         let found = self.find(key, policy, hash).and_then(|index| self.take(index));
-        found.is_some_and(|(slot, state)| state.idle_at(&slot.policy) > now)
+        found.is_some_and(|(id, state)| state.idle_at(&id.policy) > now)
     }
 
-    /// For every entry that was added, drops idle ones near the hand and, if there are too many still and `evicts` says
-    /// so, a live one among them. Returns the live ones that were dropped.
+    /// For every entry that was added, drops idle ones near the hand and then, if there are still too many and `evicts`
+    /// is set, a live one. Returns the live ones that were dropped.
     #[inline]
     pub(super) fn make_room(&mut self, now: u64, evicts: bool) -> SmallVec<[Victim; 1]> {
         self.promised = 0;
@@ -126,12 +131,12 @@ impl Shard {
         }
     }
 
-    /// Drops the entry that gives away least: of a few the one that has spent the smallest share of its limit, and
-    /// among equals the one that becomes idle soonest. Returns what is lost, if the entry was live.
+    /// Drops the candidate with the smallest share of its limit spent, and among equals the one that becomes idle
+    /// soonest. Returns it if it was live.
     ///
     /// The candidates are at random places, because neighbours were often added by the same client or under the same
-    /// policy, and may all be spent. A new entry is dropped only where there is no other: a client whose count never
-    /// stays would be unlimited.
+    /// policy, and may all be spent. A new entry is dropped only if there is no other: a client whose count is always
+    /// dropped would be unlimited.
     #[cold]
     fn evict(&mut self, now: u64) -> Option<Victim> {
         let candidates = match self.entries.len() - self.added {
@@ -139,20 +144,20 @@ impl Shard {
             old => old,
         };
         let mut least = (u64::MAX, u64::MAX, 0);
-        for seen in 0..MOST_CANDIDATES {
+        for seen in 0..MAX_CANDIDATES {
             if seen >= SWEEP && least.0 < LARGE_SHARE {
                 break;
             }
             let index = self.random_below(candidates);
             least = least.min((self.spent_share(index, now), self.idle_at(index), index));
         }
-        let (Slot { policy, .. }, state) = self.take(least.2)?;
+        let (CountId { policy, .. }, state) = self.take(least.2)?;
         let spent = policy.capacity() - state.available(&policy, now);
         (state.idle_at(&policy) > now).then_some(Victim { policy, spent })
     }
 
-    /// Removes an entry. The last one takes its place, or the last one that is not new: new entries stay last.
-    fn take(&mut self, mut index: usize) -> Option<(Slot, CountState)> {
+    /// Removes an entry. The last entry takes its place, or the last one that is not new, so that new entries stay last.
+    fn take(&mut self, mut index: usize) -> Option<(CountId, CountState)> {
         let first_new = self.entries.len().checked_sub(self.added)?;
         if index >= first_new {
             self.added = self.added.saturating_sub(1);
@@ -166,7 +171,7 @@ impl Shard {
         taken
     }
 
-    /// Notes that the entry at `from` has taken the place of one that is removed.
+    /// Notes that the entry at `from` has taken the place of a removed one.
     fn moved(&mut self, from: usize, to: usize) {
         if !self.soonest.is_empty() {
             self.soonest.retain(|index| *index != to);
@@ -174,8 +179,8 @@ impl Shard {
         }
     }
 
-    /// Whether one more entry may be added without a live one being dropped. Otherwise, when as many entries as are
-    /// needed for the check under way are idle, of those that are known of.
+    /// Whether one more entry may be added without dropping a live one. The error is the time at which enough of the known
+    /// entries are idle for the current check.
     #[cold]
     pub(super) fn find_room(&mut self, now: u64) -> Result<(), u64> {
         self.sweep(now);
@@ -203,17 +208,17 @@ impl Shard {
         self.entries.len() + self.promised < self.capacity
     }
 
-    /// How many entries have to leave before one more may be added.
+    /// Number of entries that have to leave before one more may be added.
     fn missing(&self) -> usize {
         (self.entries.len() + self.promised + 1).saturating_sub(self.capacity)
     }
 
-    /// Notes that an entry may be added before [`make_room`](Self::make_room), and needs a place.
+    /// Reserves a place for an entry that may be added before [`make_room`](Self::make_room).
     pub(super) fn promise(&mut self) {
         self.promised += 1;
     }
 
-    /// The few entries before the hand, at least `least` of them.
+    /// A few entries before the hand, at least `least` of them.
     fn neighbours(&self, least: usize) -> impl Iterator<Item = usize> + use<> {
         let (hand, entries) = (self.hand, self.entries.len());
         (1..=SWEEP.max(least).min(entries)).map(move |back| (hand + entries - back) % entries)
@@ -224,24 +229,24 @@ impl Shard {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        // 32 bits as a fraction of the bound, which needs no division.
+        // 32 bits scaled to the bound, which needs no division.
         usize::try_from(((self.random >> 32) * bound as u64) >> 32).unwrap_or(0)
     }
 
-    /// Which share of its limit an entry has spent, as a fraction of 2^32.
+    /// The share of its limit that an entry has spent, as a fraction of 2^32.
     fn spent_share(&self, index: usize, now: u64) -> u64 {
-        self.entries.get_index(index).map_or(0, |(slot, state)| {
-            let spent = slot.policy.capacity() - state.available(&slot.policy, now);
-            (u64::from(spent) << 32) / u64::from(slot.policy.capacity())
+        self.entries.get_index(index).map_or(0, |(id, state)| {
+            let spent = id.policy.capacity() - state.available(&id.policy, now);
+            (u64::from(spent) << 32) / u64::from(id.policy.capacity())
         })
     }
 
     fn idle_at(&self, index: usize) -> u64 {
-        self.entries.get_index(index).map_or(0, |(slot, state)| state.idle_at(&slot.policy))
+        self.entries.get_index(index).map_or(0, |(id, state)| state.idle_at(&id.policy))
     }
 }
 
-/// A panic under the lock cannot leave a count half changed, so a poisoned lock is as good as any.
+/// Locks a shard. A panic under the lock cannot leave a count half changed, so poisoning is ignored.
 pub(super) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -169,8 +169,10 @@ impl RedisStoreBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// use bb8_redis::{RedisConnectionManager, bb8};
-    /// use tollgate::RedisStore;
+    /// use tollgate::{
+    ///     RedisStore,
+    ///     bb8_redis::{RedisConnectionManager, bb8},
+    /// };
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let manager = RedisConnectionManager::new("redis://127.0.0.1:6379")?;

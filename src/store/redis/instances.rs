@@ -51,7 +51,7 @@ const LIFETIME_MS: u64 = 60_000;
 /// The number of instances, estimated from the counts of Redis.
 ///
 /// A higher count is adopted at once. A lower count is adopted when all counts were lower for a lifetime: a Redis that
-/// has lost its data counts the instances anew, one after the other, and each would take a larger share.
+/// has lost its data counts the instances from zero, one after the other, and each would take a larger share.
 #[derive(Debug, Default)]
 struct Estimate {
     number: u32,

@@ -63,7 +63,7 @@ use crate::{
 /// few failures in a row a [`Breaker`] answers at once, and probes now and then whether Redis is back.
 ///
 /// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
-/// name up and asks the sentinels anew. While no server can be reached, dials follow each other every 50 to 400 ms
+/// name up and asks the sentinels again. While no server can be reached, dials follow each other every 50 to 400 ms
 /// without an end, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A
 /// wrong password, a missing permission or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); checks succeed as soon as it is corrected.

@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) header: HeaderName,
     pub(crate) shape: Shape,
     pub(crate) hops: Option<usize>,
-    everybody: bool,
+    trusts_all: bool,
     lenient: bool,
 }
 
@@ -37,7 +37,7 @@ impl Settings {
     pub(crate) fn all() -> Vec<Self> {
         let of = |client: ClientIp, header, shape| {
             let header = HeaderName::from_static(header);
-            Self { client, header, shape, hops: None, everybody: false, lenient: false }
+            Self { client, header, shape, hops: None, trusts_all: false, lenient: false }
         };
         let list = || of(ClientIp::x_forwarded_for(TRUSTED).unwrap(), "x-forwarded-for", Shape::List);
         let forwarded = || of(ClientIp::forwarded(TRUSTED).unwrap(), "forwarded", Shape::Forwarded);
@@ -51,7 +51,7 @@ impl Settings {
             hops: Some(hops),
             ..settings
         };
-        let everybody = PrefixList::dangerously_everybody();
+        let all = PrefixList::dangerously_everybody();
         vec![
             list(),
             forwarded(),
@@ -62,7 +62,7 @@ impl Settings {
             counted(list(), ClientIp::x_forwarded_for_hops(2).unwrap(), 2),
             counted(forwarded(), ClientIp::forwarded_hops(1).unwrap(), 1),
             lenient(counted(forwarded(), ClientIp::forwarded_hops(3).unwrap(), 3)),
-            Settings { client: list().client.only_from(everybody).unwrap(), everybody: true, ..list() },
+            Settings { client: list().client.only_from(all).unwrap(), trusts_all: true, ..list() },
         ]
     }
 
@@ -75,11 +75,11 @@ impl Settings {
 
     /// Whether the extractor must return the true client of an undamaged header.
     pub(crate) fn trusts_header(&self, head: &Parts) -> bool {
-        !self.everybody && peer(head).map_or(self.lenient, |peer| self.trusts(peer))
+        !self.trusts_all && peer(head).map_or(self.lenient, |peer| self.trusts(peer))
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
-        self.everybody
+        self.trusts_all
             || match address {
                 IpAddr::V4(address) => address.octets()[0] == 10,
                 IpAddr::V6(address) => address.octets()[0] == 0xfd,

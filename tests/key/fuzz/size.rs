@@ -9,13 +9,13 @@ use super::{append, grammar::PROXY, parts, timed};
 
 /// The longest time that a header of about `size` bytes takes.
 pub(crate) fn longest(size: usize) -> Duration {
-    let everybody = PrefixList::dangerously_everybody;
+    let all = PrefixList::dangerously_everybody;
     let clients = [
         ("x-forwarded-for", ClientIp::x_forwarded_for(["10.0.0.0/8"]).unwrap()),
-        ("x-forwarded-for", ClientIp::x_forwarded_for(everybody()).unwrap()),
+        ("x-forwarded-for", ClientIp::x_forwarded_for(all()).unwrap()),
         ("x-forwarded-for", ClientIp::x_forwarded_for_hops(64).unwrap()),
         ("forwarded", ClientIp::forwarded(["10.0.0.0/8"]).unwrap()),
-        ("forwarded", ClientIp::forwarded(everybody()).unwrap()),
+        ("forwarded", ClientIp::forwarded(all()).unwrap()),
         ("forwarded", ClientIp::forwarded_hops(64).unwrap()),
         ("x-real-ip", ClientIp::x_real_ip(["10.0.0.0/8"]).unwrap()),
     ];

@@ -1,4 +1,4 @@
-//! A policy that changes between two deployments, on live keys.
+//! A policy that changes between two deployments while its keys have live counts.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn per_minute(limit: u32, algorithm: Algorithm) -> Policy {
     Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm)
 }
 
-pub(crate) async fn a_new_limit_holds_at_once_for_what_is_counted(fixture: Fixture) {
+pub(crate) async fn a_new_limit_applies_at_once_to_live_counts(fixture: Fixture) {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
         let key = format!("{algorithm:?}");
         assert!(fixture.check(&key, &per_minute(10, algorithm), 6).await.is_allowed());
@@ -18,7 +18,7 @@ pub(crate) async fn a_new_limit_holds_at_once_for_what_is_counted(fixture: Fixtu
         assert!(!fixture.check(&key, &per_minute(5, algorithm), 1).await.is_allowed());
         assert_eq!(fixture.peek(&key, &per_minute(20, algorithm)).await.available(), Some(14));
     }
-    // A bucket's debt is time: at twice the rate it is worth twice the units.
+    // The debt of a token bucket is a time: at twice the rate it is worth twice the units.
     assert!(fixture.check("b", &per_minute(10, Algorithm::TokenBucket), 6).await.is_allowed());
     assert_eq!(fixture.peek("b", &per_minute(20, Algorithm::TokenBucket)).await.available(), Some(8));
 }
@@ -60,12 +60,14 @@ pub(crate) async fn alternating_windows_do_not_reset_counts(fixture: Fixture) {
             admitted += u32::from(fixture.check("k", &window(60), 1).await.is_allowed());
             admitted += u32::from(fixture.check("k", &window(50), 1).await.is_allowed());
         }
-        assert_eq!(admitted, 20, "{algorithm:?}: each version has a budget of its own");
+        assert_eq!(admitted, 20, "{algorithm:?}: each window has its own budget");
     }
 }
 
-/// A rolling deploy from 1 000 an hour to 10, while a client hammers both versions.
-pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_higher_one_admitted(fixture: Fixture) {
+/// A rolling deployment from 1 000 an hour to 10, while a client sends requests to both versions.
+pub(crate) async fn law_1_rejections_under_a_lower_limit_remove_no_units_that_a_higher_limit_admitted(
+    fixture: Fixture,
+) {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
         for (old_counts, resolution) in [(true, 1), (false, 1), (true, 1_000_000)] {
             let key = format!("{algorithm:?} {old_counts} {resolution}");
@@ -75,7 +77,7 @@ pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_h
                 let resolution = Duration::from_micros(resolution);
                 (old, new) = (old.with_resolution(resolution).unwrap(), new.with_resolution(resolution).unwrap());
             } else {
-                // Emptied, it is full again long before the old one.
+                // A small bucket is full again long before the old one.
                 new = new.with_burst(1).unwrap();
             }
             let old = old.with_count_rejected(old_counts);
@@ -89,13 +91,13 @@ pub(crate) async fn law_1_rejections_under_a_lower_limit_forget_nothing_that_a_h
                 assert!(!fixture.check(&key, &new, new.capacity()).await.is_allowed(), "{key}");
                 fixture.clock.advance(Duration::from_micros(1));
             }
-            // The rest is a log's rejections, or the time that the new limit's unit takes.
+            // The rest is spent by counted rejections (log) or by the unit under the new limit (token bucket).
             assert_eq!(by_old, 900, "{key}");
-            // Raised again: a log is full until the hour is over, a bucket but for what came in.
+            // Under the old limit, a log is full until the hour has passed; a token bucket refills all the time.
             fixture.clock.advance(Duration::from_secs(3_600) - Duration::from_millis(1));
             let spent = fixture.peek(&key, &old).await;
-            let left = if algorithm == Algorithm::SlidingWindowLog { 0 } else { 999 };
-            assert_eq!(spent.available(), Some(left), "{key}");
+            let available = if algorithm == Algorithm::SlidingWindowLog { 0 } else { 999 };
+            assert_eq!(spent.available(), Some(available), "{key}");
         }
     }
 }

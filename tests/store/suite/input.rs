@@ -1,4 +1,4 @@
-//! Input of every kind, and the peers' bugs.
+//! Edge cases of costs, keys, limits and rates, among them known bugs of other limiters.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Check, ConfigError, Policy};
 
 use super::{ALGORITHMS, Fixture};
 
-pub(crate) async fn cost_0_passes_and_charges_nothing_whatever_is_spent(fixture: Fixture) {
+pub(crate) async fn a_cost_of_0_always_passes_and_charges_nothing(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
         let policy = Policy::per_minute("p", 3).unwrap().with_algorithm(algorithm).with_count_rejected(true);
@@ -22,7 +22,7 @@ pub(crate) async fn cost_0_passes_and_charges_nothing_whatever_is_spent(fixture:
     }
 }
 
-pub(crate) async fn law_4_a_peek_tells_whether_a_cost_of_1_would_pass_and_when(fixture: Fixture) {
+pub(crate) async fn law_4_a_peek_reports_whether_a_cost_of_1_would_pass_and_when(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
         let policy = Policy::per_minute("p", 3).unwrap().with_algorithm(algorithm).with_count_rejected(true);
@@ -32,7 +32,7 @@ pub(crate) async fn law_4_a_peek_tells_whether_a_cost_of_1_would_pass_and_when(f
         assert!(fixture.peek(&key, &policy).await.is_allowed());
         fixture.check(&key, &policy, 1).await;
         for _ in 0..5 {
-            // What has been looked at is not counted, and the wait is that of a cost of 1.
+            // A peek is not counted, and its wait is the wait of a cost of 1.
             let peek = fixture.peek(&key, &policy).await;
             assert_eq!((peek.is_allowed(), peek.available(), peek.violated().count()), (false, Some(0), 1));
             assert_eq!(peek.retry_after(), Some(peek.policies()[0].next));
@@ -46,7 +46,7 @@ pub(crate) async fn law_4_a_peek_tells_whether_a_cost_of_1_would_pass_and_when(f
     }
 }
 
-pub(crate) async fn a_peek_at_a_banned_key_tells_the_end_of_the_ban(fixture: Fixture) {
+pub(crate) async fn a_peek_at_a_banned_key_reports_the_end_of_the_ban(fixture: Fixture) {
     let ban = Duration::from_secs(600);
     let policy = Policy::per_minute("p", 1).unwrap().ban_after(2, ban).unwrap();
     fixture.check("k", &policy, 1).await;
@@ -114,7 +114,7 @@ pub(crate) async fn several_charges_for_one_key_and_policy_add_up(fixture: Fixtu
     assert_eq!(error, ConfigError::DuplicatePolicy { policy: "p".into() });
 }
 
-pub(crate) async fn reset_forgets_one_key_under_one_policy(fixture: Fixture) {
+pub(crate) async fn a_reset_removes_one_key_under_one_policy(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let policy = |name| Policy::per_minute(name, 1).unwrap().with_algorithm(algorithm);
         for (key, name) in [("a", "p"), ("a", "q"), ("b", "p")] {
@@ -127,34 +127,37 @@ pub(crate) async fn reset_forgets_one_key_under_one_policy(fixture: Fixture) {
     }
 }
 
-pub(crate) async fn reset_tells_whether_there_was_a_count_or_a_ban_to_forget(fixture: Fixture) {
+pub(crate) async fn a_reset_reports_whether_there_was_a_count_or_a_ban(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let policy = Policy::per_minute("p", 1).unwrap().with_algorithm(algorithm);
         let banning = policy.clone().ban_after(1, Duration::from_secs(600)).unwrap();
         let key = format!("{algorithm:?}");
         let reset = async |key: &str, policy: &Policy| fixture.limiter.reset(key, policy).await.unwrap();
-        assert!(!reset(&key, &policy).await, "nothing was spent");
+        assert!(!reset(&key, &policy).await, "nothing was spent yet");
         fixture.check(&key, &policy, 1).await;
-        assert!(!reset("another", &policy).await, "by another key");
-        assert!(!reset(&key, &Policy::per_hour("p", 1).unwrap().with_algorithm(algorithm)).await, "in another window");
+        assert!(!reset("another", &policy).await, "another key has no count");
+        assert!(
+            !reset(&key, &Policy::per_hour("p", 1).unwrap().with_algorithm(algorithm)).await,
+            "another window has no count"
+        );
         assert!(reset(&key, &policy).await);
-        assert!(!reset(&key, &policy).await, "the second time");
-        // The count has left its window, the ban stands.
+        assert!(!reset(&key, &policy).await, "the second reset finds nothing");
+        // The count has left its window; the ban is still in force.
         fixture.check(&key, &banning, 1).await;
         assert!(fixture.check(&key, &banning, 1).await.policies()[0].ban.is_some());
         fixture.clock.advance(Duration::from_secs(120));
-        assert!(reset(&key, &banning).await, "a ban");
+        assert!(reset(&key, &banning).await, "a ban is found");
     }
 }
 
-/// Others were off by one for years, or let a cost of 10 pass at 99 of 100.
-pub(crate) async fn a_full_window_at_every_limit_is_admitted_to_the_unit(fixture: Fixture) {
+/// Other limiters were off by one, or admitted a cost of 10 at 99 of 100.
+pub(crate) async fn every_limit_is_admitted_to_the_last_unit(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         for limit in [1, 2, 3, 99, 100] {
             let key = format!("{algorithm:?} {limit}");
             let policy = Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm);
-            for left in (0..limit).rev() {
-                assert_eq!(fixture.check(&key, &policy, 1).await.available(), Some(left), "{key}");
+            for remaining in (0..limit).rev() {
+                assert_eq!(fixture.check(&key, &policy, 1).await.available(), Some(remaining), "{key}");
             }
             assert!(!fixture.check(&key, &policy, 1).await.is_allowed(), "{key}");
         }
@@ -170,18 +173,18 @@ pub(crate) async fn rejected_requests_count_if_the_policy_says_so(fixture: Fixtu
         let key = format!("{algorithm:?}");
         let policy = Policy::per_minute("p", 2).unwrap().with_algorithm(algorithm).with_count_rejected(true);
         assert!(fixture.check(&key, &policy, 2).await.is_allowed());
-        // Hammering every second keeps the client out for ever …
+        // A client that retries every second stays denied …
         for _ in 0..200 {
             fixture.clock.advance(Duration::from_secs(1));
             assert!(!fixture.check(&key, &policy, 2).await.is_allowed(), "{key}");
         }
-        // … and waiting as told lets it in.
+        // … and a client that waits for the returned time passes.
         let wait = fixture.check(&key, &policy, 2).await.retry_after().unwrap();
         assert_eq!(wait, Duration::from_secs(60));
         fixture.clock.advance(wait);
         assert!(fixture.check(&key, &policy, 2).await.is_allowed(), "{key}");
     }
-    // Also in a check that another policy denies.
+    // A denial by another policy of the same check counts as well.
     let (counting, other) =
         (Policy::per_minute("c", 10).unwrap().with_count_rejected(true), Policy::per_minute("o", 1).unwrap());
     let check = || Check::new("k", &counting, 1).and("k", &other, 1).unwrap();
@@ -208,7 +211,7 @@ pub(crate) async fn five_thousand_a_second_and_sub_microsecond_rates_hold(fixtur
     assert_eq!(fixture.peek("k", &fast).await.available(), Some(21));
 }
 
-pub(crate) async fn an_idle_bucket_admits_its_burst_exactly(fixture: Fixture) {
+pub(crate) async fn an_idle_token_bucket_admits_exactly_its_burst(fixture: Fixture) {
     let policy = Policy::per_second("p", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4).unwrap();
     for _ in 0..3 {
         let mut admitted = 0;

@@ -1,4 +1,4 @@
-//! The laws, each by its number, on a clock that is moved.
+//! The laws, by number, on a manual clock.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::support::random::Random;
 
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// What a trace of random costs and steps got: (time, cost, decision).
+/// Sends checks with random costs at random times, and returns the time, the cost and the decision of each.
 async fn trace(fixture: &Fixture, policy: &Policy, key: &str, seed: u64, steps: usize) -> Vec<(u64, u32, Decision)> {
     let mut random = Random(seed);
     let mut history = Vec::new();
     for _ in 0..steps {
-        // Many ties, some long pauses.
+        // Many checks at the same instant, and some long pauses.
         let step = [0, 1, 700, 9_000, 60_000][random.below(5) as usize];
         fixture.clock.advance(Duration::from_micros(random.below(step + 1)));
         let cost = random.cost(policy.limit().min(8));
@@ -24,7 +24,7 @@ async fn trace(fixture: &Fixture, policy: &Policy, key: &str, seed: u64, steps: 
     history
 }
 
-/// What was admitted in the window that ends at `at`, by the requests before `index`.
+/// The units admitted in the window that ends at `at`, by the checks before `index`.
 fn spent(history: &[(u64, u32, Decision)], index: usize, at: u64, window: Duration) -> u64 {
     let start = at.saturating_sub(u64::try_from(window.as_micros()).unwrap());
     let inside = history[..index].iter().filter(|(time, _, decision)| decision.is_allowed() && *time > start);
@@ -68,9 +68,9 @@ pub(crate) async fn law_3_a_denied_check_changes_no_count(fixture: Fixture) {
     }
 }
 
-pub(crate) async fn law_3_a_check_of_several_keys_is_paid_whole_or_not_at_all(fixture: Fixture) {
+pub(crate) async fn law_3_a_check_of_several_keys_is_charged_whole_or_not_charged(fixture: Fixture) {
     for algorithm in ALGORITHMS {
-        let key = |who: &str| format!("{who} {algorithm:?}");
+        let key = |name: &str| format!("{name} {algorithm:?}");
         let wide = Policy::per_minute("wide", 100).unwrap().with_algorithm(algorithm);
         let narrow = Policy::per_minute("narrow", 2).unwrap().with_algorithm(algorithm);
         let check = || Check::new(key("a"), &wide, 1).and(key("b"), &narrow, 1).unwrap();
@@ -125,7 +125,7 @@ pub(crate) async fn law_5_the_same_cost_passes_at_retry_after_and_not_a_microsec
     assert!(denials > 20, "{denials}");
 }
 
-/// Refused by one policy, while the rejection itself fills another one.
+/// One policy denies the check, and the counted rejection fills another policy.
 pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(fixture: Fixture) {
     for algorithm in ALGORITHMS {
         let key = format!("{algorithm:?}");
@@ -145,7 +145,7 @@ pub(crate) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(fixture: Fi
         assert!(decide().await.is_allowed(), "{algorithm:?}");
     }
 
-    // Six units of one second each, and a rejection of four: two of them have to leave before the same four fit.
+    // Six units, a second apart, and a counted rejection of four: two units must leave before a cost of four fits.
     let (counting, never) =
         (Policy::per_minute("log", 12).unwrap().with_count_rejected(true), Policy::per_minute("never", 1).unwrap());
     for _ in 0..6 {

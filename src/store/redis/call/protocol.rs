@@ -14,7 +14,7 @@ use crate::{
     check::Charge,
     error::{Error, ErrorKind},
     policy::{Algorithm, Policy},
-    store::ban::{self, Count},
+    store::ban::{self, PolicyCost},
     verdict::{Outcome, Source, Verdict},
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn write<'a>(
     for request in requests {
         let mut size = counts_of(request);
         for (charge, key) in request.charges() {
-            for Count { policy, cost } in counts(charge, request.step) {
+            for PolicyCost { policy, cost } in counts(charge, request.step) {
                 encoded.clear();
                 redis_key::encode(&mut encoded, prefix, key, policy);
                 command.arg(&encoded);
@@ -93,8 +93,8 @@ pub(crate) fn write<'a>(
 
 /// The counts that a step with a charge concerns: its own, and that of its denials if they lead to a ban. A refund
 /// concerns no count of denials, because the charge was admitted.
-fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = Count<'_>> {
-    ban::counts(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
+fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = PolicyCost<'_>> {
+    ban::policy_costs(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
 }
 
 #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]

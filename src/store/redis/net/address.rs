@@ -29,7 +29,7 @@ impl Address {
         Ok(Self::Server(Box::new(client)))
     }
 
-    /// Dials once. Each dial looks the name up and asks the sentinels anew.
+    /// Dials once. Each dial looks the name up and asks the sentinels again.
     pub(crate) async fn dial(&self, config: AsyncConnectionConfig) -> RedisResult<Wire> {
         match self {
             #[cfg(feature = "sentinel")]

@@ -1,4 +1,4 @@
-//! One table: what every error of Redis means for the check, for the caller and for the connection.
+//! The meaning of each Redis error for the check, for the caller and for the connection.
 
 use std::{error::Error as StdError, io, sync::Arc};
 
@@ -8,7 +8,7 @@ use self::{Charged::*, Socket::*};
 use super::redact::{Passwords, without_arguments};
 use crate::error::{Error, ErrorKind, StoreEvidence};
 
-/// What an error means.
+/// The meaning of an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Class {
     kind: ErrorKind,
@@ -16,14 +16,15 @@ struct Class {
     charged: Charged,
 }
 
-/// What becomes of the connection.
+/// Whether the connection is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Socket {
     Keep,
-    /// Another one is dialled at once: by name, so perhaps to another server.
+    /// A new connection is dialled at once. The dial looks the name up, so it may lead to another server.
     Replace,
 }
 
+/// Whether the check may have been charged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Charged {
     No,
@@ -34,46 +35,47 @@ const fn class(kind: ErrorKind, socket: Socket, charged: Charged) -> Class {
     Class { kind, socket, charged }
 }
 
-/// The codes that a reply can begin with, as of Redis 8 and Valkey 9. By code, never by text: texts differ between
-/// versions. A server that replies with one of these has not run the command, and so has charged nothing.
+/// The codes with which an error reply can begin, as of Redis 8 and Valkey 9. Errors are classified by code, because
+/// texts differ between versions. A server that replies with one of these codes has not run the command, so it has
+/// charged nothing.
 #[rustfmt::skip]
 const CODES: &[(&str, ErrorKind, Socket)] = &[
-    // It cannot serve now, and this connection may go on when it can.
-    ("BUSY",         ErrorKind::Unavailable,   Keep),    // a script of somebody runs on and on
+    // The server cannot serve now. The connection works again when the server can.
+    ("BUSY",         ErrorKind::Unavailable,   Keep),    // another client's script does not end
     ("CLUSTERDOWN",  ErrorKind::Unavailable,   Keep),    // slots without a master
     ("INPROG",       ErrorKind::Unavailable,   Keep),    // a failover is under way
     ("IOERR",        ErrorKind::Unavailable,   Keep),    // a slot is being moved, and its target is away
-    ("LOADING",      ErrorKind::Unavailable,   Keep),    // the data set, from disk
+    ("LOADING",      ErrorKind::Unavailable,   Keep),    // reading the data set from disk
     ("MISCONF",      ErrorKind::Unavailable,   Keep),    // no writes while snapshots fail
     ("NOREPLICAS",   ErrorKind::Unavailable,   Keep),    // no writes without enough replicas
     ("OOM",          ErrorKind::Unavailable,   Keep),    // no writes above maxmemory
-    (TRY_AGAIN,      ErrorKind::Unavailable,   Keep),    // the keys' slot is on its way to another node
-    ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and it has written already
-    // Its role has changed; the name that was dialled may lead to another server by now.
+    (TRY_AGAIN,      ErrorKind::Unavailable,   Keep),    // the slot of the keys is moving to another node
+    ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and the script has written already
+    // The role of the server has changed; its name may lead to another server by now.
     ("MASTERDOWN",   ErrorKind::Unavailable,   Replace), // a replica that has lost its master
-    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, as sentinels say it
+    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, from a sentinel
     ("READONLY",     ErrorKind::Unavailable,   Replace), // a replica
     ("REDIRECT",     ErrorKind::Unavailable,   Replace), // Valkey: the role has just changed
-    // This connection is not logged in (any more); a new one logs in again.
+    // The connection is not logged in; a new connection logs in again.
     ("DENIED",       ErrorKind::Misconfigured, Replace), // protected mode
     ("NOAUTH",       ErrorKind::Misconfigured, Replace), // a password is needed
-    ("WRONGPASS",    ErrorKind::Misconfigured, Replace), // and it is another one
-    // It will say so again, however often it is asked.
-    ("ASK",          ErrorKind::Misconfigured, Keep),    // a cluster, connected to as if it were one server
-    ("CROSSSLOT",    ErrorKind::Misconfigured, Keep),    // the same, behind a proxy
+    ("WRONGPASS",    ErrorKind::Misconfigured, Replace), // the password is wrong
+    // The error is permanent until the setup is corrected.
+    ("ASK",          ErrorKind::Misconfigured, Keep),    // a cluster, connected to as a single server
+    ("CROSSSLOT",    ErrorKind::Misconfigured, Keep),    // a cluster behind a proxy
     ("ERR",          ErrorKind::Misconfigured, Keep),    // unknown commands, forbidden ones, a script that fails
     ("EXECABORT",    ErrorKind::Misconfigured, Keep),
     ("MOVED",        ErrorKind::Misconfigured, Keep),    // see ASK
     ("NOPERM",       ErrorKind::Misconfigured, Keep),    // the ACL lacks a command or a key
     ("NOPROTO",      ErrorKind::Misconfigured, Keep),
-    ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // although EVAL has just brought it: a proxy that mixes servers
-    // Nobody else is concerned.
-    ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // somebody else's value
+    ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // after EVAL has sent the script: a proxy that mixes servers
+    // Only this key is affected.
+    ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // a value of another application
 ];
 
 const TRY_AGAIN: &str = "TRYAGAIN";
 
-/// Those by which a server refuses to write and goes on reading.
+/// The codes of a server that refuses to write and still reads.
 const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
 
 fn class_of_code(code: &str) -> Class {
@@ -89,19 +91,19 @@ fn class_of(error: &RedisError) -> Class {
         RedisErrorKind::Io if error.is_connection_refusal() => class(ErrorKind::Unavailable, Replace, No),
         RedisErrorKind::Io if is_invalid_data(error) => class(ErrorKind::Misconfigured, Replace, Perhaps),
         RedisErrorKind::Io => class(ErrorKind::Unavailable, Replace, Perhaps),
-        // A reply that cannot be read: whatever comes next cannot be trusted either.
+        // A reply that cannot be parsed: the replies behind it cannot be trusted either.
         RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
         RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
         // The name has no address; no sentinel knows a master.
         RedisErrorKind::InvalidClientConfig | RedisErrorKind::MasterNameNotFoundBySentinel => {
             class(ErrorKind::Unavailable, Replace, No)
         }
-        // A slot has moved to a node that cannot be reached; the one that has said so is well.
+        // A slot has moved to a node that cannot be reached; the node that has redirected is healthy.
         RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Keep, No),
-        // Another thing than Redis, or one that is too old.
+        // The server is not Redis, or is too old.
         RedisErrorKind::UnexpectedReturnType => class(ErrorKind::Misconfigured, Replace, Perhaps),
         _ => match error.code() {
-            // Redis 6.2 and older put what a script came upon into the text.
+            // Redis 6.2 and older put the error that a script met into the text.
             Some("ERR") => match error.detail().map(nested_code) {
                 Some(code) if !code.is_empty() => class_of_code(code),
                 _ => class_of_code("ERR"),
@@ -111,9 +113,9 @@ fn class_of(error: &RedisError) -> Class {
     }
 }
 
-/// TLS says so of certificates that it does not accept.
+/// Whether TLS has refused a certificate.
 fn is_invalid_data(error: &RedisError) -> bool {
-    // redis gives away the `Arc` that it keeps the error in.
+    // redis returns the `Arc` in which it keeps the error.
     let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
     io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
@@ -122,27 +124,27 @@ fn is_invalid_data(error: &RedisError) -> bool {
 /// Converts an error of the client or of the server.
 pub(crate) fn convert(error: &RedisError, passwords: &Passwords) -> Error {
     let error = finish(class_of(error), text_of(error, passwords));
-    // A slot that is on its way serves other checks.
+    // A moving slot serves other checks.
     if is_about_several_keys(&error) { error.with_evidence(StoreEvidence::Answered) } else { error }
 }
 
-/// What the server or the client says. A server's text begins with its code.
+/// The text of the server or of the client. A server's text begins with its code.
 fn text_of(error: &RedisError, passwords: &Passwords) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
-        // The client puts the kind behind its text, as a word of Rust.
+        // The client appends the name of its error kind.
         (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
     };
     without_arguments(&text, passwords)
 }
 
-/// Whether a node has refused a call because some of its keys are still at another one. It has run nothing of it.
+/// Whether a node has refused a call because some of its keys are still at another node. The node has run nothing.
 pub(crate) fn is_about_several_keys(error: &Error) -> bool {
     error.message().split(' ').next() == Some(TRY_AGAIN)
 }
 
-/// Converts an error of a dial, which no check has travelled on yet.
+/// Converts an error of a dial. No check has been sent on the connection yet.
 pub(crate) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
     let Class { kind, .. } = class_of(error);
     let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
@@ -150,17 +152,18 @@ pub(crate) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
     if error.is_timeout() { failure.with_evidence(StoreEvidence::Late) } else { failure }
 }
 
-/// Converts an error that the script reports for a single check, and tells whether the connection is to be replaced.
+/// Converts an error that the script reports for a single check. Also returns whether the connection has to be
+/// replaced.
 pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, bool) {
     let code = reported_code(message);
     let text = without_arguments(message, passwords);
     if matches!(code, "" | "ERR" | "NOPERM") {
-        // The script itself failed, or may not run one of its commands. Those before it have run.
+        // The script failed, or lacks permission for a command. Earlier commands have run.
         return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), text), false);
     }
     let class = class_of_code(code);
     let error = finish(class, text);
-    // Denials write nothing, so there is a point in asking on.
+    // A denial writes nothing, so further checks may still get an answer.
     let error = if NO_WRITES.contains(&code) { error.with_evidence(StoreEvidence::Answered) } else { error };
     (error, class.socket == Replace)
 }
@@ -170,12 +173,13 @@ fn finish(class: Class, message: String) -> Error {
     if class.charged == Perhaps { error.charge_unknown() } else { error }
 }
 
-/// Whether the connection that gave this error is to be replaced.
+/// Whether the connection that returned this error has to be replaced.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     class_of(error).socket == Replace
 }
 
-/// The code in a script's error. Redis 7 starts with it; older servers put the script's position before it.
+/// The code in the error of a script. With Redis 7 the error starts with the code; older servers put the script's
+/// position before it.
 fn reported_code(message: &str) -> &str {
     let is_code = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
     message.split([' ', '-']).find(is_code).unwrap_or_default()
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_role_replaces_the_connection_also_when_the_script_reports_it() {
+    fn a_change_of_role_in_the_error_of_a_script_replaces_the_connection() {
         assert!(convert_reported("READONLY You can't write against a read only replica.").1);
         assert!(!convert_reported("OOM command not allowed when used memory > 'maxmemory'.").1);
     }
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_means_the_same_in_a_reply_and_in_a_script() {
+    fn each_code_has_the_same_meaning_in_a_reply_and_in_a_script() {
         for &(code, kind, socket) in CODES {
             let error = reply(&format!("{code} some text with key tollgate:{{secret}}:p"));
             assert_eq!(convert(&error).kind(), kind, "{code}");
@@ -265,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_because_of_several_keys_is_known_by_its_code() {
+    fn a_refusal_because_of_several_keys_is_recognised_by_its_code() {
         assert!(is_about_several_keys(&convert(&reply("TRYAGAIN Multiple keys request during rehashing of slot"))));
         assert!(is_about_several_keys(&convert(&reply("TRYAGAIN"))));
         assert!(!is_about_several_keys(&convert(&reply("ERR TRYAGAIN later"))));
     }
 
     #[test]
-    fn what_the_client_finds_is_classified_too() {
+    fn errors_of_the_client_are_classified() {
         use ErrorKind::*;
         let io = |kind| RedisError::from(io::Error::from(kind));
         let client = |kind| RedisError::from((kind, "text"));

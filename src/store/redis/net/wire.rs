@@ -30,7 +30,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Dials the server of `client`. Looks its name up anew.
+    /// Dials the server of `client`. Looks the name of the server up again.
     pub(crate) async fn dial(client: &Client, config: AsyncConnectionConfig) -> RedisResult<Self> {
         let closed = Arc::<AtomicBool>::default();
         let info = client.get_connection_info();

@@ -1,4 +1,4 @@
-//! Addresses that are refused or exempt, in every form in which they arrive.
+//! Denied and exempt addresses, in every form in which an address arrives.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ async fn status(app: &Router, request: Request) -> u16 {
     send(app, request).await.status.as_u16()
 }
 
-/// The proxy appends to what the client sends, so the client can make the whole header unreadable.
+/// The proxy appends to the header that the client sent, so the client can make the whole header malformed.
 #[tokio::test]
 async fn law_14_a_denied_client_cannot_hide_behind_a_malformed_header_where_nothing_limits_it() {
     let denied = || ClientIp::forwarded(["10.0.0.0/8"]).unwrap().deny(["198.51.100.0/24"]).unwrap();
@@ -49,11 +49,11 @@ async fn law_14_a_denied_client_cannot_hide_behind_a_malformed_header_where_noth
         ] {
             assert_eq!(status(&app, proxied(forwarded)).await, expected, "{name}: {forwarded}");
         }
-        assert_eq!(status(&app, from("10.0.0.5", &[])).await, 200, "{name}: the proxy's own health check");
+        assert_eq!(status(&app, from("10.0.0.5", &[])).await, 200, "{name}: the health check of the proxy");
     }
 }
 
-/// Without addresses to refuse, an exempt route does not read the header.
+/// Without denied addresses, an exempt route does not read the header.
 #[tokio::test]
 async fn a_malformed_header_passes_an_exempt_route_where_no_address_is_denied() {
     let client = ClientIp::forwarded(["10.0.0.0/8"]).unwrap();
@@ -61,9 +61,9 @@ async fn a_malformed_header_passes_an_exempt_route_where_no_address_is_denied() 
     assert_eq!(status(&app, from("10.0.0.5", &[("forwarded", r#"for="unclosed"#)])).await, 200);
 }
 
-/// An IPv6 prefix that holds addresses of NAT64 names them as they were received.
+/// An IPv6 prefix is compared with the NAT64 address as received, and an IPv4 prefix with the embedded address.
 #[tokio::test]
-async fn law_14_denied_prefixes_hold_addresses_of_nat64_in_both_forms() {
+async fn law_14_denied_prefixes_match_nat64_addresses_in_both_forms() {
     let peer = ClientIp::peer;
     let own = || peer().with_nat64_prefix("2001:db8:64::/96").unwrap();
     for (client, prefix, address) in [
@@ -83,14 +83,14 @@ async fn law_14_denied_prefixes_hold_addresses_of_nat64_in_both_forms() {
         let exempt = app(layer(1, client).route("/", Route::exempt()).unwrap());
         assert_eq!(status(&exempt, from(address, &[])).await, 403, "{prefix} {address}, on an exempt route");
     }
-    // IPv4 clients of a socket that listens on [::] are no part of an IPv6 prefix.
+    // The mapped address of an IPv4 client of a dual-stack socket does not match an IPv6 prefix.
     let app = app(layer(1, peer().deny(["::/3"]).unwrap()));
     assert_eq!(status(&app, from("::ffff:8.8.8.8", &[])).await, 200);
 }
 
-/// Exempt is what the extractor's own settings make of the address.
+/// Exempt prefixes are compared with the address after the NAT64 settings of the extractor.
 #[tokio::test]
-async fn law_14_an_address_of_nat64_that_is_kept_is_not_exempt_as_ipv4() {
+async fn law_14_with_keep_nat64_an_ipv4_prefix_does_not_exempt_a_nat64_address() {
     let exempt = |client: ClientIp, prefix: &str| app(layer(1, client.exempt(prefix).unwrap()));
     let own = || ClientIp::peer().with_nat64_prefix("2001:db8:64::/96").unwrap();
     for (app, address, second) in [
@@ -106,17 +106,17 @@ async fn law_14_an_address_of_nat64_that_is_kept_is_not_exempt_as_ipv4() {
 }
 
 #[test]
-fn a_list_contains_an_address_of_nat64_in_both_forms() {
+fn a_prefix_list_contains_a_nat64_address_in_both_forms() {
     let contains =
         |prefix: &str| PrefixList::new(prefix).unwrap().contains("64:ff9b::8.8.8.8".parse::<IpAddr>().unwrap());
     assert!(contains("64:ff9b::/64"), "as it was received");
-    assert!(contains("8.8.8.0/24"), "as the IPv4 address that it carries");
+    assert!(contains("8.8.8.0/24"), "as the embedded IPv4 address");
     assert!(!contains("8.8.4.0/24, 2001:db8::/32"));
 }
 
-/// RFC 6890: these belong to no host on the internet, so a translator does not pass them on.
+/// RFC 6890: these are not addresses of hosts on the internet, so a translator does not forward them.
 #[test]
-fn addresses_that_no_host_on_the_internet_has_are_not_read_out_of_nat64() {
+fn special_purpose_ipv4_addresses_are_not_extracted_from_nat64() {
     let key = |address: &str| ClientIp::peer().key_of(address.parse().unwrap());
     for address in ["192.0.0.8", "192.88.99.1", "198.18.0.1", "198.19.255.255"] {
         assert_ne!(key(&format!("64:ff9b::{address}")), key(address), "{address}");

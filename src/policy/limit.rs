@@ -1,0 +1,306 @@
+//! The policy: its constructors and getters.
+
+use std::{
+    any::Any,
+    fmt,
+    hash::BuildHasher,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use foldhash::fast::FixedState;
+
+use crate::{
+    error::ConfigError,
+    key::{Key, partition::PartitionKey},
+    policy::{
+        algorithm::Algorithm,
+        definition::{Definition, is_token, micros_up},
+    },
+};
+
+/// A limit of units per window, counted by an [`Algorithm`].
+///
+/// Cheap to clone. The name appears in headers, problem documents and Redis keys.
+///
+/// # Changing a policy
+///
+/// Counts are kept under the policy's name, algorithm, window and resolution. A new limit or burst therefore applies at
+/// once to what is already counted. After it is lowered, a client that has spent more than the new limit waits until
+/// enough has left the window; after it is raised, clients gain the difference. Old and new processes may run side by
+/// side: each applies its own limit to the shared counts. Another window, resolution or algorithm starts a fresh count, so
+/// that for the length of one window a client may spend both.
+///
+/// A token bucket stores its debt as time, which is worth more units at a higher rate. Rejections that
+/// [count](Policy::with_count_rejected) take nothing from what other policies on the same count have admitted. A log keeps
+/// records as far back as the highest limit under which it was charged since it was last empty, so after a limit was
+/// lowered, the old one bounds its memory until then.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Algorithm, Policy};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_client = Policy::per_minute("per-client", 60)?;
+/// let bursts = Policy::per_second("bursts", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
+/// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Policy(Arc<Inner>);
+
+struct Inner {
+    definition: Definition,
+    /// A hash of the name and the [form](Policy::form), for look-ups.
+    name_hash: u64,
+    /// The policy that counts denials, if they lead to a ban.
+    ban: Option<Policy>,
+    /// A value that another module derives from this policy, see [`Policy::derived`].
+    derived: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Policy {
+    /// The longest window, 366 days: arithmetic on microseconds stays exact in Lua's doubles.
+    pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 86_400);
+
+    /// Creates a policy of `limit` units per `window`.
+    ///
+    /// The window is counted in microseconds; a fraction of one is rounded up.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the name is not usable as a Structured Field String and Token (RFC 9651), the limit is 0, or
+    /// the window is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Policy;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::new("per-client", 500, Duration::from_secs(300))?;
+    /// assert!(Policy::new("per client", 500, Duration::from_secs(300)).is_err(), "a name has no blanks");
+    /// # let _ = policy;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(name: impl Into<String>, limit: u32, window: Duration) -> Result<Self, ConfigError> {
+        let policy = name.into();
+        if !is_token(&policy) {
+            return Err(ConfigError::InvalidPolicyName { name: policy });
+        }
+        if limit == 0 {
+            return Err(ConfigError::ZeroLimit { policy });
+        }
+        if window < Duration::from_micros(1) {
+            return Err(ConfigError::WindowTooShort { policy, window });
+        }
+        if window > Self::MAX_WINDOW {
+            return Err(ConfigError::WindowTooLong { policy, window });
+        }
+        let definition = Definition {
+            name: policy.into_boxed_str(),
+            limit,
+            window_us: micros_up(window),
+            algorithm: Algorithm::default(),
+            resolution_us: 1,
+            burst: limit,
+            count_rejected: false,
+            unit: None,
+            partition_keys: None,
+            ban: None,
+            is_ban: false,
+        };
+        Ok(Self::from(definition))
+    }
+
+    /// Creates a policy of `limit` units per second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_second(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(1))
+    }
+
+    /// Creates a policy of `limit` units per minute.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_minute(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(60))
+    }
+
+    /// Creates a policy of `limit` units per hour.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_hour(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(3_600))
+    }
+
+    /// Creates a policy of `limit` units per 24 hours.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`].
+    pub fn per_day(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+        Self::new(name, limit, Duration::from_secs(86_400))
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.definition().name
+    }
+
+    /// Units per window.
+    pub fn limit(&self) -> u32 {
+        self.definition().limit
+    }
+
+    /// The length of the window.
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(self.definition().window_us)
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.definition().algorithm
+    }
+
+    /// The resolution of a [sliding window log](Algorithm::SlidingWindowLog), 1 µs unless
+    /// [set](Self::with_resolution). `None` for the other algorithms.
+    pub fn resolution(&self) -> Option<Duration> {
+        let is_log = self.algorithm() == Algorithm::SlidingWindowLog;
+        is_log.then(|| Duration::from_micros(self.resolution_us()))
+    }
+
+    /// The burst of a [token bucket](Algorithm::TokenBucket), the limit unless [set](Self::with_burst). `None` for the
+    /// other algorithms.
+    pub fn burst(&self) -> Option<u32> {
+        (self.algorithm() == Algorithm::TokenBucket).then_some(self.definition().burst)
+    }
+
+    /// The largest cost that can ever pass at once: the burst of a token bucket, otherwise the limit.
+    pub fn capacity(&self) -> u32 {
+        match self.definition().algorithm {
+            Algorithm::TokenBucket => self.definition().burst,
+            _ => self.definition().limit,
+        }
+    }
+
+    /// Whether denied requests are counted.
+    pub fn count_rejected(&self) -> bool {
+        self.definition().count_rejected
+    }
+
+    /// The unit that is counted; `None` for requests.
+    pub fn unit(&self) -> Option<&str> {
+        self.definition().unit.as_deref()
+    }
+
+    /// The partition key of `key`, if the policy discloses one to clients.
+    pub(crate) fn partition_key(&self, key: &Key) -> Option<PartitionKey> {
+        self.definition().partition_keys.as_ref().map(|keys| keys.of(key))
+    }
+
+    pub(crate) fn window_us(&self) -> u64 {
+        self.definition().window_us
+    }
+
+    pub(crate) fn resolution_us(&self) -> u64 {
+        self.definition().resolution_us
+    }
+
+    /// Algorithm, window and resolution: counts of policies that differ in one of them are incompatible.
+    pub(crate) fn form(&self) -> (Algorithm, u64, u64) {
+        self.definition().form()
+    }
+
+    /// The policy that counts denials, if they lead to a ban.
+    pub(crate) fn ban(&self) -> Option<&Self> {
+        self.0.ban.as_ref()
+    }
+
+    /// Whether this policy counts another policy's denials.
+    pub(crate) fn is_ban(&self) -> bool {
+        self.definition().is_ban
+    }
+
+    /// One instance's share of the policy, rounded up to whole units: with more instances than units, each instance may
+    /// spend one unit.
+    pub(crate) fn share(&self, instances: u32) -> Self {
+        self.clone().change(|d| (d.limit, d.burst) = (d.limit.div_ceil(instances), d.burst.div_ceil(instances)))
+    }
+
+    /// The same policy under a name that no user can choose, so that it has its own counts.
+    pub(crate) fn renamed(&self, purpose: &str) -> Self {
+        self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
+    }
+
+    /// Whether both policies share their counts: they have the same name and form.
+    pub(crate) fn counts_with(&self, other: &Self) -> bool {
+        // Both are usually clones of one policy.
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.form() == other.form())
+    }
+
+    /// Equal for policies of the same name and form.
+    pub(crate) fn name_hash(&self) -> u64 {
+        self.0.name_hash
+    }
+
+    pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
+        if cost > self.capacity() {
+            let policy = self.name().to_owned();
+            return Err(ConfigError::CostAboveLimit { policy, cost, limit: self.capacity() });
+        }
+        Ok(())
+    }
+
+    /// A value that depends on this policy alone: computed by `derive` at the first call, then returned from memory.
+    ///
+    /// The RateLimit fields keep their constant part here. The value is type-erased, so that policies know no HTTP. There
+    /// is room for one value: a value of another type is computed at each call.
+    pub(crate) fn derived<T: Any + Clone + Send + Sync>(&self, derive: impl Fn() -> T) -> T {
+        let derived = self.0.derived.get_or_init(|| Box::new(derive()));
+        derived.downcast_ref().cloned().unwrap_or_else(derive)
+    }
+
+    pub(super) fn definition(&self) -> &Definition {
+        &self.0.definition
+    }
+
+    /// A policy with a changed definition.
+    pub(super) fn change(self, change: impl FnOnce(&mut Definition)) -> Self {
+        let mut definition = self.0.definition.clone();
+        change(&mut definition);
+        Self::from(definition)
+    }
+}
+
+impl From<Definition> for Policy {
+    fn from(definition: Definition) -> Self {
+        let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
+        let ban = definition.ban_definition().map(Self::from);
+        Self(Arc::new(Inner { definition, name_hash, ban, derived: OnceLock::new() }))
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.definition == other.0.definition
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.definition.fmt(f)
+    }
+}

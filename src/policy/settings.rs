@@ -1,0 +1,212 @@
+//! The optional settings of a policy.
+
+use std::time::Duration;
+
+use crate::{
+    error::ConfigError,
+    key::partition::PartitionKeys,
+    policy::{
+        algorithm::Algorithm,
+        definition::{is_token, micros_up},
+        limit::Policy,
+    },
+};
+
+impl Policy {
+    /// Sets the algorithm, with that algorithm's default resolution and burst.
+    ///
+    /// Defaults to [`Algorithm::SlidingWindowLog`], because it is exact.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Policy};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::per_day("daily", 10_000)?.with_algorithm(Algorithm::FixedWindow);
+    /// assert_eq!(policy.algorithm(), Algorithm::FixedWindow);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_algorithm(self, algorithm: Algorithm) -> Self {
+        let burst = self.limit();
+        self.change(|d| (d.algorithm, d.resolution_us, d.burst) = (algorithm, 1, burst))
+    }
+
+    /// Bounds the memory of the log: the times of records are rounded up to `resolution`, so that at most
+    /// `window / resolution + 2` records count, whatever the limit. A store may keep records that have left the window a
+    /// little longer.
+    ///
+    /// The log still never admits more than the limit; units come back at most one resolution late. Defaults to 1 µs,
+    /// which is exact. Redis limits a value to 512 MB unless configured otherwise, so the log of one key holds about 33
+    /// million requests. Set a resolution where more may be in a window.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the algorithm is not the log, or the resolution is shorter than 1 µs or longer than the window.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Policy;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86))?;
+    /// assert_eq!(daily.resolution(), Some(Duration::from_secs(86)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
+        let policy = self.name().to_owned();
+        if self.algorithm() != Algorithm::SlidingWindowLog {
+            return Err(ConfigError::ResolutionWithoutLog { policy });
+        }
+        let window = self.window();
+        if resolution < Duration::from_micros(1) || resolution > window {
+            return Err(ConfigError::InvalidResolution { policy, resolution, window });
+        }
+        Ok(self.change(|d| d.resolution_us = micros_up(resolution)))
+    }
+
+    /// Sets the number of units in a full token bucket.
+    ///
+    /// Defaults to the limit, so that an idle client may spend the units of a whole window at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the algorithm is not the token bucket, the burst is 0, or refilling it takes longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Policy};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
+    /// assert_eq!(rate.capacity(), 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_burst(self, burst: u32) -> Result<Self, ConfigError> {
+        let policy = self.name().to_owned();
+        if self.algorithm() != Algorithm::TokenBucket {
+            return Err(ConfigError::BurstWithoutTokenBucket { policy });
+        }
+        if burst == 0 {
+            return Err(ConfigError::ZeroBurst { policy });
+        }
+        if u128::from(burst) * self.window().as_micros() / u128::from(self.limit()) > Self::MAX_WINDOW.as_micros() {
+            return Err(ConfigError::BurstTooLarge { policy, burst });
+        }
+        Ok(self.change(|d| d.burst = burst))
+    }
+
+    /// Sets whether denied requests are counted, so that a client that does not wait stays limited.
+    ///
+    /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into debt.
+    /// Defaults to `false`, because a client that waits for Retry-After should pass.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Policy;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let login = Policy::per_minute("login", 5)?.with_count_rejected(true);
+    /// # let _ = login;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_count_rejected(self, count_rejected: bool) -> Self {
+        self.change(|d| d.count_rejected = count_rejected)
+    }
+
+    /// Sets the unit that clients see: `qu` in `RateLimit-Policy` of [`HeaderStyle::Draft11`](crate::HeaderStyle).
+    ///
+    /// The draft defines `requests`, `content-bytes` and `concurrent-requests`. The unit changes nothing about the
+    /// counting: the layer's cost does. Defaults to `requests`, which is not sent, because it is the draft's default too.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidUnit`] if the unit is not usable as a Structured Field String and Token (RFC 9651).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Policy;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let uploads = Policy::per_hour("uploads", 100 << 20)?.with_unit("content-bytes")?;
+    /// assert_eq!(uploads.unit(), Some("content-bytes"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_unit(self, unit: impl Into<String>) -> Result<Self, ConfigError> {
+        let unit = unit.into();
+        if !is_token(&unit) {
+            return Err(ConfigError::InvalidUnit { policy: self.name().to_owned(), unit });
+        }
+        let unit = (unit != "requests").then(|| unit.into_boxed_str());
+        Ok(self.change(|d| d.unit = unit))
+    }
+
+    /// Discloses to clients which partition a request was counted in: `pk` in both fields of
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle).
+    ///
+    /// Defaults to no disclosure, because most clients have one partition, and `pk` makes them recognisable.
+    ///
+    /// # Examples
+    ///
+    /// See [`PartitionKeys`].
+    #[must_use]
+    pub fn with_partition_keys(self, keys: PartitionKeys) -> Self {
+        self.change(|d| d.partition_keys = Some(keys))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_policies_are_errors_that_carry_the_value() {
+        for name in ["", "a b", "café", "1st", "say \"hi\"", &"x".repeat(65)] {
+            let error = Policy::per_second(name, 1).unwrap_err();
+            assert_eq!(error, ConfigError::InvalidPolicyName { name: name.into() });
+            assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+        }
+        for name in ["*all", "*", "a*b:c/d"] {
+            assert_eq!(Policy::per_second(name, 1).unwrap().name(), name, "a Token (RFC 9651, section 3.3.4)");
+        }
+        assert!(matches!(Policy::per_second("p", 0), Err(ConfigError::ZeroLimit { .. })));
+        for window in [Duration::ZERO, Duration::from_nanos(999)] {
+            let error = Policy::new("p", 1, window).unwrap_err();
+            assert!(matches!(error, ConfigError::WindowTooShort { window: w, .. } if w == window));
+        }
+        for window in [Duration::MAX, Policy::MAX_WINDOW + Duration::from_nanos(1)] {
+            let error = Policy::new("p", 1, window).unwrap_err();
+            assert!(matches!(error, ConfigError::WindowTooLong { window: w, .. } if w == window));
+        }
+    }
+
+    #[test]
+    fn resolution_and_burst_belong_to_their_algorithms() {
+        let policy = Policy::per_second("p", 10).unwrap();
+        assert!(matches!(policy.clone().with_burst(5), Err(ConfigError::BurstWithoutTokenBucket { .. })));
+        for resolution in [Duration::ZERO, Duration::from_millis(1001)] {
+            let error = policy.clone().with_resolution(resolution).unwrap_err();
+            assert!(matches!(error, ConfigError::InvalidResolution { .. }));
+        }
+        let bucket = policy.with_algorithm(Algorithm::TokenBucket);
+        assert!(matches!(bucket.clone().with_burst(0), Err(ConfigError::ZeroBurst { .. })));
+        let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket);
+        assert!(matches!(yearly.with_burst(2), Err(ConfigError::BurstTooLarge { burst: 2, .. })));
+        assert_eq!(bucket.clone().with_burst(7).unwrap().capacity(), 7);
+        let error = bucket.with_resolution(Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(error, ConfigError::ResolutionWithoutLog { .. }));
+    }
+}

@@ -1,0 +1,130 @@
+//! The two steps of a check for one of its counts.
+
+use crate::{
+    algorithm::{Admission, CountState},
+    key::Key,
+    policy::Policy,
+    store::{
+        ban::PolicyCost,
+        memory::{shard::Shard, table::Place},
+    },
+    verdict::Outcome,
+};
+
+/// One count of a check, and the result of its first step.
+pub(super) struct Counted<'a> {
+    pub(super) key: &'a Key,
+    pub(super) charged: PolicyCost<'a>,
+    pub(super) place: Place,
+    pub(super) room: Room,
+    pub(super) index: Option<usize>,
+    pub(super) fits: bool,
+}
+
+/// Where a count of a check is kept.
+pub(super) enum Room {
+    /// In its own place: the count exists, or a live count is dropped for it.
+    Own,
+    /// In its own place, which is free. The count starts with what the key may have spent in a shared bucket.
+    Free { start: Option<Box<CountState>> },
+    /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` there.
+    Shared { ahead: u32 },
+    /// Nowhere: the store is full until this time or longer.
+    Nowhere { until: u64 },
+}
+
+impl Counted<'_> {
+    /// Whether the count is charged if the check is admitted.
+    pub(super) fn is_charge(&self) -> bool {
+        self.charged.cost > 0 && !self.charged.policy.is_ban()
+    }
+
+    pub(super) fn has_own_place(&self) -> bool {
+        matches!(self.room, Room::Own | Room::Free { .. })
+    }
+
+    /// The state of a count that is not in the table.
+    fn start(&self) -> CountState {
+        match &self.room {
+            Room::Free { start: Some(start) } => CountState::clone(start),
+            _ => CountState::new(self.charged.policy),
+        }
+    }
+}
+
+impl Shard {
+    /// The first step: whether the cost fits. Changes nothing in the shard.
+    pub(super) fn evaluate(&self, counted: &mut Counted<'_>, now: u64) {
+        let PolicyCost { policy, cost } = counted.charged;
+        counted.index = self.find(counted.key, policy, counted.place.hash);
+        let ahead = match counted.room {
+            // A count of denials without a place does not ban.
+            Room::Nowhere { .. } => {
+                counted.fits = cost == 0 || policy.is_ban();
+                return;
+            }
+            Room::Shared { ahead } if cost > 0 => ahead,
+            _ => 0,
+        };
+        let cost = cost.saturating_add(ahead);
+        counted.fits = match counted.index {
+            Some(index) => self.entries[index].evaluate(policy, now, cost),
+            None => counted.start().evaluate(policy, now, cost),
+        };
+    }
+
+    /// The second step: charges, if the check is admitted or rejections count, and reports.
+    pub(super) fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
+        let &Counted { key, charged: PolicyCost { policy, cost }, ref place, ref room, index, fits } = counted;
+        let index = match room {
+            Room::Nowhere { until } if !policy.is_ban() => return without_place(policy, cost, fits, until - now),
+            // An earlier charge of the same check may have added the count.
+            Room::Shared { .. } => self.find(key, policy, place.hash),
+            _ => index,
+        };
+        if let Some(index) = index {
+            return self.entries[index].commit(policy, now, cost, fits, admission);
+        }
+        let mut state = counted.start();
+        let outcome = state.commit(policy, now, cost, fits, admission);
+        // What was spent in a shared bucket is counted there, and needs no place of its own.
+        let is_charged =
+            admission == Admission::Admitted || (admission == Admission::Rejected && policy.count_rejected());
+        if is_charged && cost > 0 {
+            self.keep(key, policy, place.hash, state, now);
+        }
+        outcome
+    }
+
+    /// The second step for a count of denials.
+    pub(super) fn commit_denial(&mut self, counted: &Counted<'_>, now: u64, denied: bool) -> Outcome {
+        let &Counted { key, charged: PolicyCost { policy, cost }, ref place, fits, .. } = counted;
+        let is_counted = denied && fits && cost > 0;
+        let outcome = self.commit(counted, now, Admission::of(is_counted));
+        match self.find(key, policy, place.hash) {
+            // This denial was the last one before the ban, which lasts from now on.
+            Some(index) if is_counted && outcome.available == 0 => {
+                self.entries[index].commit(policy, now, policy.limit(), false, Admission::Admitted)
+            }
+            _ => outcome,
+        }
+    }
+
+    /// When a count in the shard becomes idle.
+    pub(super) fn idle_at_of(&self, counted: &Counted<'_>) -> Option<u64> {
+        let Counted { key, charged: PolicyCost { policy, .. }, place, .. } = counted;
+        self.find(key, policy, place.hash).map(|index| self.entries[index].idle_at(policy))
+    }
+}
+
+/// The outcome of a charge whose key gets no place for `wait_us`.
+fn without_place(policy: &Policy, cost: u32, fits: bool, wait_us: u64) -> Outcome {
+    Outcome {
+        fits,
+        available: 0,
+        retry_after_us: (!fits && cost <= policy.capacity()).then_some(wait_us),
+        next_us: wait_us,
+        reset_us: wait_us,
+        ban_us: 0,
+    }
+}
