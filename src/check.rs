@@ -1,10 +1,10 @@
-//! What one request owes.
+//! Checks: the charges of one request.
 
 use smallvec::SmallVec;
 
 use crate::{error::ConfigError, key::Key, policy::Policy};
 
-/// All charges of one request: paid together or not at all.
+/// All charges of one request: charged together or not at all.
 ///
 /// # Examples
 ///
@@ -26,20 +26,20 @@ pub struct Check {
     charges: SmallVec<[Charge; 1]>,
 }
 
-/// One thing to pay: so many units, by a key, under a policy.
+/// One charge: units of a policy, charged to a key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Charge {
-    /// Who pays.
+    /// The key that is charged.
     pub key: Key,
-    /// Under which policy.
+    /// The policy under which the key is charged.
     pub policy: Policy,
-    /// How many units. 0 charges nothing and always passes.
+    /// The cost in units. 0 charges nothing and always passes.
     pub cost: u32,
 }
 
 impl Check {
-    /// The most charges that a check may have, 64: judging one stays well below a millisecond.
+    /// The largest number of charges of a check, 64, so that judging one takes well below a millisecond.
     pub const MAX_CHARGES: usize = 64;
 
     /// Creates a check with one charge.
@@ -47,12 +47,12 @@ impl Check {
         Self { charges: SmallVec::from([Charge { key: key.into(), policy: policy.clone(), cost }]) }
     }
 
-    /// Adds a charge. A second one for the same key and policy adds to the first one's cost.
+    /// Adds a charge. A second charge of the same key and policy adds to the cost of the first.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name: the two would
-    /// count in one place; [`ConfigError::TooManyCharges`] beyond [`MAX_CHARGES`](Self::MAX_CHARGES).
+    /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name, because the two
+    /// would share their counts. [`ConfigError::TooManyCharges`] beyond [`MAX_CHARGES`](Self::MAX_CHARGES).
     pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
         self.push(key.into(), policy.clone(), cost)?;
         Ok(self)
@@ -67,7 +67,7 @@ impl Check {
         self.charges.first().map(|charge| &charge.key)
     }
 
-    /// Takes the charge out, if there is one alone.
+    /// Takes the charge out of a check that has only one.
     pub(crate) fn take_single(&mut self) -> Option<Charge> {
         if self.charges.len() == 1 { self.charges.pop() } else { None }
     }
@@ -83,7 +83,7 @@ impl Check {
 
     #[inline]
     pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
-        // Nearly always the only one.
+        // Most checks have one charge.
         if self.charges.is_empty() {
             self.charges.push(Charge { key, policy, cost });
             return Ok(());
@@ -102,8 +102,8 @@ impl Check {
         Ok(())
     }
 
-    /// Adds a charge of a layer's. There a second one for the same key and policy is a mistake: the layer has the policy
-    /// twice.
+    /// Adds a charge of a layer. A second charge of the same key and policy is an error here, because the layer has the
+    /// policy twice.
     #[inline]
     pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
         if !self.charges.is_empty() && self.namesake(&key, &policy).is_some() {
@@ -112,7 +112,7 @@ impl Check {
         self.push(key, policy, cost)
     }
 
-    /// The charge that counts in the same place.
+    /// The charge that would share its count with this key and policy.
     fn namesake(&mut self, key: &Key, policy: &Policy) -> Option<&mut Charge> {
         let same =
             |charge: &&mut Charge| charge.key == *key && charge.policy.name().eq_ignore_ascii_case(policy.name());

@@ -1,4 +1,45 @@
-//! Where the time comes from.
+//! Clocks: where the time comes from.
+//!
+//! Windows need a time that does not jump. The defaults are right for production: a `RedisStore` uses the server's
+//! `TIME`, so that all instances agree; a [`MemoryStore`](crate::MemoryStore) uses [`SystemClock`], which never runs
+//! backwards. Tests replace the clock instead of sleeping.
+//!
+//! # Rules
+//!
+//! 1. A [`Clock`] returns microseconds since the Unix epoch.
+//! 2. The store reads the clock for each check, under the lock of the count.
+//! 3. A clock should not run backwards. If it does, the time of a count stands still until the clock has caught up.
+//!
+//! # The default
+//!
+//! ```
+//! use tollgate::MemoryStore;
+//!
+//! let store = MemoryStore::new(); // with a SystemClock
+//! ```
+//!
+//! # Customised
+//!
+//! A clock that is ahead by a fixed offset:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{MemoryStore, clock::{Clock, SystemClock}};
+//!
+//! #[derive(Debug)]
+//! struct Ahead(Duration);
+//!
+//! impl Clock for Ahead {
+//!     fn now_us(&self) -> u64 {
+//!         SystemClock.now_us() + self.0.as_micros() as u64
+//!     }
+//! }
+//!
+//! let store = MemoryStore::new().with_clock(Ahead(Duration::from_secs(3_600)));
+//! ```
+//!
+//! With feature `test-util`, `ManualClock` stands still until a test moves it, and `TokioClock` follows tokio's paused
+//! time.
 
 use std::{
     fmt,
@@ -8,7 +49,9 @@ use std::{
 
 /// A source of time, in microseconds since the Unix epoch.
 ///
-/// The stores' default clocks are right for production: [`SystemClock`] in memory, the server's `TIME` on Redis.
+/// # Examples
+///
+/// See [the module's page](self).
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch.
     fn now_us(&self) -> u64;
@@ -16,8 +59,17 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// Wall-clock time that never runs backwards within the process.
 ///
-/// The system's time is read once; from then on the monotonic clock moves it, so a step of the system clock neither
-/// frees nor freezes anybody.
+/// Reads the system's time once and then advances by the monotonic clock, so a step of the system clock neither frees
+/// nor freezes any count.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::clock::{Clock, SystemClock};
+///
+/// let before = SystemClock.now_us();
+/// assert!(SystemClock.now_us() >= before);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -33,7 +85,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Whole microseconds, rounded down; a duration beyond `u64` counts as the largest one.
+/// Whole microseconds, rounded down. A duration beyond `u64` becomes the largest value.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -46,11 +98,20 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{ManualClock, MemoryStore};
+/// use tollgate::{Limiter, ManualClock, MemoryStore, Policy};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let clock = ManualClock::default();
-/// let store = MemoryStore::new().with_clock(clock.clone());
+/// let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+/// let policy = Policy::per_minute("emails", 1)?;
+/// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+/// assert!(!limiter.check("user:17", &policy, 1).await?.is_allowed());
+///
 /// clock.advance(Duration::from_secs(60));
+/// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+/// # Ok(())
+/// # }
 /// ```
 #[cfg(feature = "test-util")]
 #[derive(Clone, Debug)]
@@ -68,19 +129,19 @@ impl ManualClock {
         self.0.fetch_add(micros(by), std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Puts the clock at `now_us`, also backwards.
+    /// Sets the clock to `now_us` microseconds since the Unix epoch, also backwards.
     pub fn set_us(&self, now_us: u64) {
         self.0.store(now_us, std::sync::atomic::Ordering::SeqCst);
     }
 }
 
-/// Where the clocks of tests begin: 2026-01-01 00:00:00 UTC.
+/// The first time of the clocks for tests: 2026-01-01 00:00:00 UTC.
 #[cfg(feature = "test-util")]
 const TEST_EPOCH_US: u64 = 1_767_225_600_000_000;
 
 #[cfg(feature = "test-util")]
 impl Default for ManualClock {
-    /// Stands at 2026-01-01 00:00:00 UTC.
+    /// Creates a clock that stands at 2026-01-01 00:00:00 UTC.
     fn default() -> Self {
         Self::at_us(TEST_EPOCH_US)
     }
@@ -93,10 +154,10 @@ impl Clock for ManualClock {
     }
 }
 
-/// A clock that follows tokio's time, so that a test which pauses or advances that moves the counts with it.
+/// A clock that follows tokio's time, so that a test which pauses or advances tokio's time moves the counts with it.
 ///
-/// Shows 2026-01-01 00:00:00 UTC when it is created; create it in the runtime of the test. Where time is not paused, it
-/// runs as usual.
+/// Shows 2026-01-01 00:00:00 UTC when it is created. Create it in the runtime of the test. While tokio's time is not
+/// paused, the clock runs as usual.
 ///
 /// # Examples
 ///

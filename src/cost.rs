@@ -1,4 +1,4 @@
-//! What a request costs.
+//! Costs: how many units a request is charged.
 
 use std::{fmt, sync::Arc};
 
@@ -6,13 +6,13 @@ use http::request::Parts;
 
 use crate::{error::ConfigError, policy::Policy};
 
-/// What a request costs: a number, or a closure that computes one from each request.
+/// The cost of a request in units: a number, or a closure that computes one from each request.
 ///
-/// Numbers are `u32` (an untyped literal works as well); a closure is `Fn(&Parts) -> u32`. A cost of 0 charges
-/// nothing and always passes.
+/// A number is a `u32` (an untyped literal works too); a closure is `Fn(&Parts) -> u32`. A cost of 0 charges nothing
+/// and always passes.
 ///
-/// A closure reads what the client sent. Where a value is missing, return the largest cost and not 0: a client can
-/// leave out any header.
+/// A closure reads what the client sent. If a value is missing, return the largest cost instead of 0, because a client
+/// can omit any header.
 ///
 /// # Examples
 ///
@@ -41,39 +41,39 @@ use crate::{error::ConfigError, policy::Policy};
     note = "convert other integers with `u32::try_from(..)`; charge the most where a request does not say what it costs"
 )]
 pub trait IntoCost {
-    /// Converts into the one form that routes keep.
+    /// Converts into the stored form.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::NegativeCost`].
+    /// [`ConfigError::NegativeCost`] for a negative number.
     fn into_cost(self) -> Result<Cost, ConfigError>;
 }
 
-/// The form in which a cost is kept, see [`IntoCost`].
+/// The stored form of a cost, see [`IntoCost`].
 #[derive(Clone)]
-pub struct Cost(pub(crate) Kind);
+pub struct Cost(pub(crate) CostKind);
 
 #[derive(Clone)]
-pub(crate) enum Kind {
+pub(crate) enum CostKind {
     Computed(Arc<dyn Fn(&Parts) -> u32 + Send + Sync>),
     Fixed(u32),
 }
 
 impl Cost {
-    pub(crate) const ONE: Self = Self(Kind::Fixed(1));
+    pub(crate) const ONE: Self = Self(CostKind::Fixed(1));
 
     pub(crate) fn of(&self, parts: &Parts) -> u32 {
         match &self.0 {
-            Kind::Computed(cost) => cost(parts),
-            Kind::Fixed(cost) => *cost,
+            CostKind::Computed(cost) => cost(parts),
+            CostKind::Fixed(cost) => *cost,
         }
     }
 
     /// The cost, if it is the same for every request.
     pub(crate) fn fixed(&self) -> Option<u32> {
         match self.0 {
-            Kind::Computed(_) => None,
-            Kind::Fixed(cost) => Some(cost),
+            CostKind::Computed(_) => None,
+            CostKind::Fixed(cost) => Some(cost),
         }
     }
 }
@@ -81,23 +81,23 @@ impl Cost {
 impl fmt::Debug for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::Computed(_) => f.write_str("computed"),
-            Kind::Fixed(cost) => cost.fmt(f),
+            CostKind::Computed(_) => f.write_str("computed"),
+            CostKind::Fixed(cost) => cost.fmt(f),
         }
     }
 }
 
-/// What a layer or a route charges under policies of certain names, in place of its plain cost.
+/// Costs of a layer or a route under policies of certain names, which replace its plain cost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedCosts(Vec<(String, Cost)>);
 
 impl NamedCosts {
-    /// Names ignore case, as they do where two policies of one check are compared.
+    /// Names ignore case, as in the comparison of two policies of one check.
     pub(crate) fn get(&self, policy: &Policy) -> Option<&Cost> {
         self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy.name())).map(|(_, cost)| cost)
     }
 
-    /// Replaces an earlier cost under the same name.
+    /// Sets the cost under a name. Replaces an earlier one.
     pub(crate) fn set(&mut self, name: &str, cost: Cost) {
         self.0.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.0.push((name.to_owned(), cost));
@@ -112,11 +112,11 @@ impl NamedCosts {
     }
 }
 
-/// What one request costs under each policy.
+/// The cost of one request under each policy.
 pub(crate) struct RequestCost<'a> {
     parts: &'a Parts,
     plain: u32,
-    /// The route's and then the layer's; `None` if neither has any, which is nearly always.
+    /// The named costs of the route, then those of the layer. `None` if there are none, the usual case.
     named: Option<[&'a NamedCosts; 2]>,
 }
 
@@ -136,12 +136,12 @@ impl<'a> RequestCost<'a> {
 
 impl IntoCost for u32 {
     fn into_cost(self) -> Result<Cost, ConfigError> {
-        Ok(Cost(Kind::Fixed(self)))
+        Ok(Cost(CostKind::Fixed(self)))
     }
 }
 
 impl IntoCost for i32 {
-    /// Here for literals, which are `i32` when nothing else is asked of them.
+    /// For integer literals, whose default type is `i32`.
     fn into_cost(self) -> Result<Cost, ConfigError> {
         u32::try_from(self).map_err(|_| ConfigError::NegativeCost { cost: self })?.into_cost()
     }
@@ -152,6 +152,6 @@ where
     F: Fn(&Parts) -> u32 + Send + Sync + 'static,
 {
     fn into_cost(self) -> Result<Cost, ConfigError> {
-        Ok(Cost(Kind::Computed(Arc::new(self))))
+        Ok(Cost(CostKind::Computed(Arc::new(self))))
     }
 }

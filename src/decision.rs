@@ -1,4 +1,54 @@
-//! The outcome of a check.
+//! Decisions: the outcome of a check.
+//!
+//! A handler often has to know more than "allowed": what is left, when more becomes available, whether the store has
+//! judged or a failure policy. A [`Decision`] says all of it, with one [`PolicyDecision`] for each policy of the check.
+//!
+//! # Rules
+//!
+//! 1. Every request that a layer has checked has a decision in its extensions, and so has its response, also a 429 or
+//!    503.
+//! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
+//! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not.
+//! 4. [`source`](Decision::source) says where the decision comes from. Without a verdict there are no policies.
+//!
+//! # The default
+//!
+//! In a handler of axum (feature `axum`), the decision is an argument:
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # {
+//! use tollgate::Decision;
+//!
+//! async fn search(decision: Decision) -> String {
+//!     format!("{} searches left", decision.available().unwrap_or(0))
+//! }
+//! # let app: axum::Router = axum::Router::new().route("/search", axum::routing::get(search));
+//! # }
+//! ```
+//!
+//! # Customised
+//!
+//! Without axum, or to look at each policy, read the extensions of the request:
+//!
+//! ```
+//! use http::Request;
+//! use tollgate::{Decision, decision::Source};
+//!
+//! fn describe<B>(request: &Request<B>) -> String {
+//!     let Some(decision) = request.extensions().get::<Decision>() else {
+//!         return "this request is not limited".to_owned();
+//!     };
+//!     if decision.source() == Source::Open {
+//!         return "the store is down, so the request passes without a limit".to_owned();
+//!     }
+//!     let policies = decision.policies().iter().map(|standing| {
+//!         format!("{}: {} of {} left", standing.policy.name(), standing.available, standing.policy.limit())
+//!     });
+//!     policies.collect::<Vec<_>>().join(", ")
+//! }
+//! # assert_eq!(describe(&Request::new(())), "this request is not limited");
+//! ```
 
 use std::{
     cmp::Reverse,
@@ -17,18 +67,18 @@ use crate::{
 
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
-/// The middleware puts it into the extensions of the request, where handlers read it, and of the response, where outer
-/// layers do: of every response to a request that was checked, a 429 or 503 of ours included. A refusal has its
-/// [`Denial`](crate::rejection::Denial) beside it, and one without a check (no key, say) only that; an exempt request has neither.
+/// The middleware puts it into the extensions of the request, for handlers, and of the response, for outer layers.
+/// Every response to a checked request has one, also the 429 or 503 of a refused request. A refused request has its
+/// [`Denial`](crate::rejection::Denial) beside the decision. A request that was refused without a check, for example
+/// because it has no key, has only the denial. An exempt request has neither.
 ///
-/// Where several layers check one request, the extensions hold the strictest decision: a denied one before an allowed
-/// one, then one that a store has judged before one without a verdict, then the one with the fewest units
-/// [available](Self::available).
+/// If several layers check one request, the extensions contain the strictest decision: a denied one before an allowed
+/// one, then one with a verdict before one without, then the one with the fewest units [available](Self::available).
 ///
 /// # Extractor
 ///
-/// With feature `axum`, handlers take it as an argument. A handler that may also serve requests which no layer has
-/// checked takes an `Option<Decision>`.
+/// With feature `axum`, handlers take it as an argument. A handler that also serves unlimited requests takes an
+/// `Option<Decision>`.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -55,41 +105,56 @@ pub struct Decision {
     allowed: bool,
     source: Source,
     time_us: u64,
-    policies: Policies,
+    policies: PolicyDecisions,
 }
 
-/// One in place, so that a decision is made without an allocation; several are shared, for the request, the response
-/// and the layer's future have them each.
+/// One policy is stored in place, so that most decisions need no allocation. Several are shared between the copies of
+/// the request, the response and the layer's future.
 #[derive(Clone)]
-enum Policies {
+enum PolicyDecisions {
     None,
     One(PolicyDecision),
     Several(Arc<[PolicyDecision]>),
 }
 
 /// Where one policy stands after a check. All waits count from the decision.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let decision = limiter.check("user:17", &Policy::per_minute("emails", 10)?, 3).await?;
+/// let standing = &decision.policies()[0];
+/// assert_eq!((standing.cost, standing.available, standing.violated), (3, 7, false));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PolicyDecision {
-    /// The policy: the whole one if the source is [`Source::Local`] too, because a share would tell clients how many
-    /// instances there are. The other fields are then those of the share.
+    /// The policy. If the source is [`Source::Local`], it is still the whole policy, because a share would disclose the
+    /// number of instances to clients. The other fields are then those of the share.
     pub policy: Policy,
-    /// What the check owed under it; 0 for a [peek](crate::Limiter::peek).
+    /// The cost under this policy, in units; 0 for a [peek](crate::Limiter::peek).
     pub cost: u32,
-    /// Whether the check was denied because of this policy; of a [peek](crate::Limiter::peek), whether a cost of 1
-    /// would be.
+    /// Whether the check was denied because of this policy. For a [peek](crate::Limiter::peek), whether a cost of 1
+    /// would be denied.
     pub violated: bool,
     /// The largest cost that would pass now.
     pub available: u32,
-    /// Until the same cost (of a peek, a cost of 1) passes if nobody else spends; `None` if it was not refused or can
-    /// never pass.
+    /// Time until the same cost passes if nothing else is charged (for a peek, a cost of 1). `None` if the cost was not
+    /// denied or can never pass.
     pub retry_after: Option<Duration>,
-    /// Until more becomes available; zero if nothing is spent.
+    /// Time until more becomes available; zero if nothing is spent.
     pub next: Duration,
-    /// Until all of it is available again.
+    /// Time until the whole capacity is available again.
     pub reset: Duration,
     pub(crate) partition_key: Option<PartitionKey>,
-    /// Until a [ban](Policy::ban_after) ends, before which nothing is available; `None` if there is none.
+    /// Time until a [ban](Policy::ban_after) ends; `None` without a ban. Nothing is available before.
     pub ban: Option<Duration>,
 }
 
@@ -110,38 +175,38 @@ impl PolicyDecision {
         }
     }
 
-    /// Which partition it was counted in, if the policy [tells that](Policy::with_partition_keys).
+    /// The partition key, if the policy [discloses it](Policy::with_partition_keys).
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_ref().map(PartitionKey::as_bytes)
     }
 
-    /// Whether the cost is above what can ever pass at once.
+    /// Whether the cost exceeds what can ever pass at once.
     pub fn never_fits(&self) -> bool {
         self.cost > self.policy.capacity()
     }
 }
 
 impl Decision {
-    /// Takes the charges out of `check`, which is a big thing to move about.
+    /// Takes the charges out of `check` by reference, because a check is large to move.
     pub(crate) fn new(check: &mut Check, verdict: Verdict) -> Self {
         let Verdict { allowed, source, time_us, outcomes } = verdict;
         let policies = if let &[outcome] = &outcomes[..]
             && let Some(charge) = check.take_single()
         {
-            Policies::One(PolicyDecision::new(charge, outcome))
+            PolicyDecisions::One(PolicyDecision::new(charge, outcome))
         } else {
             let both = check.take().zip(outcomes);
-            Policies::Several(both.map(|(charge, outcome)| PolicyDecision::new(charge, outcome)).collect())
+            PolicyDecisions::Several(both.map(|(charge, outcome)| PolicyDecision::new(charge, outcome)).collect())
         };
         Self { allowed, source, time_us, policies }
     }
 
-    /// Answers, after a check that cost nothing, whether a cost of 1 would pass.
+    /// Turns the decision on a check of cost 0 into the answer to a peek: whether a cost of 1 would pass.
     pub(crate) fn answer_peek(&mut self) {
         let policies = match &mut self.policies {
-            Policies::None => &mut [],
-            Policies::One(policy) => slice::from_mut(policy),
-            Policies::Several(policies) => Arc::make_mut(policies),
+            PolicyDecisions::None => &mut [],
+            PolicyDecisions::One(policy) => slice::from_mut(policy),
+            PolicyDecisions::Several(policies) => Arc::make_mut(policies),
         };
         for policy in &mut *policies {
             policy.violated = policy.available == 0;
@@ -151,15 +216,15 @@ impl Decision {
     }
 
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
-        Self { allowed, source, time_us: 0, policies: Policies::None }
+        Self { allowed, source, time_us: 0, policies: PolicyDecisions::None }
     }
 
-    /// The greater of two is the stricter one.
+    /// Orders decisions: the greater one is stricter.
     pub(crate) fn strictness(&self) -> (bool, Option<Reverse<u32>>) {
         (!self.allowed, self.available().map(Reverse))
     }
 
-    /// Whether the request may go on; of a [peek](crate::Limiter::peek), whether a cost of 1 would pass.
+    /// Whether the request passes. For a [peek](crate::Limiter::peek), whether a cost of 1 would pass.
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
@@ -169,12 +234,12 @@ impl Decision {
         self.source
     }
 
-    /// Every policy of the check, in order. Empty if the store did not judge.
+    /// Every policy of the check, in order. Empty without a verdict.
     pub fn policies(&self) -> &[PolicyDecision] {
         match &self.policies {
-            Policies::None => &[],
-            Policies::One(policy) => slice::from_ref(policy),
-            Policies::Several(policies) => policies,
+            PolicyDecisions::None => &[],
+            PolicyDecisions::One(policy) => slice::from_ref(policy),
+            PolicyDecisions::Several(policies) => policies,
         }
     }
 
@@ -183,27 +248,44 @@ impl Decision {
         self.policies().iter().filter(|policy| policy.violated)
     }
 
-    /// The largest cost that would pass now under all policies; `None` if the store did not judge.
+    /// The largest cost that would pass now under all policies; `None` without a verdict.
     pub fn available(&self) -> Option<u32> {
         self.policies().iter().map(|policy| policy.available).min()
     }
 
-    /// When the same request passes if nobody else spends: exact for the sliding window log.
+    /// Time until the same request passes if nothing else is charged; exact for the sliding window log.
     ///
-    /// `None` if it was allowed, if it can never pass, or if the store did not judge.
+    /// `None` if the request was allowed, if it can never pass, or without a verdict.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let policy = Policy::per_minute("emails", 1)?;
+    /// assert_eq!(limiter.check("user:17", &policy, 1).await?.retry_after(), None);
+    /// let wait = limiter.check("user:17", &policy, 1).await?.retry_after();
+    /// assert!(wait > Some(Duration::from_secs(59)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retry_after(&self) -> Option<Duration> {
-        // One hopeless policy makes the whole request hopeless.
+        // If one policy can never admit the cost, no wait helps.
         let mut waits = self.violated().map(|policy| policy.retry_after);
         let first = waits.next()??;
         waits.try_fold(first, |longest, wait| wait.map(|wait| longest.max(wait)))
     }
 
-    /// The time of the decision by the clock of the store that judged, to the microsecond; `None` if no store judged.
+    /// The time of the decision by the clock of the store that judged, to the microsecond; `None` without a verdict.
     pub fn time(&self) -> Option<SystemTime> {
         UNIX_EPOCH.checked_add(Duration::from_micros(self.time_us()?))
     }
 
-    /// The same in microseconds since the Unix epoch.
+    /// [`time`](Self::time) in microseconds since the Unix epoch.
     pub(crate) fn time_us(&self) -> Option<u64> {
         matches!(self.source, Source::Store | Source::DenyCache | Source::Local).then_some(self.time_us)
     }

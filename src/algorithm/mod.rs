@@ -1,7 +1,7 @@
 //! The algorithms as pure arithmetic: no I/O, no clock, no store.
 //!
-//! Times are microseconds since the Unix epoch. Each algorithm has a file here and one in `lua/` with the same name, the
-//! same steps and the same results: **evaluate** reads, **commit** writes.
+//! Times are microseconds since the Unix epoch. Each algorithm has a file here and one in `lua/` with the same name,
+//! the same steps and the same results: **evaluate** reads, **commit** writes.
 
 mod counter;
 mod fixed_window;

@@ -1,4 +1,5 @@
-//! The sliding window counter: two windows aligned to the epoch. Requests of the older one are assumed to be evenly spread.
+//! The sliding window counter: two windows aligned to the epoch. Requests of the older one are assumed to be evenly
+//! spread.
 
 use crate::{
     algorithm::counter::{CountReport, Counter, muldiv},

@@ -66,8 +66,8 @@ impl Counter for TokenBucket {
         let (whole, rest) = refill(policy, cost);
         let mut full = Arrival::new(advanced.at + whole, advanced.fraction + rest, limit);
         if policy.count_rejected() {
-            // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have put the
-            // time further ahead: what it has admitted stays charged.
+            // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have put
+            // the time further ahead: what it has admitted stays charged.
             let (depth, fraction) = refill(policy, policy.capacity());
             full = full.min(advanced.max(Arrival { at: now + depth, fraction }));
         }

@@ -1,7 +1,7 @@
 //! The circuit breaker: it stops asking a store that does not answer.
 //!
-//! [`Breaker`] has the settings, `machine` the three states of one failure domain, `breakers` one machine for each failure
-//! domain of a store.
+//! [`Breaker`] has the settings, `machine` the three states of one failure domain, `breakers` one machine for each
+//! failure domain of a store.
 
 mod breakers;
 mod call_outcome;

@@ -10,8 +10,8 @@ use crate::observe::{BreakerChange, BreakerState, Observer, ObserverCell};
 
 /// Sums up the breakers of one store: open if one is open, else probing if one is probing, else closed.
 ///
-/// Observers are called without a lock, because they may block, panic, or do something that changes a breaker again. Two
-/// threads may therefore report two changes in either order; their sequence numbers say which came first.
+/// Observers are called without a lock, because they may block, panic, or do something that changes a breaker again.
+/// Two threads may therefore report two changes in either order; their sequence numbers say which came first.
 #[derive(Default)]
 pub(super) struct Notifier {
     observer: ObserverCell,

@@ -17,11 +17,12 @@ use std::{
 /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline). Wrong credentials and missing permissions
 /// ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)) and unusable keys
 /// ([`ErrorKind::BadKey`](crate::ErrorKind::BadKey)) count as answers.
-/// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) does not count, because the store is healthy. An error that a
-/// store returns as [`Answer::Ready`](crate::store::Answer::Ready) does not count, because no check has waited for it.
+/// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) does not count, because the store is healthy. An error that
+/// a store returns as [`Answer::Ready`](crate::store::Answer::Ready) does not count, because no check has waited for
+/// it.
 ///
-/// `RedisStore` has a breaker unless its builder switches it off. [`MemoryStore`](crate::MemoryStore) needs none. Clones of
-/// a [`Limiter`](crate::Limiter) share one breaker; a Redis Cluster has one for each master.
+/// `RedisStore` has a breaker unless its builder switches it off. [`MemoryStore`](crate::MemoryStore) needs none.
+/// Clones of a [`Limiter`](crate::Limiter) share one breaker; a Redis Cluster has one for each master.
 ///
 /// # Examples
 ///
@@ -94,9 +95,9 @@ impl Breaker {
     /// Sets the time from opening to the first probe, and the longest time between two probes. Intervals double in
     /// between.
     ///
-    /// Defaults to 100 ms and 500 ms: a store that is down gets few probes, and a store that is back is detected within a
-    /// second. Each interval is longer by up to a fifth at random, within `longest`, so that the instances of a service
-    /// do not probe in step. Both are cut to one hour.
+    /// Defaults to 100 ms and 500 ms: a store that is down gets few probes, and a store that is back is detected within
+    /// a second. Each interval is longer by up to a fifth at random, within `longest`, so that the instances of a
+    /// service do not probe in step. Both are cut to one hour.
     pub fn with_probe_intervals(self, first: Duration, longest: Duration) -> Self {
         Self { first_probe_interval: first.min(HOUR), longest_probe_interval: longest.min(HOUR), ..self }
     }

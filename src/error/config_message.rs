@@ -34,8 +34,8 @@ impl fmt::Display for ConfigError {
             }
             Self::DuplicateRoute { route } => write!(
                 f,
-                "route {route:?} is in the table already (names of parameters and trailing slashes do not tell routes \
-                 apart); leave one out"
+                "route {route:?} is in the table already (the names of parameters and trailing slashes are ignored); \
+                 remove one"
             ),
             Self::InvalidBan { policy, denials, duration } => write!(
                 f,
@@ -54,7 +54,7 @@ impl fmt::Display for ConfigError {
             ),
             Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
             Self::InvalidIpPrefix { prefix } => {
-                write!(f, "{prefix:?} is no prefix of addresses; write 10.0.0.0/8, fd00::/8 or an address")
+                write!(f, "{prefix:?} is not an address or a prefix; write 10.0.0.0/8, fd00::/8 or an address")
             }
             Self::InvalidNat64Prefix { prefix } => write!(
                 f,
@@ -92,9 +92,9 @@ impl fmt::Display for ConfigError {
             Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
             Self::NoTrustedProxy => f.write_str(
-                "the list of trusted proxies is empty, so the header would never be believed and each proxy would be \
-                 charged for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` if there \
-                 is none, `ClientIp::behind_unix_socket()` if the proxy calls through a unix socket",
+                "the list of trusted proxies is empty, so the header would be ignored and each proxy would be charged for all \
+                 its clients; list the addresses of your proxies, or use `ClientIp::peer()` without a proxy, \
+                 `ClientIp::behind_unix_socket()` for a proxy on a unix socket",
             ),
             Self::PlaintextMaster { master } => write!(
                 f,
@@ -103,7 +103,7 @@ impl fmt::Display for ConfigError {
             ),
             Self::PrefixOfEverybody { prefix } => write!(
                 f,
-                "{prefix:?} holds every address, so anybody would be believed; list your proxies, or call \
+                "{prefix:?} contains every address, so every client would be trusted; list your proxies, or call \
                  `PrefixList::dangerously_everybody()`"
             ),
             Self::ResolutionWithoutLog { policy } => {

@@ -8,31 +8,46 @@ use crate::{
 
 /// What happens to a request when the store cannot answer.
 ///
-/// The default is [`Open`](Self::Open): a limiter that is out of order should not take the service down with it. Where
-/// an unlimited request does more harm than a refused one (logins, anything that spends money or a metered upstream
+/// The default is [`Open`](Self::Open): a limiter that fails should not take the service down with it. Where an
+/// unlimited request does more harm than a refused one (logins, anything that spends money or a metered upstream
 /// quota), choose [`Closed`](Self::Closed) or [`Local`](Self::Local), route by route.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{FailurePolicy, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let all = Policy::per_minute("all", 800)?;
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), all, GlobalKey).fail_closed();
+/// assert_eq!(FailurePolicy::default(), FailurePolicy::Open);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum FailurePolicy {
-    /// Refuse the request: 503 with Retry-After.
+    /// Refuses the request: 503 with Retry-After.
     Closed,
-    /// Judge by the instance's share of the limit, counted in the process: needs a limiter
-    /// [with a local fallback](crate::Limiter::with_local), which tells what is admitted in all.
+    /// Judges by the instance's share of the limit, counted in the process. Needs a limiter
+    /// [with a local fallback](crate::Limiter::with_local), whose docs say what is admitted in total.
     ///
-    /// A layer of a limiter without one is a [`ConfigError`](crate::ConfigError::LocalWithoutFallback).
+    /// A layer of a limiter without a fallback is a [`ConfigError`](crate::ConfigError::LocalWithoutFallback).
     Local,
-    /// Let the request pass, unlimited and without RateLimit fields.
+    /// Lets the request pass, unlimited and without RateLimit fields.
     #[default]
     Open,
 }
 
 impl FailurePolicy {
-    /// Turns "no verdict" into a decision.
+    /// Turns "no verdict" into a decision. A decision stays as it is.
     ///
-    /// [`ErrorKind::Overloaded`] is refused by every policy: the store is well, and a flood must not lift its own limit.
+    /// Every policy refuses [`ErrorKind::Overloaded`]: the store is healthy, and a flood must not lift the limit that
+    /// it exceeds.
     ///
     /// [`Local`](Self::Local) refuses here, because the failed check is gone. Call
-    /// [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before you await it.
+    /// [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before you await the check.
     ///
     /// # Examples
     ///

@@ -30,8 +30,8 @@ struct DebtTable {
     /// By failure domain, because one domain may be down while another one is back.
     domains: HashMap<usize, DomainDebts>,
     entries: usize,
-    /// A settlement is in progress until this time. After it, the settlement's runtime may have stopped, and another one
-    /// may start.
+    /// A settlement is in progress until this time. After it, the settlement's runtime may have stopped, and another
+    /// one may start.
     settling_until: Option<Instant>,
 }
 
@@ -182,9 +182,9 @@ impl DomainDebts {
     }
 }
 
-/// Charges the store batch by batch, until no debt is left or the remaining domains pause after a failure. Debts that are
-/// still in the table when the task ends are settled by another task. Debts in flight at that time have an unknown fate
-/// and are not sent again.
+/// Charges the store batch by batch, until no debt is left or the remaining domains pause after a failure. Debts that
+/// are still in the table when the task ends are settled by another task. Debts in flight at that time have an unknown
+/// fate and are not sent again.
 ///
 /// Each domain starts with the debts of one key. If one of them fails, the domain pauses and the others go on: a domain
 /// that is down costs one check a second, and a domain that does not answer loses one debt with it.

@@ -7,7 +7,7 @@
 //! # Rules
 //!
 //! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style.
-//! * Waits are whole seconds, rounded up: a client that waits as told is not early.
+//! * Waits are whole seconds, rounded up: a client that waits this long is not early.
 //! * Fields of an inner limiter are merged and never loosened; see [`Fields::apply`].
 //! * A decision without a store's verdict (fail-open, fail-closed) has no RateLimit fields.
 //! * No field contains a key. [`PartitionKeys`] send a hash or a public label instead, if a policy asks for it.

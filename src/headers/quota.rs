@@ -7,7 +7,7 @@ use crate::decision::PolicyDecision;
 /// The state of one quota, as fields state it.
 ///
 /// Made from a [`PolicyDecision`], or by you for quotas that something else counts, see
-/// [`Writer::write_quotas`](crate::headers::Writer::write_quotas).
+/// [`Writer::write_quotas`](crate::headers::Writer::write_quotas) for an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota<'a> {
     /// The policy's name.

@@ -49,6 +49,14 @@ pub enum KeyError {
 
 impl KeyError {
     /// Creates the error for a missing `what`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::key::KeyError;
+    ///
+    /// assert_eq!(KeyError::missing("a session").to_string(), "a session is missing");
+    /// ```
     pub fn missing(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Missing(what.into())
     }

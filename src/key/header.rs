@@ -100,6 +100,14 @@ enum Location {
 
 impl ApiKey {
     /// Reads the token of `Authorization: Bearer …` (RFC 6750, section 2.1).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ApiKey, Key};
+    ///
+    /// assert_eq!(ApiKey::bearer().key_of("abc"), Key::hashed("abc"));
+    /// ```
     pub fn bearer() -> Self {
         Self(Location::Bearer)
     }

@@ -42,7 +42,7 @@ impl PartitionKeys {
     /// Hashed before the key. A secret that also hashes keys for Redis makes other hashes there, because no encoded key
     /// contains a 0.
     const DOMAIN: &[u8] = b"pk\0";
-    /// Length of a `pk` in bytes. 12 bytes tell partitions apart; `pk` is not a proof of anything.
+    /// Length of a `pk` in bytes. 12 bytes distinguish partitions; `pk` proves nothing.
     const LENGTH: usize = 12;
 
     /// Sends the first 12 bytes of the HMAC-SHA-256 of `pk`, a byte of 0 and the [`Key`], under `secret`.

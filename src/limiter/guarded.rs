@@ -22,8 +22,8 @@ use crate::{
 
 /// A pending call of the store, of a check, a debit or a reset.
 ///
-/// A [probe](Permit::is_probe) whose caller goes away is awaited in a task of its own. Otherwise clients that reset their
-/// requests would keep the breaker open, because no probe would ever end.
+/// A [probe](Permit::is_probe) whose caller goes away is awaited in a task of its own. Otherwise clients that reset
+/// their requests would keep the breaker open, because no probe would ever end.
 pub(super) struct Guarded<T: Send + 'static> {
     pending: Pending<T>,
     /// What a result says about the store.

@@ -52,8 +52,8 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; of a cluster, from at least
-    /// one master.
+    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; of a cluster, from at
+    /// least one master.
     pub fn is_breaker_open(&self) -> bool {
         self.core.breakers.as_ref().is_some_and(|breakers| breakers.is_open())
     }
@@ -62,8 +62,8 @@ impl Limiter {
     ///
     /// On a `RedisStore` it connects, calls the script on each master, and tests whether it may write. It charges
     /// nothing, does not ask the [`Breaker`](crate::failure::Breaker), and leaves the connections open for the first
-    /// checks. It waits up to 5 s for slow dials and answers. A server that refuses a connection, a login or a command is
-    /// an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
+    /// checks. It waits up to 5 s for slow dials and answers. A server that refuses a connection, a login or a command
+    /// is an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
     ///
     /// # Errors
     ///
@@ -163,11 +163,11 @@ impl Limiter {
 
     /// Looks up where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.
     ///
-    /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated and
-    /// [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
+    /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated
+    /// and [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
     /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers
-    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours. To
-    /// charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
+    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours.
+    /// To charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
     /// A `RedisStore` is asked each time. If it reports room, denials of the key that this process
     /// [remembers](crate::decision::Source::DenyCache) end, because another process may have reset the key.
@@ -231,8 +231,8 @@ impl Limiter {
     ///
     /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens:
     /// [`PeerIp::key_of`](crate::PeerIp::key_of), [`ClientIp::key_of`](crate::ClientIp::key_of),
-    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of). The key of a tuple is
-    /// [`Key::join`] of its parts' keys, in their order.
+    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of). The key of a tuple
+    /// is [`Key::join`] of its parts' keys, in their order.
     ///
     /// # Errors
     ///

@@ -26,8 +26,8 @@ impl Limiter {
 
     /// Adds an observer of what this limiter does, beside those that were added before; see [`observe`].
     ///
-    /// Clones made from here on report to it too, earlier clones do not. What only the store knows, such as its batches,
-    /// is reported to the observers of the limiter that was given one last.
+    /// Clones made from here on report to it too, earlier clones do not. What only the store knows, such as its
+    /// batches, is reported to the observers of the limiter that was given one last.
     ///
     /// # Examples
     ///
@@ -50,8 +50,8 @@ impl Limiter {
         self.with_notices(notices)
     }
 
-    /// Switches off what the limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are
-    /// not enforced.
+    /// Switches off what the limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits
+    /// are not enforced.
     ///
     /// Observers get the same events as before. Without an observer, nothing reports that limits are not enforced.
     ///
@@ -92,9 +92,9 @@ impl Limiter {
     ///
     /// # What is admitted in total
     ///
-    /// While the store is healthy, everything that it admits here is also counted in `memory`, so an outage gives no client
-    /// a fresh budget. Take an exact log with limit `L` and `n` instances with the share `s`. Instance `i` had `a_i` units
-    /// admitted by the store in the window, all instances together `A` units. No window then sees more than
+    /// While the store is healthy, everything that it admits here is also counted in `memory`, so an outage gives no
+    /// client a fresh budget. Take an exact log with limit `L` and `n` instances with the share `s`. Instance `i` had
+    /// `a_i` units admitted by the store in the window, all instances together `A` units. No window then sees more than
     ///
     /// ```text
     /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which adds the n - 1)
@@ -110,13 +110,13 @@ impl Limiter {
     ///
     /// What the fallback has admitted, and has not left its window, is charged to the store at once: merged by key and
     /// policy, at most 10 000 of them, by ordinary checks for as much as still fits. The store therefore never counts
-    /// more than the limit. It may deny for a little longer, because a debit counts from the time at which it is made. On
-    /// a cluster, a master that is still down does not delay the debits of one that is back.
+    /// more than the limit. It may deny for a little longer, because a debit counts from the time at which it is made.
+    /// On a cluster, a master that is still down does not delay the debits of one that is back.
     ///
-    /// Instances detect the end of an outage within a second of each other, or within the longest
-    /// [probe interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that
-    /// time, checks that fail local also need room in the instance's share, so that no instance admits what another one
-    /// has yet to charge.
+    /// Instances detect the end of an outage within a second of each other, or within the longest [probe
+    /// interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that time,
+    /// checks that fail local also need room in the instance's share, so that no instance admits what another one has
+    /// yet to charge.
     ///
     /// Three things are not charged: checks whose fate is unknown, because they are never sent again; checks of a key
     /// whose value in Redis is unusable; and what a `memory` that is [full](MemoryStore::when_full) has no count of,
@@ -153,11 +153,11 @@ impl Limiter {
     /// [`with_local`](Self::with_local), with the number of instances that the store has seen recently.
     ///
     /// On a `RedisStore` every instance updates a sorted set, `{prefix}instances`, every five seconds together with its
-    /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts for
-    /// one minute after its last request. In an outage, the number that was known before holds. A higher number holds at
-    /// once. A lower number holds after one minute of traffic, because a Redis that comes back empty counts the instances
-    /// anew. Until a number is known, and on a store that never knows it, checks that fail local are refused, as by
-    /// [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
+    /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts
+    /// for one minute after its last request. In an outage, the number that was known before holds. A higher number
+    /// holds at once. A lower number holds after one minute of traffic, because a Redis that comes back empty counts
+    /// the instances anew. Until a number is known, and on a store that never knows it, checks that fail local are
+    /// refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
     ///
     /// # Examples
     ///

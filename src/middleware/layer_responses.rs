@@ -1,4 +1,4 @@
-//! Settings of the layer: what a request gets if it cannot be charged, and how responses tell the limit.
+//! Settings of the layer: the response if a request cannot be charged, and the fields of all responses.
 
 use std::{sync::Arc, time::Duration};
 

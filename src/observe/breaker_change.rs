@@ -5,27 +5,27 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The circuit breaker went from one state to another.
+/// The circuit breaker has changed its state.
 ///
-/// A store of several [failure domains](crate::store::Store::failure_domains), as on a cluster, has a breaker for each. Then one change stands for all
-/// of them: open as long as one is, or else probing as long as one is. Which part it was is not told.
+/// A store with several [failure domains](crate::store::Store::failure_domains), such as a cluster, has a breaker for
+/// each. A change then sums up all of them: open while one is open, else probing while one is probing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct BreakerChange {
-    /// What it was.
+    /// The state before the change.
     pub from: BreakerState,
-    /// What it is now.
+    /// The state after the change.
     pub to: BreakerState,
-    /// Orders changes: of two, the one with the higher number came later.
+    /// Orders changes: the change with the higher number came later.
     ///
-    /// Observers are called without a lock, so threads may report changes in another order than they happened in. To keep
-    /// the state, ignore a change whose number is below the highest that you have seen. One sequence numbers the
-    /// changes of all breakers in the process, so a gap is no loss.
+    /// Observers are called without a lock, so threads may report changes in another order than they happened. To keep
+    /// the current state, ignore a change whose number is below the highest one seen. All breakers of the process share
+    /// one sequence, so a gap does not mean a lost change.
     pub sequence: u64,
 }
 
 impl BreakerChange {
-    /// Creates a change that happens now, for stores with a breaker of their own.
+    /// Creates a change with the next sequence number, for stores with their own breaker.
     pub fn new(from: BreakerState, to: BreakerState) -> Self {
         static LATEST: AtomicU64 = AtomicU64::new(0);
         Self { from, to, sequence: LATEST.fetch_add(1, Ordering::Relaxed) + 1 }
@@ -38,9 +38,9 @@ impl BreakerChange {
 pub enum BreakerState {
     /// Checks go to the store.
     Closed,
-    /// None does: the failure policy decides at once.
+    /// No checks go to the store: the failure policy decides at once.
     Open,
-    /// One check finds out whether the store is back.
+    /// One check tests whether the store is back.
     Probing,
 }
 
@@ -48,7 +48,7 @@ impl BreakerState {
     /// All states.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Probing];
 
-    /// The state in lower case, as metrics and logs have it.
+    /// The state in lower case, for metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",

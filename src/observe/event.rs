@@ -1,4 +1,4 @@
-//! What an observer is told.
+//! Events about checks, calls and counts.
 
 use std::{fmt, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 pub struct Decided<'a> {
     /// The decision: allowed or denied, and its [source](Decision::source).
     pub decision: &'a Decision,
-    /// How long the check took, all waiting included.
+    /// How long the check took, including all waiting.
     pub elapsed: Duration,
     check: &'a Check,
 }
@@ -29,7 +29,7 @@ impl<'a> Decided<'a> {
         Self { decision, elapsed, check }
     }
 
-    /// What the check owed, policy by policy; also where the store did not judge.
+    /// The charges of the check, also without a verdict.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         let standings = self.decision.policies();
         let violated = move |index: usize| standings.get(index).is_some_and(|standing| standing.violated);
@@ -37,7 +37,7 @@ impl<'a> Decided<'a> {
         charges.map(move |(index, charge)| ObservedCharge::new(charge, violated(index)))
     }
 
-    /// One word for it: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
+    /// The outcome in one word: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
     pub fn outcome(&self) -> &'static str {
         match self.decision.source() {
             Source::Closed => "closed",
@@ -49,7 +49,7 @@ impl<'a> Decided<'a> {
         }
     }
 
-    /// Whether the request passes although the store did not judge it.
+    /// Whether the request passes without a verdict.
     pub fn is_fallback_admit(&self) -> bool {
         self.decision.is_allowed() && !matches!(self.decision.source(), Source::DenyCache | Source::Store)
     }
@@ -59,9 +59,9 @@ impl<'a> Decided<'a> {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct ObservedCharge<'a> {
-    /// Under which policy.
+    /// The policy of the charge.
     pub policy: &'a Policy,
-    /// How many units.
+    /// The cost in units.
     pub cost: u32,
     /// Whether the check was denied because of this policy.
     pub violated: bool,
@@ -74,7 +74,7 @@ impl<'a> ObservedCharge<'a> {
         Self { policy, cost: *cost, violated, key }
     }
 
-    /// What tells the key apart from others. Computed here, so that observers without need for it do not pay.
+    /// Distinguishes the key from others. Computed on demand, so that observers that do not need it do not pay.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.key)
     }
@@ -84,11 +84,11 @@ impl<'a> ObservedCharge<'a> {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct StoreFailure<'a> {
-    /// Why; what its `Display` says is for operators and holds no key.
+    /// The cause. Its `Display` is for operators and contains no key.
     pub error: &'a Error,
-    /// What the middleware makes of it; `None` for a [`Limiter`](crate::Limiter) that is called directly.
+    /// The failure policy of the middleware; `None` for a [`Limiter`](crate::Limiter) that is called directly.
     pub failure: Option<FailurePolicy>,
-    /// How long it took to find out.
+    /// Time from sending the check to its failure.
     pub elapsed: Duration,
     check: &'a Check,
 }
@@ -98,7 +98,7 @@ impl<'a> StoreFailure<'a> {
         Self { error, failure, elapsed, check }
     }
 
-    /// One word for the error's kind, as metrics and logs have it.
+    /// The error's kind in one word, for metrics and logs.
     pub fn cause(&self) -> &'static str {
         match self.error.kind() {
             ErrorKind::BadKey => "bad_key",
@@ -110,31 +110,31 @@ impl<'a> StoreFailure<'a> {
         }
     }
 
-    /// What the check owed.
+    /// The charges of the check.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges().iter().map(|charge| ObservedCharge::new(charge, false))
     }
 }
 
-/// A call of a store's. See [`Observer::on_batch`](super::Observer::on_batch).
+/// A call of a store. See [`Observer::on_batch`](super::Observer::on_batch).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Batch {
-    /// How many checks shared the call.
+    /// Number of checks that shared the call.
     pub checks: usize,
-    /// How many charges they had together.
+    /// Number of charges of these checks.
     pub charges: usize,
-    /// From sending it to reading the reply, or to giving it up.
+    /// Time from sending the call to its reply, or to dropping it.
     pub elapsed: Duration,
-    /// Whether a reply came that could be used.
+    /// Whether a usable reply came.
     pub answered: bool,
 }
 
-/// A check that was given up before its verdict. See [`Observer::on_abandoned`](super::Observer::on_abandoned).
+/// A check that was dropped before its verdict. See [`Observer::on_abandoned`](super::Observer::on_abandoned).
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Abandoned<'a> {
-    /// How long it had waited.
+    /// How long the check had waited.
     pub elapsed: Duration,
     check: &'a Check,
 }
@@ -144,23 +144,23 @@ impl<'a> Abandoned<'a> {
         Self { elapsed, check }
     }
 
-    /// What the check owed. Whether it was charged is not known.
+    /// The charges of the check. Whether they were charged is unknown.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges().iter().map(|charge| ObservedCharge::new(charge, false))
     }
 }
 
-/// A key was reset, or was meant to be. See [`Observer::on_reset`](super::Observer::on_reset).
+/// A key was reset, or could not be. See [`Observer::on_reset`](super::Observer::on_reset).
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Reset<'a> {
-    /// Under which policy.
+    /// The policy whose count was reset.
     pub policy: &'a Policy,
     /// Whether there was anything to forget; `None` if the store failed.
     pub found: Option<bool>,
-    /// Why it was not, if the store failed; what its `Display` says is for operators and holds no key.
+    /// The error, if the store failed. Its `Display` is for operators and contains no key.
     pub error: Option<&'a Error>,
-    /// How long it took.
+    /// How long the reset took.
     pub elapsed: Duration,
     key: &'a Key,
 }
@@ -170,20 +170,20 @@ impl<'a> Reset<'a> {
         Self { policy, found: result.as_ref().ok().copied(), error: result.as_ref().err(), elapsed, key }
     }
 
-    /// What tells the key apart from others.
+    /// Distinguishes the key from others.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.key)
     }
 }
 
-/// A [`MemoryStore`](crate::MemoryStore) that is full has dropped a live count. See
+/// A full [`MemoryStore`](crate::MemoryStore) has dropped a live count. See
 /// [`Observer::on_evicted`](super::Observer::on_evicted).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Evicted<'a> {
-    /// Under which policy it was counted. A count of denials has the policy's name with `(ban)` behind it.
+    /// The policy of the count. A count of denials has the policy's name with `(ban)` behind it.
     pub policy: &'a Policy,
-    /// How many units it had spent, which its key may now spend once more.
+    /// Units that the count had recorded. Its key may now spend them again.
     pub spent: u32,
 }
 

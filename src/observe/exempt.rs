@@ -1,29 +1,29 @@
-//! Requests that nothing limits.
+//! Requests that pass without a check.
 
 use std::fmt;
 
-/// A request that nothing limited. See [`Observer::on_exempt`](super::Observer::on_exempt).
+/// A request that passed without a check. See [`Observer::on_exempt`](super::Observer::on_exempt).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Exempt {
-    /// Why.
+    /// The cause.
     pub cause: ExemptCause,
 }
 
-/// Why nothing limits a request.
+/// Why a request passes without a check.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ExemptCause {
-    /// The [`KeyExtractor`](crate::KeyExtractor) says so, by `None`.
+    /// The [`KeyExtractor`](crate::KeyExtractor) returned `None`.
     Key,
-    /// It has no key, and [`MissingKey::Exempt`](crate::MissingKey::Exempt) lets it pass.
+    /// The request has no key, and [`MissingKey::Exempt`](crate::MissingKey::Exempt) lets it pass.
     MissingKey,
-    /// Its route is [exempt](crate::Route::exempt).
+    /// The route is [exempt](crate::Route::exempt).
     Route,
 }
 
 impl ExemptCause {
-    /// The cause in lower case, as metrics and logs have it.
+    /// The cause in lower case, for metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Key => "key",

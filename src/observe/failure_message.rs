@@ -1,4 +1,4 @@
-//! The text about a check without a verdict: what happened, what the request got, what to do.
+//! The message about a check without a verdict: what happened, what the request got, what to do.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{
     failure::FailurePolicy,
 };
 
-/// Says that limits are not enforced.
+/// The message that limits are not enforced.
 pub(crate) struct FailureMessage<'a> {
     cause: &'a Error,
     outcome: FailureEffect,
@@ -18,13 +18,13 @@ pub(crate) struct FailureMessage<'a> {
 /// What a request gets instead of a verdict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FailureEffect {
-    /// The limiter is called directly.
+    /// The caller of the limiter gets the error.
     Error,
     Pass,
     Refusal,
     /// Judged by this instance's share of the limit.
     Share,
-    /// It would be, but the number of instances is not known yet.
+    /// Refused, because the number of instances is not known yet.
     UnknownShare,
 }
 
@@ -39,9 +39,9 @@ impl From<Option<FailurePolicy>> for FailureEffect {
     }
 }
 
-/// What to do about causes that are known by a word of theirs, before what the kind of error says.
+/// Remedies for causes that contain a certain word. They precede the remedy for the kind of error.
 const REMEDIES: &[(&str, &str)] = &[
-    // The cause says it itself.
+    // The cause contains the remedy itself.
     ("enable_all()", ""),
     (" DB index", "Correct the number after the last slash of the store's URL."),
     (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
@@ -93,11 +93,11 @@ impl<'a> FailureMessage<'a> {
 
 impl fmt::Display for FailureMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What Redis says may end with a full stop or not.
+        // Messages of Redis end with or without a full stop.
         let cause = self.cause.to_string();
         let cause = cause.trim_end_matches('.');
         match (self.cause.kind(), self.outcome) {
-            // No failure policy lets these pass.
+            // Every failure policy refuses these.
             (ErrorKind::Overloaded, FailureEffect::Error) => write!(f, "Checks get no verdict: {cause}.")?,
             (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
             _ => write!(f, "Limits are not enforced: {cause}. {}", self.outcome())?,

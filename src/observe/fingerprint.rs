@@ -1,4 +1,4 @@
-//! What may be said of a key.
+//! Fingerprints: what logs may contain of a key.
 
 use std::{
     fmt,
@@ -8,10 +8,10 @@ use std::{
 
 use crate::key::Key;
 
-/// A short hash that tells keys apart without naming them.
+/// A short hash that distinguishes keys without disclosing them.
 ///
-/// Hashed under a random secret of this process (SipHash), so that nobody can try addresses until one fits. It follows
-/// that the same key has another fingerprint in another process and after a restart.
+/// SipHash under a random secret of this process, so that a fingerprint cannot be matched by trying addresses. The same
+/// key has another fingerprint in another process and after a restart.
 ///
 /// # Examples
 ///
@@ -26,11 +26,11 @@ use crate::key::Key;
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Fingerprint(u64);
 
-/// Once a process, so that all observers and the application's own logs speak of the same key alike.
+/// One secret for the process, so that all observers and the application's own logs use the same fingerprint for a key.
 static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Fingerprint {
-    /// The fingerprint of `key`, for logs of your own.
+    /// The fingerprint of `key`, for your own logs.
     pub fn of(key: &Key) -> Self {
         Self(SECRET.hash_one(key))
     }

@@ -1,4 +1,4 @@
-//! Lines for operators: `tracing` events, or lines on stderr where no subscriber takes them.
+//! Lines for operators: `tracing` events, or lines on stderr if no subscriber takes them.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// What a line is about. Each topic is a `tracing` target.
+/// The subject of a line. Each topic has a `tracing` target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Topic {
     Refusal,
@@ -19,8 +19,9 @@ pub(super) enum Topic {
     Store,
 }
 
-/// Writes one line, as a warning: a `tracing` event where a subscriber takes it, otherwise a line on stderr. A subscriber
-/// that filters the event out does not take it. Nothing is written if it is taken and an observer has it `traced`.
+/// Writes one warning: a `tracing` event if a subscriber takes it, otherwise a line on stderr. A subscriber that
+/// filters the event out does not take it. Writes nothing if a subscriber takes the event and an observer has already
+/// `traced` it.
 pub(super) fn write_line(topic: Topic, text: impl fmt::Display, traced: bool) {
     match is_taken(topic) {
         true if traced => {}
@@ -29,26 +30,27 @@ pub(super) fn write_line(topic: Topic, text: impl fmt::Display, traced: bool) {
     }
 }
 
-/// An error may quote another program, and a line is to stay one.
+/// Replaces control characters: an error may quote another program, and a line must stay one line.
 fn line(text: impl fmt::Display) -> String {
     text.to_string().replace(|sign: char| sign.is_control(), " ")
 }
 
-/// Lines that are being written, beyond which lines are left out: what reads stderr may have come to a stop.
+/// Number of lines that are being written.
 static WRITING: AtomicUsize = AtomicUsize::new(0);
-const MOST: usize = 16;
+/// Further lines are dropped, because the reader of stderr may have stopped.
+const MAX_WRITING: usize = 16;
 /// How long a request waits for its line: long enough for a stderr that is read.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Writes to stderr on a thread of its own, because a pipe that is full would hold up the request.
+/// Writes to stderr on its own thread, because a full pipe would block the request.
 fn write(line: String) {
-    if WRITING.fetch_add(1, Ordering::Relaxed) >= MOST {
+    if WRITING.fetch_add(1, Ordering::Relaxed) >= MAX_WRITING {
         WRITING.fetch_sub(1, Ordering::Relaxed);
         return;
     }
     let (done, written) = mpsc::channel();
     let write = move || {
-        // There is nothing to be done about a stderr that is closed, or about a request that has gone on.
+        // Errors are ignored: stderr may be closed, and the request may have gone on.
         let _ = io::stderr().write_all(line.as_bytes());
         WRITING.fetch_sub(1, Ordering::Relaxed);
         let _ = done.send(());

@@ -19,28 +19,29 @@ use crate::{
     verdict::Source,
 };
 
-/// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for whatever recorder the service has.
+/// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for the recorder of the service.
 ///
 /// | name | kind | labels | counts |
 /// | --- | --- | --- | --- |
 /// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed`, `local`, `overloaded` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
-/// | `tollgate_deny_cache_hits_total` | counter | `policy` | those of them that were remembered denials |
-/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | those of them that passed without the store |
+/// | `tollgate_deny_cache_hits_total` | counter | `policy` | decisions that were remembered denials |
+/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | decisions that let a request pass without a verdict |
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `overloaded`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
-/// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were given up before their verdict, because the client hung up say; once for each policy |
+/// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were dropped before their verdict, for example because the client hung up; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
-/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key` | requests that nothing limited |
-/// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | keys that were reset, or not |
-/// | `tollgate_evicted_counts_total` | counter | `policy` | live counts that a full `MemoryStore` dropped for new keys: their clients started afresh |
-/// | `tollgate_warnings_total` | counter | `warning`: their [cause](super::Warning::cause), `eviction` say | [warnings](super::Warning), once for each kind and store or layer |
-/// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | how long a check took, until its verdict or until there was none |
+/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key` | requests that passed without a check |
+/// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | resets |
+/// | `tollgate_evicted_counts_total` | counter | `policy` | live counts that a full `MemoryStore` dropped for new keys; their clients started anew |
+/// | `tollgate_warnings_total` | counter | `warning`: the [cause](super::Warning::cause), such as `eviction` | [warnings](super::Warning), once for each kind and store or layer |
+/// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | time of a check until its verdict or its failure |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
 /// | `tollgate_batch_duration_seconds` | histogram | | how long a call took |
-/// | `tollgate_breaker_state` | gauge | `state`: `closed`, `open`, `probing` | 1 for the state that the circuit breaker is in, 0 for the others |
+/// | `tollgate_breaker_state` | gauge | `state`: `closed`, `open`, `probing` | 1 for the current state of the circuit breaker, 0 for the others |
 ///
-/// No label holds a key: keys are without number, and somebody's. Limiters of one process share these metrics, and where
-/// there is no `policy` nothing tells them apart: the breaker's state would be that of whichever limiter changed last.
-/// If you have several, give each an observer [of its own](Self::for_limiter).
+/// No label contains a key, because keys are unbounded in number and identify clients. Limiters of one process share
+/// these metrics. Metrics without the label `policy` do not distinguish limiters: the gauge of the breaker would have
+/// the state that changed last. With several limiters, give each its own observer by
+/// [`for_limiter`](Self::for_limiter).
 ///
 /// # Examples
 ///
@@ -66,7 +67,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Metrics {
     limiter: Option<SharedString>,
-    /// The number of the latest change of the breaker.
+    /// The sequence number of the latest change of the breaker.
     breaker_change: Arc<Mutex<u64>>,
 }
 
@@ -90,7 +91,7 @@ impl Metrics {
     pub const DURATION_BUCKETS: [f64; 13] =
         [1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 1e-1];
 
-    /// Buckets for the histogram of batches, up to the most charges that share a call.
+    /// Buckets for the histogram of batches, up to the largest number of charges in a call.
     pub const BATCH_BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
     /// Creates an observer and describes its metrics to the recorder.
@@ -98,7 +99,7 @@ impl Metrics {
         Self::start(None)
     }
 
-    /// Creates an observer whose metrics all have one more label, `limiter`, with this name.
+    /// Creates an observer whose metrics all have the label `limiter` with this name.
     ///
     /// # Examples
     ///
@@ -114,12 +115,12 @@ impl Metrics {
 
     fn start(limiter: Option<SharedString>) -> Self {
         describe_counter!(DECISIONS, Unit::Count, "Decisions, by policy and outcome.");
-        describe_counter!(DENY_CACHE_HITS, Unit::Count, "Denials that were remembered and not asked for again.");
-        describe_counter!(FALLBACK_ADMITS, Unit::Count, "Admitted without the store.");
+        describe_counter!(DENY_CACHE_HITS, Unit::Count, "Denials from memory, without asking the store.");
+        describe_counter!(FALLBACK_ADMITS, Unit::Count, "Requests admitted without a verdict of the store.");
         describe_counter!(STORE_ERRORS, Unit::Count, "Checks without a verdict.");
-        describe_counter!(ABANDONED, Unit::Count, "Checks that were given up before their verdict.");
+        describe_counter!(ABANDONED, Unit::Count, "Checks that were dropped before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
-        describe_counter!(EXEMPT, Unit::Count, "Requests that nothing limited.");
+        describe_counter!(EXEMPT, Unit::Count, "Requests that passed without a check.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
         describe_counter!(EVICTED, Unit::Count, "Live counts that a full store dropped for new keys.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
@@ -127,7 +128,7 @@ impl Metrics {
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
         describe_gauge!(BREAKER_STATE, Unit::Count, "1 for the state of the circuit breaker, 0 for the others.");
-        // Alerts should not have to tell "closed" from "never heard of".
+        // Sets the gauge at once, so that alerts need not distinguish a closed breaker from a missing gauge.
         let this = Self { limiter, breaker_change: Arc::default() };
         this.breaker_is(BreakerState::Closed);
         this
@@ -140,7 +141,7 @@ impl Metrics {
         }
     }
 
-    /// These labels, and the limiter's if it has a name.
+    /// Adds the label `limiter` if the observer has a name.
     fn labels<const N: usize>(&self, labels: [(&'static str, SharedString); N]) -> Vec<Label> {
         let limiter = self.limiter.iter().map(|name| Label::new("limiter", name.clone()));
         labels.into_iter().map(|(name, value)| Label::new(name, value)).chain(limiter).collect()
@@ -158,7 +159,7 @@ impl Observer for Metrics {
         let outcome = decided.outcome();
         let source = decided.decision.source();
         let fallback_admit = decided.is_fallback_admit();
-        // Without the store's judgement the failure has been timed already.
+        // Without a verdict, `on_store_failure` has recorded the time already.
         if matches!(source, Source::DenyCache | Source::Store) {
             histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
         }
@@ -183,13 +184,13 @@ impl Observer for Metrics {
     }
 
     fn on_batch(&self, batch: &Batch) {
-        // At most 128: a float holds that exactly.
+        // At most 128, which a float represents exactly.
         histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
         histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
     }
 
     fn on_breaker_change(&self, change: &BreakerChange) {
-        // Held while the gauge is set: a thread that comes later must not be overtaken.
+        // Held while the gauge is set, so that a later change is not overwritten by an earlier one.
         let mut latest = self.breaker_change.lock().unwrap_or_else(PoisonError::into_inner);
         if change.sequence > *latest {
             *latest = change.sequence;

@@ -1,31 +1,51 @@
-//! Seeing what the limiter does: an [`Observer`] is told of every decision, failure, batch and change of the breaker, of
-//! requests that were refused without a check, of checks that were given up, of resets, and, once, of what looks wrong
-//! about the setup ([`Warning`]).
+//! Observing a limiter: events for metrics, logs and alerts.
 //!
-//! Set it with [`Limiter::with_observer`](crate::Limiter::with_observer). Without one, a check is neither timed nor copied: the
-//! price is one branch. Ready-made observers are [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`);
-//! both have to be set, for a feature that another crate of the build has switched on should not begin to log in yours.
+//! A limiter that stops limiting, or that refuses everyone, looks healthy from outside. An [`Observer`] receives every
+//! decision, failure, batch and change of the breaker, refusals without a check, abandoned checks, resets, and once
+//! each [`Warning`] about the setup.
 //!
-//! # What a limiter says by itself
+//! # Rules
 //!
-//! A limiter that does not limit says so, whether or not it has an observer: at the first check without a verdict, at most
-//! once a minute while that lasts, and when the store answers again. It also says once what looks wrong about the setup,
-//! and at most once a minute that requests are refused because of it. These lines are `tracing` events at level warn
-//! (feature `tracing`, on by default). Without that feature, or where no subscriber of the thread takes events of the target
-//! `tollgate` at that level, they go to stderr:
+//! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. Without one, a check is neither timed
+//!    nor copied and pays one branch.
+//! 2. Observers are called in the path of a request, by several threads at once. They must not block.
+//! 3. No event contains a key. A [`Fingerprint`] distinguishes keys: a hash under a secret of this process, which can
+//!    neither be reversed nor compared with another process's.
+//! 4. [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`) are ready-made observers. Both have to be
+//!    added, because a feature that another crate has enabled should not change what your service logs.
+//!
+//! # What a limiter reports by itself
+//!
+//! A limiter reports on its own when limits are not enforced, with or without an observer: at the first check without a
+//! verdict, at most once a minute while the outage lasts, and when the store answers again. It also reports each
+//! warning about the setup once, and at most once a minute that requests are refused because of the setup. These lines
+//! are `tracing` events at level warn (feature `tracing`, on by default). Without that feature, or if no subscriber of
+//! the thread takes events of the target `tollgate` at that level, they go to stderr:
 //!
 //! ```text
 //! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass without
 //! a limit (fail_open). Check that the store runs, can be reached from here and takes writes.
 //! ```
 //!
-//! [`Limiter::quiet`](crate::Limiter::quiet) switches them off. An observer that writes such events itself
-//! ([`Observer::traces`]), as [`Tracing`] does, takes the place of the events and not that of the lines on stderr.
+//! [`Limiter::quiet`](crate::Limiter::quiet) switches the lines off. An observer that writes such events itself
+//! ([`Observer::traces`]), as [`Tracing`] does, replaces the events but not the lines on stderr.
 //!
-//! No event holds a key. What tells keys apart is a [`Fingerprint`]: a hash under a secret of this process, so
-//! that it can neither be turned back nor joined with another process's.
+//! # The default
 //!
-//! # Examples
+//! Log events through `tracing`:
+//!
+//! ```
+//! # #[cfg(feature = "tracing")]
+//! # fn main() {
+//! use tollgate::{Limiter, MemoryStore, observe::Tracing};
+//!
+//! let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
+//! # }
+//! # #[cfg(not(feature = "tracing"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Customised
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};

@@ -1,4 +1,4 @@
-//! What a limiter says by itself: that it does not limit, and what looks wrong about its setup.
+//! What a limiter reports by itself: that limits are not enforced, and warnings about its setup.
 
 use std::{
     fmt,
@@ -20,21 +20,21 @@ use crate::{
     },
 };
 
-/// The voice of one limiter and its clones.
+/// The reports of one limiter and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// Whether an observer writes the same as `tracing` events.
+    /// Whether an observer writes the same reports as `tracing` events.
     traced: bool,
     outage: Outage,
-    /// Why the store gave no verdict when it was last asked. While the breaker is open, it is not asked.
+    /// Why the store gave no verdict when it was last asked. While the breaker is open, the store is not asked.
     cause: Mutex<Option<Error>>,
     overload: Throttle,
-    /// Failures that concern one check alone.
+    /// Failures that concern only one check.
     single: Throttle,
     refusal: Throttle,
 }
 
-/// Lines of one kind are a minute apart.
+/// Time between two lines of one kind.
 const PAUSE_US: u64 = 60_000_000;
 
 impl Notices {
@@ -46,7 +46,7 @@ impl Notices {
         write_line(topic, text, self.traced);
     }
 
-    /// A check got no verdict.
+    /// Reports a check without a verdict, if a line is due.
     #[cold]
     pub(crate) fn failed(&self, error: &Error, outcome: FailureEffect) {
         let now_us = SystemClock.now_us();
@@ -58,12 +58,12 @@ impl Notices {
                 self.say(Topic::Store, FailureMessage::new(error, outcome));
             }
             ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
-                self.out(error, outcome, now_us);
+                self.in_outage(error, outcome, now_us);
             }
         }
     }
 
-    fn out(&self, error: &Error, outcome: FailureEffect, now_us: u64) {
+    fn in_outage(&self, error: &Error, outcome: FailureEffect, now_us: u64) {
         let length = self.outage.failed(now_us);
         let cause = self.remember(error, length.is_some());
         if let (Some(length), Some(cause)) = (length, cause) {
@@ -75,10 +75,10 @@ impl Notices {
         }
     }
 
-    /// Remembers why the store gave no verdict, and returns the latest cause if it is wanted. No line is written under the
-    /// lock: a log may be slow, or call the limiter itself.
+    /// Remembers why the store gave no verdict, and returns the latest cause if `is_wanted`. No line is written under
+    /// the lock, because a log may be slow or call the limiter itself.
     fn remember(&self, error: &Error, is_wanted: bool) -> Option<Error> {
-        // No invariant spans a panic.
+        // One assignment, so the value is valid behind a poisoned lock too.
         let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
         let was_asked = error.evidence() != StoreEvidence::NotSent;
         let same = |known: &Error| known.kind() == error.kind() && known.message() == error.message();
@@ -88,13 +88,13 @@ impl Notices {
         if is_wanted { cause.clone() } else { None }
     }
 
-    /// Whether an answer may be worth a line.
+    /// Whether an answer of the store may end an outage.
     #[inline]
     pub(crate) fn awaits_answer(&self) -> bool {
         self.outage.is_on()
     }
 
-    /// The store has answered.
+    /// Reports the end of an outage, if the answer of the store ends one.
     #[cold]
     pub(crate) fn answered(&self) {
         if let Some(length) = self.outage.answered(SystemClock.now_us()) {
@@ -114,7 +114,7 @@ impl Observer for Notices {
     }
 
     fn on_warning(&self, warning: &Warning) {
-        // Keys that can be guessed are limited all the same.
+        // Unkeyed hashes weaken privacy and no limit, so this warning goes to observers only.
         if !matches!(warning, Warning::GuessableKeys) {
             self.say(Topic::Setup, warning);
         }

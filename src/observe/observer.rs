@@ -10,16 +10,21 @@ use crate::observe::{
     warning::Warning,
 };
 
-/// Is told what the limiter does.
+/// Receives events of a limiter.
 ///
-/// The methods are called in the path of a request, by several threads at once: count, sample or hand over, and do not
-/// wait. A panic in one of them is the request's, or, in [`on_batch`](Self::on_batch), that of all requests in the call.
+/// All methods default to doing nothing. They are called in the path of a request, by several threads at once, and must
+/// not block: count, sample, or pass the event to another task. A panic in a method propagates to the request; in
+/// [`on_batch`](Self::on_batch), to all requests in the call.
+///
+/// # Examples
+///
+/// See [the module's page](crate::observe#customised).
 pub trait Observer: Send + Sync + 'static {
-    /// A check was decided: by the store, by a remembered denial, or by the failure policy.
+    /// A check was decided by the store, by a remembered denial, or by the failure policy.
     ///
-    /// A [`Limiter`](crate::Limiter) that is called directly leaves the failure policy to its caller, so a check
-    /// without a verdict is then a [failure](Self::on_store_failure) and nothing else. A check that owes nothing, like
-    /// a [peek](crate::Limiter::peek), decides nothing and is not reported here.
+    /// Callers of a [`Limiter`](crate::Limiter) apply the failure policy themselves, so their checks without a verdict
+    /// are only [failures](Self::on_store_failure). A check of cost 0, such as a [peek](crate::Limiter::peek), is not
+    /// reported.
     fn on_decision(&self, decided: &Decided<'_>) {
         let _ = decided;
     }
@@ -29,59 +34,60 @@ pub trait Observer: Send + Sync + 'static {
         let _ = failure;
     }
 
-    /// A call of the store's, with one check or many, has come to its end.
+    /// A call of the store, with one or several checks, has ended.
     fn on_batch(&self, batch: &Batch) {
         let _ = batch;
     }
 
-    /// The circuit breaker has changed its state. Two threads may report two changes in either order; see
+    /// The breaker has changed its state. Two threads may report two changes in either order; see
     /// [`BreakerChange::sequence`].
     fn on_breaker_change(&self, change: &BreakerChange) {
         let _ = change;
     }
 
-    /// The middleware refused a request that never became a check: it has no usable key, costs more than can ever pass,
-    /// or met a layer that cannot work. No decision follows.
+    /// The middleware refused a request without a check: the request has no usable key, its cost can never pass, or the
+    /// layer is misconfigured. No decision follows.
     fn on_refusal(&self, refused: &Refused<'_>) {
         let _ = refused;
     }
 
-    /// The middleware let a request pass that nothing limits: its route is exempt, or it has no key to be charged to.
-    /// One that another subject of the layer limits is a decision.
+    /// The middleware let a request pass without a check: its route is exempt, or it has no key. A request that another
+    /// policy of the layer limits is reported as a decision instead.
     fn on_exempt(&self, exempt: &Exempt) {
         let _ = exempt;
     }
 
-    /// A check was dropped before its verdict: in the middleware, because the client hung up or something outside has
-    /// timed out. No decision follows, and it may have been charged.
+    /// A check was dropped before its verdict, for example because the client hung up or an outer timeout has passed.
+    /// No decision follows, and the check may have been charged.
     ///
-    /// A check that was never polled was never sent, and that of a peek owes nothing: neither is reported here. Called
-    /// while the check is dropped, so a panic in it may end the process.
+    /// A check that was never polled was not sent, and a peek charges nothing; neither is reported. The method is
+    /// called while the check is dropped, so a panic in it may abort the process.
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
         let _ = abandoned;
     }
 
-    /// [`Limiter::reset`](crate::Limiter::reset) has come to its end. One that is dropped before is not reported.
+    /// A [`Limiter::reset`](crate::Limiter::reset) has ended. A reset that is dropped before its end is not reported.
     fn on_reset(&self, reset: &Reset<'_>) {
         let _ = reset;
     }
 
-    /// A [`MemoryStore`](crate::MemoryStore) that is full has dropped a live count for a new key: the client of the one
-    /// that was dropped starts afresh. Once for each count, so count and do no more.
+    /// A full [`MemoryStore`](crate::MemoryStore) has dropped a live count for a new key, so the client of that count
+    /// starts anew. Called for each dropped count; a flood drops many, so do no more than count.
     fn on_evicted(&self, evicted: &Evicted<'_>) {
         let _ = evicted;
     }
 
-    /// Something looks wrong about the setup, of a store or of a layer. Once for each of them and each kind.
+    /// Something looks wrong about the setup of a store or a layer. Once for each of them and each kind of warning.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
     }
 
-    /// Whether this observer writes `tracing` events about what a limiter
-    /// [says by itself](self#what-a-limiter-says-by-itself). The limiter then leaves out its own events, and its lines still go
-    /// to stderr where no subscriber listens.
+    /// Whether this observer writes `tracing` events about what a limiter [reports by
+    /// itself](crate::observe#what-a-limiter-reports-by-itself). The limiter then omits its own events; its lines still
+    /// go to stderr if no subscriber takes the events.
     ///
-    /// Defaults to `false`, because a metric that is not looked at must not silence a limiter that does not limit.
+    /// Defaults to `false`, because a metric that no one reads must not silence the report that limits are not
+    /// enforced.
     fn traces(&self) -> bool {
         false
     }

@@ -1,30 +1,30 @@
-//! When an outage begins, when it is worth a line again, and when it is over.
+//! The start and the end of an outage, and when the next line about it is due.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// While an outage lasts, its lines are a minute apart.
+/// Time between two lines during an outage.
 const PAUSE_US: u64 = 60_000_000;
-/// After an outage has ended, the next one may be told ten seconds later. A store that comes and goes does not fill a log.
+/// Time from the end of an outage to the first line about the next one, so that an unsteady store does not fill a log.
 const PAUSE_AFTER_US: u64 = 10_000_000;
-/// An outage has ended when the store answers and no check has failed for a second. A part of a store may be away while
-/// the others answer.
+/// An outage ends when the store answers and no check has failed for this time. One failure domain may be down while
+/// others answer.
 const QUIET_US: u64 = 1_000_000;
 
-/// One store's outage. What is asked for with every answer is one load.
+/// The outage of one store. [`is_on`](Self::is_on), which every answer calls, is one load.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    /// When it began; 0: there is none.
+    /// When the outage started; 0 without an outage.
     since_us: AtomicU64,
     latest_us: AtomicU64,
-    /// When the store first answered after the latest failure; 0: not yet.
+    /// When the store first answered after the latest failure; 0 before.
     back_us: AtomicU64,
-    /// Checks without a verdict.
+    /// Number of checks without a verdict.
     failed: AtomicU64,
     next_line_us: AtomicU64,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
-/// How long, and how many checks had no verdict.
+/// The length of an outage, and the number of checks without a verdict.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Length {
     pub(super) us: u64,
@@ -32,9 +32,10 @@ pub(super) struct Length {
 }
 
 impl Outage {
-    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due; it is 0 for the first.
+    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due; 0 for the first
+    /// line.
     pub(super) fn failed(&self, now_us: u64) -> Option<Length> {
-        // 0 stands for no outage.
+        // 0 means no outage.
         let now_us = now_us.max(1);
         let _ = self.since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         self.latest_us.store(now_us, Ordering::Relaxed);
@@ -47,18 +48,18 @@ impl Outage {
         if now_us < due_us || !claim() {
             return None;
         }
-        let is_first = !self.told.swap(true, Ordering::Relaxed);
+        let is_first = !self.reported.swap(true, Ordering::Relaxed);
         let since_us = if is_first { now_us } else { self.since_us.load(Ordering::Relaxed) };
         Some(Length { us: now_us.saturating_sub(since_us), failed })
     }
 
-    /// Whether there is an outage that an answer may end.
+    /// Whether there is an outage, which an answer may end.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.since_us.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes note of an answer. Returns the length of the outage if it has ended, once, and only if it was told.
+    /// Records an answer. Returns the length of the outage if this answer ends it and its start was reported.
     pub(super) fn answered(&self, now_us: u64) -> Option<Length> {
         let _ = self.back_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         if now_us.saturating_sub(self.latest_us.load(Ordering::Relaxed)) < QUIET_US {
@@ -69,12 +70,12 @@ impl Outage {
             return None;
         }
         let failed = self.failed.swap(0, Ordering::Relaxed);
-        let told = self.told.swap(false, Ordering::Relaxed);
-        if told {
+        let reported = self.reported.swap(false, Ordering::Relaxed);
+        if reported {
             self.next_line_us.store(now_us + PAUSE_AFTER_US, Ordering::Relaxed);
         }
         let back_us = self.back_us.load(Ordering::Relaxed);
-        told.then_some(Length { us: back_us.saturating_sub(since_us), failed })
+        reported.then_some(Length { us: back_us.saturating_sub(since_us), failed })
     }
 }
 
@@ -85,14 +86,14 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     #[test]
-    fn an_outage_is_told_when_it_begins_each_minute_and_when_it_ends() {
+    fn an_outage_is_reported_at_its_start_each_minute_and_at_its_end() {
         let outage = Outage::default();
         let start = 1_000 * SECOND;
-        let told: Vec<u64> =
+        let reported: Vec<u64> =
             (0..=150 * 10).filter(|tenth| outage.failed(start + tenth * SECOND / 10).is_some()).collect();
-        assert_eq!(told, [0, 600, 1_200]);
+        assert_eq!(reported, [0, 600, 1_200]);
         let end = start + 150 * SECOND;
-        // Other parts of the store may answer meanwhile.
+        // Other failure domains may answer meanwhile.
         assert_eq!(outage.answered(end + SECOND / 2), None);
         assert!(outage.is_on());
         assert_eq!(outage.answered(end + SECOND), Some(Length { us: 150 * SECOND + SECOND / 2, failed: 1_501 }));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_comes_and_goes_has_two_lines_in_ten_seconds_at_most() {
+    fn an_unsteady_store_has_at_most_two_lines_in_ten_seconds() {
         let outage = Outage::default();
         let (mut begun, mut ended) = (0, 0);
         for second in 0..100 {

@@ -26,27 +26,27 @@ use crate::{
     verdict::Source,
 };
 
-/// Writes `tracing` events: more of them than a limiter does [by itself](super#what-a-limiter-says-by-itself), and in their
-/// place.
+/// Writes `tracing` events. They replace those that a limiter writes
+/// [by itself](crate::observe#what-a-limiter-reports-by-itself), and there are more of them.
 ///
 /// | target | level | event |
 /// | --- | --- | --- |
-/// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second and `cause`, `left_out` says how many checks came in between |
-/// | `tollgate::store` | info | the store answers again: for how long it did not, how many checks failed |
+/// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second for each `cause`; `left_out` is the number of checks in between |
+/// | `tollgate::store` | info | the store answers again: the length of the outage, and the number of failed checks |
 /// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
 /// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
 /// | `tollgate::decision` | debug | a check was denied, or decided by the failure policy; one event per policy concerned |
 /// | `tollgate::decision` | trace | a check was allowed; one event per policy |
-/// | `tollgate::decision` | debug | a check was given up before its verdict; one event per policy |
+/// | `tollgate::decision` | debug | a check was dropped before its verdict; one event per policy |
 /// | `tollgate::refusal` | warn | the layer refuses requests because the service is set up wrongly: at most once a second, `left_out` as above |
 /// | `tollgate::refusal` | debug | a request was refused without a check: no usable key, or a cost above the limit |
-/// | `tollgate::exempt` | debug | a request passed without a limit, because it has no key |
-/// | `tollgate::exempt` | trace | a request passed without a limit, because its route or its key is exempt |
+/// | `tollgate::exempt` | debug | a request without a key passed without a check |
+/// | `tollgate::exempt` | trace | a request passed without a check, because its route or its key is exempt |
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
-/// | `tollgate::batch` | trace | a call of the store's ended |
+/// | `tollgate::batch` | trace | a call of the store ended |
 ///
-/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. Denials are not warnings:
-/// refusing is what a limiter is for, and whoever floods a service should not flood its log as well.
+/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. Denials are not warnings,
+/// because denying is the purpose of a limiter, and a flood of requests should not become a flood of warnings.
 ///
 /// # Examples
 ///
@@ -60,10 +60,10 @@ pub struct Tracing {
     clock: Arc<dyn Clock>,
     causes: [Throttle; 6],
     misconfigured: Throttle,
-    outage: Outage,
+    outage: WarnedOutage,
 }
 
-/// Warnings of one cause are a second apart.
+/// Time between two warnings of one cause.
 const PAUSE_US: u64 = 1_000_000;
 
 impl Tracing {
@@ -73,11 +73,11 @@ impl Tracing {
             clock: Arc::new(SystemClock),
             causes: Default::default(),
             misconfigured: Throttle::default(),
-            outage: Outage::default(),
+            outage: WarnedOutage::default(),
         }
     }
 
-    /// Sets the clock by which warnings are spaced, for tests. Defaults to [`SystemClock`].
+    /// Sets the clock that spaces warnings, for tests. Defaults to [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock) -> Self {
         Self { clock: Arc::new(clock), ..self }
@@ -144,7 +144,7 @@ impl Observer for Tracing {
         let kind = failure.error.kind();
         let now_us = self.clock.now_us();
         let warning = self.cause(kind).claim(now_us, PAUSE_US);
-        // What is wrong with one check alone says nothing of the store.
+        // A failure that concerns one check says nothing about the store.
         let concerns_all = !matches!(kind, ErrorKind::BadKey | ErrorKind::Config);
         if concerns_all {
             self.outage.failed(now_us, warning.is_some());
@@ -197,7 +197,7 @@ impl Observer for Tracing {
             debug!(
                 target: "tollgate::decision",
                 policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
-                elapsed_us = micros(abandoned.elapsed), "given up before a verdict"
+                elapsed_us = micros(abandoned.elapsed), "dropped before a verdict"
             );
         }
     }
@@ -223,16 +223,16 @@ fn millis_up(duration: Duration) -> u64 {
     micros(duration).div_ceil(1_000)
 }
 
-/// Since when the store has not answered. Begins with a warning only, so that recoveries are no more frequent than
-/// warnings are.
+/// The outage that warnings have reported. Starts with a warning, so that there is at most one recovery for each
+/// warning.
 #[derive(Debug, Default)]
-struct Outage {
-    /// 0: there is none.
+struct WarnedOutage {
+    /// When the outage started; 0 without an outage.
     since_us: AtomicU64,
     failed: AtomicU64,
 }
 
-impl Outage {
+impl WarnedOutage {
     fn failed(&self, now_us: u64, warned: bool) {
         if warned && self.since_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.failed.store(0, Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Outage {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// When it began and how many checks failed, once.
+    /// Ends the outage. Returns when it started and how many checks failed.
     fn end(&self) -> Option<(u64, u64)> {
         if self.since_us.load(Ordering::Relaxed) == 0 {
             return None;

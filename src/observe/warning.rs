@@ -1,18 +1,18 @@
-//! What looks wrong about how the limiter is set up.
+//! Warnings about the setup of a limiter.
 
 use std::fmt;
 
 use crate::key::KeyError;
 
-/// Something that works, but hardly as it was meant. Its `Display` says what to do. See
+/// A setup that works, but probably not as intended. Its `Display` says what to do. See
 /// [`Observer::on_warning`](super::Observer::on_warning).
 ///
-/// What can be told without a request is a [`ConfigError`](crate::ConfigError) instead.
+/// A mistake that shows without a request is a [`ConfigError`](crate::ConfigError) instead.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A request was charged twice: it passes two layers of one limiter that have the policy and the key in common.
-    /// Looked for in the first 1 000 requests of a layer.
+    /// A request was charged twice, because it passes two layers of one limiter with the same policy and key. Checked
+    /// in the first 1 000 requests of a layer.
     ChargedTwice {
         /// The policy's name.
         policy: String,
@@ -22,53 +22,54 @@ pub enum Warning {
         /// Its `maxmemory-policy`.
         policy: String,
     },
-    /// A request has a header that proxies add, and is charged to the address of its connection. Looked for in the first
-    /// 1 000 requests.
+    /// A request has a header that proxies add, but is charged to the address of its connection. Checked in the first 1
+    /// 000 requests.
     ForwardedHeader {
         /// The header's name.
         header: &'static str,
     },
-    /// A connection of a trusted proxy has a request without the header in which the proxy tells the client's address. Its
-    /// requests are refused, or get what [`MissingKey`](crate::MissingKey) says. Looked for in all requests, told once.
+    /// A request of a trusted proxy lacks the header with the client's address. Such requests are refused, or treated
+    /// as [`MissingKey`](crate::MissingKey) says. Checked in all requests, reported once.
     ForwardedHeaderMissing {
         /// The header's name.
         header: String,
     },
-    /// Redis gets keys as hashes without a secret, see `RedisStoreBuilder::key_secret`.
+    /// Keys are hashed without a secret in Redis, see `RedisStoreBuilder::key_secret`.
     GuessableKeys,
     /// Redis refuses to count the instances of the service, which
     /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) asks for.
     InstancesUnknown {
         /// The key of the count.
         key: String,
-        /// What Redis said.
+        /// The message of Redis.
         reason: String,
     },
-    /// A request has no peer address, which nearly always holds for all of them, and is exempt or shares one bucket
-    /// ([`MissingKey`](crate::MissingKey)). Where it is rejected, that is a [refusal](super::Observer::on_refusal).
+    /// A request without a peer address, probably like all others, is exempt or shares one bucket
+    /// ([`MissingKey`](crate::MissingKey)). If the layer rejects it, it is a [refusal](super::Observer::on_refusal)
+    /// instead.
     NoPeerAddress,
     /// All of the first 1 000 requests came from one address.
     OneAddress {
-        /// How many they were.
+        /// Number of these requests.
         requests: u32,
     },
-    /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key: all its counts are live. What the key gets is
-    /// said by [`MemoryStore::when_full`](crate::MemoryStore::when_full).
+    /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key, because all of its counts are live.
+    /// [`MemoryStore::when_full`](crate::MemoryStore::when_full) decides what the key gets.
     StoreFull {
-        /// How many keys it was made for.
+        /// The capacity in keys.
         capacity: usize,
     },
-    /// A route of the table was not met in the first 10 000 requests.
+    /// No request of the first 10 000 matched a route of the table.
     UnmatchedRoute {
         /// The route, as given.
         route: String,
-        /// How many requests there were.
+        /// Number of requests so far.
         requests: u32,
     },
 }
 
 impl Warning {
-    /// One word for it, as metrics and logs have it.
+    /// The warning in one word, for metrics and logs.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::ChargedTwice { .. } => "charged_twice",

@@ -38,8 +38,8 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// Weighs the count of the previous window by its overlap: `floor(previous * overlap) + current`.
     ///
-    /// A few dozen bytes per key, whatever the limit. It assumes that the previous window's traffic was even, so a burst
-    /// may be counted a little early or late.
+    /// A few dozen bytes per key, whatever the limit. It assumes that the previous window's traffic was even, so a
+    /// burst may be counted a little early or late.
     SlidingWindowCounter,
     /// Counts in windows that are aligned to the clock (the Unix epoch).
     ///

@@ -8,20 +8,21 @@ use crate::{
 };
 
 impl Policy {
-    /// Bans a key that was denied `denials` times within `duration`, for `duration`. Until the ban ends the key is denied,
-    /// whatever is available, by every instance that shares the store.
+    /// Bans a key that was denied `denials` times within `duration`, for `duration`. Until the ban ends the key is
+    /// denied, whatever is available, by every instance that shares the store.
     ///
-    /// The ban begins with the last of these denials, whose Retry-After is already the end of the ban. Requests during the
-    /// ban do not extend it and are not counted, also under a policy that counts rejections; with Redis, most of them are
-    /// denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store, because it has
-    /// to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another policy are no
-    /// denials in this sense. A cost of 0 passes during a ban. [`Limiter::reset`](crate::Limiter::reset) lifts a ban.
+    /// The ban begins with the last of these denials, whose Retry-After is already the end of the ban. Requests during
+    /// the ban do not extend it and are not counted, also under a policy that counts rejections; with Redis, most of
+    /// them are denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store,
+    /// because it has to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another
+    /// policy are no denials in this sense. A cost of 0 passes during a ban. [`Limiter::reset`](crate::Limiter::reset)
+    /// lifts a ban.
     ///
-    /// Choose `denials` with room for clients that follow Retry-After: under full load they may be denied once for every
-    /// unit that comes back. The ban keeps one more key in the store, with one record per denial. A changed number of
-    /// denials applies at once to what is counted; a changed duration starts a fresh count. While the store gives no
-    /// verdict, only the local fallback bans, by denials of its own. Only [`MemoryStore`](crate::MemoryStore) and
-    /// `RedisStore` support bans. Defaults to no ban, because a client that follows Retry-After should pass.
+    /// Choose `denials` with room for clients that follow Retry-After: under full load they may be denied once for
+    /// every unit that comes back. The ban keeps one more key in the store, with one record per denial. A changed
+    /// number of denials applies at once to what is counted; a changed duration starts a fresh count. While the store
+    /// gives no verdict, only the local fallback bans, by denials of its own. Only [`MemoryStore`](crate::MemoryStore)
+    /// and `RedisStore` support bans. Defaults to no ban, because a client that follows Retry-After should pass.
     ///
     /// # Errors
     ///

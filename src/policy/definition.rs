@@ -28,7 +28,8 @@ impl Definition {
         (self.algorithm, self.window_us, self.resolution_us)
     }
 
-    /// The definition of the policy that counts denials. No user can choose its name, because names have no parentheses.
+    /// The definition of the policy that counts denials. No user can choose its name, because names have no
+    /// parentheses.
     pub(super) fn ban_definition(&self) -> Option<Self> {
         self.ban.map(|(limit, window_us)| Self {
             name: format!("{}(ban)", self.name).into_boxed_str(),

@@ -28,13 +28,13 @@ use crate::{
 /// Counts are kept under the policy's name, algorithm, window and resolution. A new limit or burst therefore applies at
 /// once to what is already counted. After it is lowered, a client that has spent more than the new limit waits until
 /// enough has left the window; after it is raised, clients gain the difference. Old and new processes may run side by
-/// side: each applies its own limit to the shared counts. Another window, resolution or algorithm starts a fresh count, so
-/// that for the length of one window a client may spend both.
+/// side: each applies its own limit to the shared counts. Another window, resolution or algorithm starts a fresh count,
+/// so that for the length of one window a client may spend both.
 ///
 /// A token bucket stores its debt as time, which is worth more units at a higher rate. Rejections that
-/// [count](Policy::with_count_rejected) take nothing from what other policies on the same count have admitted. A log keeps
-/// records as far back as the highest limit under which it was charged since it was last empty, so after a limit was
-/// lowered, the old one bounds its memory until then.
+/// [count](Policy::with_count_rejected) take nothing from what other policies on the same count have admitted. A log
+/// keeps records as far back as the highest limit under which it was charged since it was last empty, so after a limit
+/// was lowered, the old one bounds its memory until then.
 ///
 /// # Examples
 ///
@@ -266,8 +266,8 @@ impl Policy {
 
     /// A value that depends on this policy alone: computed by `derive` at the first call, then returned from memory.
     ///
-    /// The RateLimit fields keep their constant part here. The value is type-erased, so that policies know no HTTP. There
-    /// is room for one value: a value of another type is computed at each call.
+    /// The RateLimit fields keep their constant part here. The value is type-erased, so that policies know no HTTP.
+    /// There is room for one value: a value of another type is computed at each call.
     pub(crate) fn derived<T: Any + Clone + Send + Sync>(&self, derive: impl Fn() -> T) -> T {
         let derived = self.0.derived.get_or_init(|| Box::new(derive()));
         derived.downcast_ref().cloned().unwrap_or_else(derive)

@@ -1,11 +1,12 @@
 //! Policies: how many units a key may spend in a window, and how they are counted.
 //!
-//! A limit of 60 requests a minute says nothing about what a minute is, what a request costs, or what happens to a client
-//! that ignores its limit. A [`Policy`] says all of it, and is checked where it is written.
+//! A limit of 60 requests a minute says nothing about what a minute is, what a request costs, or what happens to a
+//! client that ignores its limit. A [`Policy`] says all of it, and is checked where it is written.
 //!
 //! # Rules
 //!
-//! 1. A policy has a name, a limit and a window. The name appears in headers, problem documents, metrics and Redis keys.
+//! 1. A policy has a name, a limit and a window. The name appears in headers, problem documents, metrics and Redis
+//!    keys.
 //! 2. Counts belong to the policy's name, algorithm, window and resolution. Policies that agree in these share their
 //!    counts.
 //! 3. A denied request changes no count, unless the policy [counts rejections](Policy::with_count_rejected) or

@@ -34,9 +34,9 @@ impl Policy {
         self.change(|d| (d.algorithm, d.resolution_us, d.burst) = (algorithm, 1, burst))
     }
 
-    /// Bounds the memory of the log: the times of records are rounded up to `resolution`, so that at most
-    /// `window / resolution + 2` records count, whatever the limit. A store may keep records that have left the window a
-    /// little longer.
+    /// Bounds the memory of the log: the times of records are rounded up to `resolution`, so that at most `window /
+    /// resolution + 2` records count, whatever the limit. A store may keep records that have left the window a little
+    /// longer.
     ///
     /// The log still never admits more than the limit; units come back at most one resolution late. Defaults to 1 µs,
     /// which is exact. Redis limits a value to 512 MB unless configured otherwise, so the log of one key holds about 33
@@ -44,7 +44,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the algorithm is not the log, or the resolution is shorter than 1 µs or longer than the window.
+    /// [`ConfigError`] if the algorithm is not the log, or the resolution is shorter than 1 µs or longer than the
+    /// window.
     ///
     /// # Examples
     ///
@@ -106,8 +107,8 @@ impl Policy {
 
     /// Sets whether denied requests are counted, so that a client that does not wait stays limited.
     ///
-    /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into debt.
-    /// Defaults to `false`, because a client that waits for Retry-After should pass.
+    /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into
+    /// debt. Defaults to `false`, because a client that waits for Retry-After should pass.
     ///
     /// # Examples
     ///
@@ -128,7 +129,8 @@ impl Policy {
     /// Sets the unit that clients see: `qu` in `RateLimit-Policy` of [`HeaderStyle::Draft11`](crate::HeaderStyle).
     ///
     /// The draft defines `requests`, `content-bytes` and `concurrent-requests`. The unit changes nothing about the
-    /// counting: the layer's cost does. Defaults to `requests`, which is not sent, because it is the draft's default too.
+    /// counting: the layer's cost does. Defaults to `requests`, which is not sent, because it is the draft's default
+    /// too.
     ///
     /// # Errors
     ///

@@ -111,6 +111,17 @@ impl Denial {
     }
 
     /// Why the request was refused.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::rejection::{Denial, Reason};
+    ///
+    /// /// Only a spent quota counts as abuse.
+    /// fn is_abuse(denial: &Denial) -> bool {
+    ///     matches!(denial.reason(), Reason::QuotaExceeded(_))
+    /// }
+    /// ```
     pub fn reason(&self) -> &Reason {
         &self.reason
     }

@@ -23,7 +23,7 @@ impl Decision {
     /// ```
     /// use tollgate::{Limiter, Policy, rejection::Denial};
     ///
-    /// /// A handler of axum: answers 429, or 503 if the store cannot answer, with all fields.
+    /// /// A handler of axum: responds with 429, or 503 if the store cannot answer, and all fields.
     /// async fn send_code(limiter: Limiter, per_number: Policy) -> Result<&'static str, Denial> {
     ///     limiter.check("+31 20 1234567", &per_number, 1).await?.into_result()?;
     ///     Ok("sent")

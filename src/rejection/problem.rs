@@ -54,6 +54,15 @@ pub enum ProblemType {
 
 impl ProblemJson {
     /// Sets the problem type of a spent quota, and its status. Defaults to [`ProblemType::QuotaExceeded`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ProblemJson, rejection::ProblemType};
+    ///
+    /// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
+    /// # let _ = abuse;
+    /// ```
     #[must_use]
     pub fn with_quota_type(self, quota_type: ProblemType) -> Self {
         Self { quota_type, ..self }

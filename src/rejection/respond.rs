@@ -49,11 +49,11 @@ where
 }
 
 impl Denial {
-    /// Builds the response: what `rejection` answers to the request with the head `parts`, and the fields that this
-    /// lacks, in the style of `writer`: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+    /// Builds the response: `rejection` responds to the request with the head `parts`, then the fields that the response
+    /// lacks are added in the style of `writer`: RateLimit, `Retry-After` and `Cache-Control: no-store`.
     ///
-    /// The layer answers refused requests with it. Handlers of axum return the denial itself, unless they want another
-    /// rejection or style. The response's extensions hold the denial and, if there was a check, the [`Decision`].
+    /// The layer uses it for refused requests. A handler of axum can return the denial itself, unless it needs another
+    /// rejection or style. The response's extensions contain the denial and, after a check, the [`Decision`].
     ///
     /// # Examples
     ///

@@ -1,8 +1,8 @@
 //! A deadline that does not count the time in which the executor did not run.
 //!
-//! A handler may hold its worker threads, and an operating system may stop a whole process (a CPU quota, SIGSTOP, a
-//! virtual machine that is moved). Timers then fire before replies that have arrived are read. A plain timeout would
-//! take that for a silent store. So the deadline moves by as much as the executor was away (see `presence`), and by a
+//! A handler may block its worker threads, and the operating system may stop the whole process (a CPU quota, SIGSTOP, a
+//! virtual machine that migrates). Timers then fire before replies that have arrived are read. A plain timeout would
+//! treat this as a silent store. The deadline therefore moves by the length of the stall (see `stalls`), and by a
 //! moment to read what has arrived.
 
 #[cfg(feature = "redis")]
@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::runtime::stalls::Begin;
 
 pin_project! {
-    /// Resolves when the executor has been running for as long as it was given.
+    /// Resolves when the executor has been running for `time`.
     #[derive(Debug)]
     pub(crate) struct Deadline {
         #[pin]
@@ -29,21 +29,21 @@ pin_project! {
     }
 }
 
-/// Time to read replies and to run the tasks that they wake, when an absence has just ended.
+/// Time after a stall to read replies and to run the tasks that they wake.
 const CATCH_UP: Duration = Duration::from_millis(3);
 
 impl Deadline {
-    /// Starts now. `None` without a tokio runtime, or if it has no timers.
+    /// Starts a deadline. `None` without a tokio runtime with timers.
     pub(crate) fn after(time: Duration) -> Option<Self> {
         Some(Self { begin: Begin::now(time)?, timer: sleep(time), time })
     }
 
-    /// Ends only after this much more time from now on.
+    /// Moves the end to `more` from now.
     pub(crate) fn extend(self: Pin<&mut Self>, more: Duration) {
         let now = Instant::now();
         let mut this = self.project();
         *this.time = this.begin.running(now).saturating_add(more);
-        // A time that is too far away never comes.
+        // A time that cannot be represented never comes.
         if let Some(end) = now.checked_add(more) {
             this.timer.as_mut().reset(end);
         }
@@ -65,8 +65,8 @@ impl Deadline {
     }
 }
 
-/// The output of `future`, or `None` if it is not ready within `time` of this process running, or at once without a
-/// tokio runtime with timers.
+/// The output of `future`, or `None` if it is not ready within `time`, not counting stalls. Without a tokio runtime
+/// with timers, `None` if it is not ready at once.
 #[cfg(feature = "redis")]
 pub(crate) fn within<F: Future>(time: Duration, future: F) -> Within<F> {
     Within { future, time, deadline: None }
@@ -81,7 +81,7 @@ pin_project! {
         #[pin]
         future: F,
         time: Duration,
-        // Begins when the future is not ready at once.
+        // Starts when the future is not ready at once.
         #[pin]
         deadline: Option<Deadline>,
     }
@@ -130,20 +130,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_passes_when_it_ends_and_not_earlier() {
+    async fn the_deadline_passes_at_its_end_and_not_earlier() {
         for time in [1, 2, 3, 7, 49, 50, 1_000].map(Duration::from_millis) {
             let start = Instant::now();
             let mut deadline = pin!(Deadline::after(time).unwrap());
             poll_fn(|cx| deadline.as_mut().poll(cx)).await;
             assert_eq!(start.elapsed(), time);
         }
-        // So long that it never comes.
+        // A time that cannot be represented never comes.
         let mut never = pin!(Deadline::after(Duration::MAX).unwrap());
         assert!(poll_fn(|cx| Poll::Ready(never.as_mut().poll(cx))).await.is_pending());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_passes_when_a_test_advances_the_clock() {
+    async fn the_deadline_passes_when_a_test_advances_the_clock() {
         let mut deadline = pin!(Deadline::after(TIME).unwrap());
         assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
         tokio::time::advance(Duration::from_millis(49)).await;
@@ -152,18 +152,18 @@ mod tests {
         assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_ready());
     }
 
-    /// Real time, because it is about threads that do not run.
+    /// Uses real time, because the test blocks threads.
     #[tokio::test]
-    async fn law_8_time_in_which_the_executor_was_held_up_does_not_count() {
+    async fn law_8_stalls_of_the_executor_do_not_count() {
         let away = Duration::from_millis(200);
-        // Held up during a wait: a plain timeout would be over when the thread comes back.
+        // The thread blocks during a wait. A plain timeout would have passed when the thread continues.
         let waited = waited(|| thread::sleep(away)).await;
         assert!(waited >= away + TIME * 3 / 4, "{waited:?}");
         assert!(waited < away + 4 * TIME, "{waited:?}");
     }
 
     #[tokio::test]
-    async fn law_8_an_executor_that_is_always_late_does_not_wait_for_ever() {
+    async fn law_8_the_deadline_passes_on_an_executor_that_is_always_late() {
         let hog = tokio::spawn(async {
             loop {
                 thread::sleep(Duration::from_millis(10));

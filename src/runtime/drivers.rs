@@ -1,8 +1,8 @@
-//! Which drivers the current tokio runtime has.
+//! The drivers of the current tokio runtime.
 //!
-//! A runtime that was built without `enable_all()` may lack timers or I/O. tokio offers no query and panics where one is
-//! used. So each is tried out before it is needed, and what is missing is remembered: one panic is caught for each
-//! runtime and driver, and none is met in the path of a request.
+//! A runtime that was built without `enable_all()` may lack timers or I/O. tokio has no query for this and panics when
+//! a missing driver is used. Each driver is therefore tried out before it is needed, and a missing one is remembered:
+//! one panic is caught for each runtime and driver, outside the path of a request.
 
 use std::{
     cell::Cell,
@@ -26,10 +26,10 @@ thread_local! {
     static TRIED: Cell<Option<Driver>> = const { Cell::new(None) };
 }
 
-/// What has been found missing.
+/// The drivers that were found missing.
 fn missing() -> MutexGuard<'static, HashSet<(runtime::Id, Driver)>> {
     static MISSING: LazyLock<Mutex<HashSet<(runtime::Id, Driver)>>> = LazyLock::new(Mutex::default);
-    // No invariant spans a panic.
+    // The set is valid behind a poisoned lock too.
     MISSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -38,11 +38,12 @@ impl Driver {
     pub(crate) fn is_there(self) -> bool {
         let Ok(runtime) = Handle::try_current() else { return false };
         let this = (runtime.id(), self);
-        // Only a panic hook asks for what is being tried out: it is missing, and another panic would end the process.
+        // Only a panic hook asks while the driver is being tried out: the driver is missing, and a second panic would
+        // abort the process.
         if TRIED.get() == Some(self) || missing().contains(&this) {
             return false;
         }
-        // Without a lock: a panic hook is the user's code and may check a limit, on this thread or on another.
+        // Without a lock, because the panic hook of the user may check a limit, on this thread or on another one.
         let outer = TRIED.replace(Some(self));
         let is_there = catch_unwind(|| self.try_out()).is_ok();
         TRIED.set(outer);
@@ -52,12 +53,12 @@ impl Driver {
         is_there
     }
 
-    /// Panics if it is missing.
+    /// Panics if the driver is missing.
     fn try_out(self) {
         match self {
             #[cfg(feature = "redis")]
             Self::Io => {
-                // A machine without a free port says nothing about the runtime.
+                // Without a free port, nothing is learnt about the runtime.
                 let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
                 if let Some(socket) = socket.ok().filter(|socket| socket.set_nonblocking(true).is_ok()) {
                     drop(tokio::net::UdpSocket::from_std(socket));

@@ -1,9 +1,10 @@
-//! How long an executor was away: held up by a handler, by more tasks than it can run, or stopped with its process.
+//! Stalls: times in which the executor did not run, because a handler blocked it, it had more tasks than it could run,
+//! or its process was stopped.
 //!
-//! While checks wait, one task of each tokio runtime sleeps in short steps. A step that ends late shows that the runtime
-//! did not run in the meantime, so replies that had arrived could not be read.
+//! While checks wait, one task of each tokio runtime sleeps in short steps. A step that ends late shows that the
+//! runtime did not run meanwhile, so that replies that had arrived were not read.
 //!
-//! A check only reads what is shared here, or all checks of a process would contend for it.
+//! Checks mostly read the shared values and rarely write them, to avoid contention between all checks of a process.
 
 use std::{
     cell::RefCell,
@@ -22,49 +23,49 @@ use tokio::{
 
 use crate::{clock::micros, runtime::drivers::Driver};
 
-/// What is known about one runtime.
+/// The stalls of one runtime.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    /// Times below count from here. Real time, because a test that advances tokio's clock
-    /// does not hold up the executor.
+    /// The origin of the times below. Real time, because a test that advances tokio's clock does not stall the
+    /// executor.
     start: std::time::Instant,
-    /// Without them nothing can be waited for.
+    /// Whether the runtime has timers. Without timers, no wait is possible.
     has_timers: bool,
     is_measured: AtomicBool,
-    /// Whether a wait has begun since the last step did.
+    /// Whether a wait has started since the last step started.
     is_used: AtomicBool,
-    /// The longest wait that has begun.
+    /// The longest wait that has started.
     longest_us: AtomicU64,
-    /// When the step that is under way ends.
+    /// When the current step ends.
     step_ends_us: AtomicU64,
-    /// The sum of all absences.
+    /// The sum of all stalls.
     away_us: AtomicU64,
-    /// When the last absence ended.
+    /// When the last stall ended.
     back_us: AtomicU64,
 }
 
-/// Timers have a resolution of a millisecond.
+/// Length of a step. Timers have a resolution of one millisecond.
 const STEP: Duration = Duration::from_millis(2);
-/// Healthy timers are late by about this, ..
+/// Usual delay of a timer on a healthy runtime.
 const USUALLY_LATE_US: u64 = 1_000;
-/// .. and never by more than this.
+/// Largest delay of a timer on a healthy runtime.
 const LATE_US: u64 = 3_000;
-/// Longer waits are not measured to their ends: absences hardly matter to them.
+/// Longer waits are not measured to their ends, because stalls hardly affect them.
 const LONGEST_US: u64 = 1_000_000;
-/// How long a measurement goes on after the longest wait, so that it does not begin too often.
+/// How long a measurement continues after the longest wait, so that measurements do not start too often.
 const REST_US: u64 = 100_000;
 
-/// Where and when a wait began.
+/// The runtime and the time at which a wait started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begin {
     runtime: runtime::Id,
     at: Instant,
-    /// The sum of all absences until then.
+    /// The sum of all stalls until then.
     away: Duration,
 }
 
 impl Begin {
-    /// Begins to wait on the current runtime, at most for `time`. `None` without a runtime, or if it has no timers.
+    /// Starts a wait of at most `time` on the current runtime. `None` without a runtime with timers.
     pub(crate) fn now(time: Duration) -> Option<Self> {
         with_current(|runtime, presence| {
             if !presence.has_timers {
@@ -87,7 +88,7 @@ impl Begin {
         })?
     }
 
-    /// For how long the runtime has been away since. Nothing is known of another runtime.
+    /// The length of all stalls since the start. Zero on another runtime, whose stalls are unknown.
     fn away(&self) -> Duration {
         let away = |runtime, presence: &Arc<Presence>| {
             if runtime == self.runtime { presence.away().saturating_sub(self.away) } else { Duration::ZERO }
@@ -95,7 +96,7 @@ impl Begin {
         with_current(away).unwrap_or_default()
     }
 
-    /// For how long the runtime has been back after its last absence. `None` without an absence since this began.
+    /// Time since the last stall. `None` without a stall since the start.
     pub(crate) fn back(&self) -> Option<Duration> {
         with_current(|runtime, presence| {
             let away = runtime == self.runtime && presence.away() > self.away;
@@ -103,7 +104,7 @@ impl Begin {
         })?
     }
 
-    /// For how long it has been running since.
+    /// For how long the runtime has been running since the start.
     pub(crate) fn running(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.at).saturating_sub(self.away())
     }
@@ -120,23 +121,23 @@ fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<Presence>) -> T) -> Optio
     LAST.with_borrow(|last| last.as_ref().map(|(_, presence)| work(id, presence)))
 }
 
-/// How long the runtime was away, judged by a timer that was due at `due_us` and has not fired before `now_us`.
-fn absence_us(now_us: u64, due_us: u64) -> u64 {
+/// The length of a stall, from a timer that was due at `due_us` and has not fired before `now_us`.
+fn stall_us(now_us: u64, due_us: u64) -> u64 {
     let late_us = now_us.saturating_sub(due_us);
     if late_us > LATE_US { late_us - USUALLY_LATE_US } else { 0 }
 }
 
 impl Presence {
-    /// That of a runtime, by whichever thread it is asked for.
+    /// The shared state of a runtime, created by the first thread that needs it.
     fn of(id: runtime::Id) -> Arc<Self> {
         static ALL: LazyLock<Mutex<HashMap<runtime::Id, Weak<Presence>>>> = LazyLock::new(Mutex::default);
-        // No invariant spans a panic.
+        // The map is valid behind a poisoned lock too.
         let lock = || ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let known = |all: &HashMap<runtime::Id, Weak<Presence>>| all.get(&id).and_then(Weak::upgrade);
         if let Some(presence) = known(&lock()) {
             return presence;
         }
-        // Without the lock: a panic hook may check a limit.
+        // Without the lock, because a panic hook may check a limit.
         let has_timers = Driver::Timers.is_there();
         let mut all = lock();
         if let Some(presence) = known(&all) {
@@ -168,44 +169,44 @@ impl Presence {
 
     fn end_step(&self) {
         let now_us = self.now_us();
-        let absence_us = absence_us(now_us, self.step_ends_us.load(Ordering::Acquire));
-        if absence_us > 0 {
+        let stall_us = stall_us(now_us, self.step_ends_us.load(Ordering::Acquire));
+        if stall_us > 0 {
             self.back_us.store(now_us, Ordering::Release);
-            self.away_us.fetch_add(absence_us, Ordering::Release);
+            self.away_us.fetch_add(stall_us, Ordering::Release);
         }
     }
 
-    /// All absences until now, the one that is just ending included: its step may not have been measured yet.
+    /// The sum of all stalls until now, including one that is just ending and not measured yet.
     fn away(&self) -> Duration {
         Duration::from_micros(self.away_us.load(Ordering::Acquire) + self.unmeasured_us(self.now_us()))
     }
 
     fn unmeasured_us(&self, now_us: u64) -> u64 {
-        let overdue_us = absence_us(now_us, self.step_ends_us.load(Ordering::Acquire));
+        let overdue_us = stall_us(now_us, self.step_ends_us.load(Ordering::Acquire));
         if self.is_measured.load(Ordering::SeqCst) { overdue_us } else { 0 }
     }
 
-    /// For how long there has been no absence.
+    /// Time since the last stall.
     fn back(&self) -> Duration {
         let now_us = self.now_us();
         let since_us = now_us.saturating_sub(self.back_us.load(Ordering::Acquire));
         Duration::from_micros(if self.unmeasured_us(now_us) > 0 { 0 } else { since_us })
     }
 
-    /// Whether no wait can be under way any more, so long after the last one began. Then the next one starts another
-    /// measurement.
+    /// Whether the measurement ends: the last wait started so long ago that no wait can still be in progress. The next
+    /// wait then starts another measurement.
     fn ends(&self, present_since_us: u64) -> bool {
         let longest_us = self.longest_us.load(Ordering::SeqCst);
         if present_since_us < longest_us.saturating_mul(2).saturating_add(REST_US) {
             return false;
         }
         self.is_measured.store(false, Ordering::SeqCst);
-        // A wait that began in between has seen a measurement that was about to end.
+        // A wait that started in between has seen a measurement that was about to end.
         !self.is_used.load(Ordering::SeqCst) || self.is_measured.swap(true, Ordering::SeqCst)
     }
 }
 
-/// The duty to measure; a runtime that ends drops it.
+/// A measurement in progress. A runtime that shuts down drops it.
 struct Measuring {
     presence: Arc<Presence>,
     ended: bool,
@@ -213,7 +214,7 @@ struct Measuring {
 
 impl Drop for Measuring {
     fn drop(&mut self) {
-        // After a proper end another task may measure already.
+        // After a regular end another task may already measure.
         if !self.ended {
             self.presence.is_measured.store(false, Ordering::SeqCst);
         }
@@ -231,7 +232,7 @@ async fn measure(mut measuring: Measuring, mut ends: Instant) {
         if presence.is_used.swap(false, Ordering::SeqCst) {
             used = now;
         }
-        // Waits go on while the process is away.
+        // Waits go on during a stall, so stalls do not count here.
         measuring.ended = presence.ends((now.0 - used.0).saturating_sub(now.1 - used.1));
     }
 }

@@ -1,9 +1,9 @@
 //! Bans: denials are counted under a policy of their own, whose full count denies the key.
 //!
-//! A charge under a policy with a ban therefore has two counts in a store: its own, and the count of its denials, which is
-//! evaluated with it but not charged for what is admitted. The count of denials is a sliding window log over the duration
-//! of the ban, whose limit is the number of denials. A denial charges one unit. The last denial charges the whole limit
-//! once more: there is no room until these units leave the window, all at once.
+//! A charge under a policy with a ban therefore has two counts in a store: its own, and the count of its denials, which
+//! is evaluated with it but not charged for what is admitted. The count of denials is a sliding window log over the
+//! duration of the ban, whose limit is the number of denials. A denial charges one unit. The last denial charges the
+//! whole limit once more: there is no room until these units leave the window, all at once.
 //!
 //! During a ban nothing is charged, so the ban ends at the time that the first answer gave.
 

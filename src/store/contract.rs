@@ -3,37 +3,38 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    breaker::Breaker, check::Check, error::Error, key::Key, observe::Observer, policy::Policy, store::pending::Pending,
-    verdict::Verdict,
+    breaker::settings::Breaker, check::Check, error::Error, key::Key, observe::Observer, policy::Policy,
+    store::pending::Pending, verdict::Verdict,
 };
 
 /// Keeps counts and judges checks against them.
 ///
-/// A store must judge a check **atomically**: all of its charges fit and are paid, or none is. It reports, it never
-/// rejects by error; an [`Error`] means that there is no verdict.
+/// A store judges a check **atomically**: all of its charges fit and are charged, or none is. A denial is a verdict; an
+/// [`Error`] means that there is no verdict. [The module's page](crate::store#a-store-of-your-own) has a complete
+/// example.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store",
-    label = "expected `MemoryStore::new()`, `RedisStore::connect(..)?` or a store of your own",
+    label = "expected `MemoryStore::new()`, `RedisStore::connect(..)?` or your own store",
     note = "if this is a `Result`, add `?`; if it is a builder, finish it with `.connect(..)?`"
 )]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Judges `check` and, if all of it fits, charges it.
     ///
-    /// A count belongs to a key and a policy: find it by [`Key::encoded`] and the policy's name, never by the `Debug`
+    /// A count belongs to a key and a policy. Find it by [`Key::encoded`] and the policy's name, never by the `Debug`
     /// output of a key, which hides the key.
     ///
-    /// The answer owns what it needs. A pending one does nothing before it is polled, and must not send the check
+    /// The answer owns what it needs. A pending answer does nothing before it is polled, and must not send the check
     /// again when its fate is unknown.
     fn check(&self, check: &Check) -> Answer<Verdict>;
 
-    /// Forgets what `key` has spent under `policy`, and a ban. Answers whether there was a count or a ban to forget.
+    /// Forgets what `key` has spent under `policy`, and lifts a ban. Returns whether there was a count or a ban to
+    /// forget.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
 
-    /// Tells whether checks would be judged now, for [`Limiter::ready`](crate::Limiter::ready).
+    /// Tests whether checks can be judged now, for [`Limiter::ready`](crate::Limiter::ready). Must not charge anything.
     ///
-    /// Neither the [deadline](Self::deadline) nor the [breaker](Self::breaker) applies to the answer, so it should come
-    /// within some seconds by itself. It must not charge anything. Defaults to `Ok`, right for stores that are always
-    /// ready.
+    /// The limiter applies neither the [deadline](Self::deadline) nor the [breaker](Self::breaker) to the answer, so
+    /// the store has to answer within some seconds by itself. Defaults to `Ok`, for stores that are always ready.
     fn ready(&self) -> Answer<()> {
         Answer::Ready(Ok(()))
     }
@@ -41,37 +42,37 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// How long the limiter waits for a pending answer, not counting time in which the executor did not run. A
     /// `RedisStore` may take longer for the first connection of a process (`RedisStoreBuilder::first_dial_deadline`).
     ///
-    /// Defaults to 50 ms: long enough for a busy network, short enough that nobody notices.
+    /// Defaults to 50 ms: long enough for a busy network, short enough to go unnoticed.
     fn deadline(&self) -> Duration {
         DEFAULT_DEADLINE
     }
 
-    /// Takes the observer of a limiter, for what only the store knows: its calls, its breaker and what is wrong with its
-    /// setup. `None` replaces an earlier one: the limiter is [quiet](crate::Limiter::quiet).
+    /// Sets the observer for what only the store knows: its calls, its breaker and warnings about its setup. `None`
+    /// removes an earlier observer, because the limiter is [quiet](crate::Limiter::quiet).
     ///
-    /// Called when a limiter is made of the store, and whenever its observers change. Decisions and failures are not among
-    /// what the store reports, the limiter reports them. Defaults to doing nothing.
+    /// Called when a limiter is created over the store, and whenever the limiter's observers change. The limiter itself
+    /// reports decisions and failures. Defaults to doing nothing.
     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         let _ = observer;
     }
 
-    /// When the limiter is to stop asking for pending answers for a while.
+    /// When the limiter stops asking for pending answers for a while.
     ///
-    /// Defaults to `None`, never: right for stores that cannot be away.
+    /// Defaults to `None`, never, for stores that cannot be down.
     fn breaker(&self) -> Option<Breaker> {
         None
     }
 
-    /// Into how many parts the keys are divided that may be away one without the other, as the nodes of a cluster. Each
-    /// has a breaker of its own.
+    /// The number of failure domains: parts of the key space that can be down independently, such as the masters of a
+    /// cluster. Each has its own breaker.
     ///
     /// Defaults to 1.
     fn failure_domains(&self) -> usize {
         1
     }
 
-    /// Which part has `key`, from 0. The breaker of a check of several keys is that of the first, unless the store is a
-    /// `RedisStore`, which asks the breaker of each part.
+    /// The failure domain of `key`, counted from 0. A check of several keys asks the breaker of its first key; a
+    /// `RedisStore` asks the breaker of each failure domain.
     ///
     /// Defaults to 0.
     fn failure_domain_of(&self, key: &Key) -> usize {
@@ -79,10 +80,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// How many instances share this store, as far as it knows; for
-    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered), which asks from the beginning on.
+    /// The number of instances that share this store, if it is known. For
+    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered), which calls it from its creation on.
     ///
-    /// Defaults to `None`: it does not know.
+    /// Defaults to `None`, unknown.
     fn instances(&self) -> Option<u32> {
         None
     }
@@ -90,17 +91,29 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
-/// What a [`Store`] returns: the result itself, or a future of it.
+/// What a [`Store`] returns: a result, or the future of a result.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Error, ErrorKind, store::Answer};
+///
+/// let known: Answer<bool> = Answer::Ready(Ok(true));
+/// let awaited: Answer<bool> = Answer::pending(async {
+///     Err(Error::new(ErrorKind::Unavailable, "connection refused"))
+/// });
+/// # let _ = (known, awaited);
+/// ```
 #[derive(Debug)]
 pub enum Answer<T> {
-    /// The result, known without waiting.
+    /// A result that is known without waiting.
     Ready(Result<T, Error>),
-    /// The result, to be waited for.
+    /// The future of a result.
     Pending(Pending<T>),
 }
 
 impl<T> Answer<T> {
-    /// Wraps a future. At the deadline it is dropped, and the check gets an [`Error`] of kind
+    /// Wraps a future. The limiter drops it at the deadline; the check then gets an [`Error`] of kind
     /// [`Deadline`](crate::ErrorKind::Deadline) that [may have charged](Error::may_have_charged).
     pub fn pending(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
         Self::Pending(Pending::new(future))

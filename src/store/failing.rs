@@ -14,11 +14,11 @@ use crate::{
     verdict::Verdict,
 };
 
-/// A store that gives no verdict until it is told to recover: for tests of failure policies.
+/// A store that fails until [`recover`](Self::recover) is called, for tests of failure policies.
 ///
-/// It fails from the beginning, as a Redis that is down when the service starts. When it has recovered, it judges by the
-/// counts of a [`MemoryStore`]. Clones share the counts and the switch, so keep one and give another to the
-/// [`Limiter`](crate::Limiter).
+/// It fails from the start, like a Redis that is down when the service starts. After [`recover`](Self::recover), it
+/// judges by the counts of a [`MemoryStore`]. Clones share the counts and the switch: keep one clone and give another
+/// one to the [`Limiter`](crate::Limiter).
 ///
 /// # Examples
 ///
@@ -55,18 +55,18 @@ impl FailingStore {
         Self::over(MemoryStore::new())
     }
 
-    /// Creates a store that fails with [`ErrorKind::Unavailable`], and judges by the counts of `memory` when it has
-    /// recovered: for a memory store with a clock of the test's.
+    /// Creates a store that fails with [`ErrorKind::Unavailable`], and judges by the counts of `memory` after it has
+    /// recovered, for example with the test's clock.
     pub fn over(memory: MemoryStore) -> Self {
         Self { memory, failure: Arc::new(Mutex::new(Some(ErrorKind::Unavailable))) }
     }
 
-    /// From now on, every check and every reset fails at once with an error of this kind, and changes no count.
+    /// Makes every check and every reset fail at once with an error of this kind. No count changes.
     pub fn fail(&self, kind: ErrorKind) {
         self.set(Some(kind));
     }
 
-    /// From now on, checks are judged, by what had been counted before the failure.
+    /// Ends the failure. Checks are judged by what was counted before it.
     pub fn recover(&self) {
         self.set(None);
     }

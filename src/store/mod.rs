@@ -1,7 +1,189 @@
-//! Where counts live.
+//! Stores: where counts live.
 //!
-//! [`MemoryStore`] keeps them in the process, `RedisStore` on a Redis that every instance
-//! shares. Both give the same decisions for the same trace. Your own implements [`Store`].
+//! A limit has to be counted somewhere. [`MemoryStore`] counts in the process: for one instance, for tests, for
+//! development. `RedisStore` counts on a Redis that all instances of a service share. Both give the same decisions for
+//! the same trace. Other back ends implement [`Store`].
+//!
+//! # Rules for a store
+//!
+//! 1. It judges a check **atomically**: all charges of the check fit and are charged, or none is.
+//! 2. A denial is a [`Verdict`] with `allowed: false`. An [`Error`](crate::Error) means that there is no verdict.
+//! 3. Its [`Answer`] is `Ready` if it never waits, otherwise a future that does nothing before it is polled. The
+//!    limiter applies the [deadline](Store::deadline) and the [breaker](Store::breaker) to the future.
+//! 4. It sends a check once. If the fate of a check is unknown, its error says so
+//!    ([`Error::charge_unknown`](crate::Error::charge_unknown)).
+//! 5. It must be bounded in memory, whatever keys clients make up.
+//!
+//! # The default
+//!
+//! ```
+//! use tollgate::{Limiter, MemoryStore};
+//!
+//! let limiter = Limiter::new(MemoryStore::new());
+//! ```
+//!
+//! # Customised
+//!
+//! Room for a million keys, of which none is dropped while it is live:
+//!
+//! ```
+//! use tollgate::{Limiter, MemoryStore, store::WhenFull};
+//!
+//! # fn main() -> Result<(), tollgate::ConfigError> {
+//! let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneBucket);
+//! let limiter = Limiter::new(store);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A store of your own
+//!
+//! This store counts in fixed windows, whatever algorithm a policy has. It evaluates all charges of a check before it
+//! commits any, and drops counts of past windows.
+//!
+//! ```
+//! use std::{
+//!     collections::HashMap,
+//!     sync::Mutex,
+//! };
+//!
+//! use tollgate::{
+//!     Key, Limiter, Policy,
+//!     clock::{Clock, SystemClock},
+//!     decision::Source,
+//!     store::{Answer, Check, Outcome, Store, Verdict},
+//! };
+//!
+//! /// Counts by key, policy name and number of the window.
+//! #[derive(Debug, Default)]
+//! struct FixedWindows(Mutex<HashMap<(Vec<u8>, String, u64), u32>>);
+//!
+//! /// The number of the current window, and its end in microseconds since the Unix epoch.
+//! fn window(policy: &Policy, now_us: u64) -> (u64, u64) {
+//!     let length_us = policy.window().as_micros() as u64;
+//!     (now_us / length_us, (now_us / length_us + 1) * length_us)
+//! }
+//!
+//! impl Store for FixedWindows {
+//!     fn check(&self, check: &Check) -> Answer<Verdict> {
+//!         let now_us = SystemClock.now_us();
+//!         let mut counts = self.0.lock().unwrap();
+//!         let id = |key: &Key, policy: &Policy| {
+//!             (key.encoded().to_vec(), policy.name().to_owned(), window(policy, now_us).0)
+//!         };
+//!
+//!         // Evaluate: nothing changes.
+//!         let fits: Vec<bool> = check.charges().iter().map(|charge| {
+//!             let spent = counts.get(&id(&charge.key, &charge.policy)).copied().unwrap_or(0);
+//!             charge.cost == 0 || spent.saturating_add(charge.cost) <= charge.policy.limit()
+//!         }).collect();
+//!         let allowed = fits.iter().all(|fits| *fits);
+//!
+//!         // Commit: charge all or nothing, and report each charge.
+//!         let outcomes = check.charges().iter().zip(fits).map(|(charge, fits)| {
+//!             let spent = counts.entry(id(&charge.key, &charge.policy)).or_default();
+//!             if allowed {
+//!                 *spent += charge.cost;
+//!             }
+//!             let wait_us = window(&charge.policy, now_us).1 - now_us;
+//!             Outcome {
+//!                 fits,
+//!                 available: charge.policy.limit() - *spent,
+//!                 retry_after_us: (!fits && charge.cost <= charge.policy.limit()).then_some(wait_us),
+//!                 next_us: if *spent > 0 { wait_us } else { 0 },
+//!                 reset_us: if *spent > 0 { wait_us } else { 0 },
+//!                 ban_us: 0,
+//!             }
+//!         }).collect();
+//!         Answer::Ready(Ok(Verdict { allowed, source: Source::Store, time_us: now_us, outcomes }))
+//!     }
+//!
+//!     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+//!         let mut counts = self.0.lock().unwrap();
+//!         let before = counts.len();
+//!         counts.retain(|(other, name, _), _| (other.as_slice(), name.as_str()) != (key.encoded(), policy.name()));
+//!         Answer::Ready(Ok(counts.len() < before))
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::new(FixedWindows::default());
+//! let policy = Policy::per_day("exports", 2)?;
+//! assert!(limiter.check("alice", &policy, 2).await?.is_allowed());
+//! assert!(!limiter.check("alice", &policy, 1).await?.is_allowed());
+//! assert!(limiter.check("bob", &policy, 1).await?.is_allowed());
+//! assert!(limiter.reset("alice", &policy).await?);
+//! assert!(limiter.check("alice", &policy, 1).await?.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A store around another store
+//!
+//! A wrapper delegates every method, also those with defaults, because the deadline, the breaker and the failure
+//! domains are the inner store's.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use tollgate::{
+//!     Key, Limiter, MemoryStore, Policy, failure::Breaker, observe::Observer,
+//!     store::{Answer, Check, Store, Verdict},
+//! };
+//!
+//! /// Prints every check before it is judged.
+//! #[derive(Debug)]
+//! struct Printing<S>(S);
+//!
+//! impl<S: Store> Store for Printing<S> {
+//!     fn check(&self, check: &Check) -> Answer<Verdict> {
+//!         for charge in check.charges() {
+//!             println!("{} units under {}", charge.cost, charge.policy.name());
+//!         }
+//!         self.0.check(check)
+//!     }
+//!
+//!     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+//!         self.0.reset(key, policy)
+//!     }
+//!
+//!     fn ready(&self) -> Answer<()> {
+//!         self.0.ready()
+//!     }
+//!
+//!     fn deadline(&self) -> Duration {
+//!         self.0.deadline()
+//!     }
+//!
+//!     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
+//!         self.0.set_observer(observer);
+//!     }
+//!
+//!     fn breaker(&self) -> Option<Breaker> {
+//!         self.0.breaker()
+//!     }
+//!
+//!     fn failure_domains(&self) -> usize {
+//!         self.0.failure_domains()
+//!     }
+//!
+//!     fn failure_domain_of(&self, key: &Key) -> usize {
+//!         self.0.failure_domain_of(key)
+//!     }
+//!
+//!     fn instances(&self) -> Option<u32> {
+//!         self.0.instances()
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = Limiter::new(Printing(MemoryStore::new()));
+//! assert!(limiter.check("alice", &Policy::per_day("exports", 2)?, 1).await?.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
 
 mod ban;
 mod contract;

@@ -187,7 +187,7 @@ async fn abandoned_checks_resets_and_warnings_are_logged() {
     let lines = log.take();
     let [abandoned, reset, warning] = &lines[..] else { panic!("{lines:?}") };
     let key = Fingerprint::of(&Key::from("alice"));
-    let expected = format!("DEBUG tollgate::decision: given up before a verdict policy=\"p\" key={key} cost=1 ");
+    let expected = format!("DEBUG tollgate::decision: dropped before a verdict policy=\"p\" key={key} cost=1 ");
     assert!(abandoned.starts_with(&expected), "{abandoned}");
     assert!(reset.starts_with(&format!("DEBUG tollgate::reset: reset policy=\"p\" key={key} found=false ")), "{reset}");
     assert!(warning.starts_with("WARN tollgate::setup: the server's maxmemory-policy is allkeys-lru"), "{warning}");

@@ -225,6 +225,15 @@ impl ClientIp {
     /// # Errors
     ///
     /// The errors of [`PrefixList::new`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?.exempt(["10.20.0.0/16"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn exempt(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Ok(Self { exempt: prefixes.into_prefixes()?, ..self })
     }
@@ -245,6 +254,15 @@ impl ClientIp {
     /// # Errors
     ///
     /// The errors of [`PrefixList::new`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn deny(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Ok(Self { denied: prefixes.into_prefixes()?, ..self })
     }

@@ -116,6 +116,15 @@ pub struct GrpcStatus<R = EmptyBody> {
 impl<R> GrpcStatus<R> {
     /// Sets the rejection of requests that are not gRPC calls. Defaults to [`EmptyBody`], which works with tonic's
     /// bodies.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GrpcStatus, ProblemJson};
+    ///
+    /// let rejection = GrpcStatus::default().otherwise(ProblemJson::default());
+    /// # let _ = rejection;
+    /// ```
     #[must_use]
     pub fn otherwise<T>(self, rejection: T) -> GrpcStatus<T> {
         GrpcStatus { otherwise: rejection, details: self.details }

@@ -69,8 +69,8 @@ impl Table {
         Verdict { allowed: outcome.fits, source: Source::Store, time_us: now, outcomes: SmallVec::from([outcome]) }
     }
 
-    /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check `may_share`
-    /// and the store is set to [`WhenFull::ShareOneBucket`].
+    /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check
+    /// `may_share` and the store is set to [`WhenFull::ShareOneBucket`].
     pub(super) fn judge(&self, charges: &[Charge], may_share: bool, clock: &dyn Clock) -> Verdict {
         let mut counts: SmallVec<[Counted<'_>; 2]> = charges.iter().flat_map(|charge| self.counts(charge)).collect();
         // All checks take locks in the same order, so that they cannot deadlock.
@@ -134,8 +134,8 @@ impl Table {
     /// Finds places for new counts. Returns whether the shared buckets are needed, either for counts without a place or
     /// because a key with a place may have charged them.
     ///
-    /// Charges come first, because the check needs their places to pass. Counts of denials get what is left. A peek takes
-    /// no place: it only learns whether there is one.
+    /// Charges come first, because the check needs their places to pass. Counts of denials get what is left. A peek
+    /// takes no place: it only learns whether there is one.
     fn find_places(&self, counts: &mut [Counted<'_>], order: &[usize], guards: &mut Guards<'_>, now: u64) -> bool {
         let mut needs_shared = false;
         for charges in [true, false] {

@@ -1,7 +1,7 @@
 //! The embedded store: counts in the process, without a server.
 //!
-//! `store` has the public type, `table` the shards, `judge` the judgement of a check, `counted` its two steps for one count,
-//! `shard` the counts under one lock, `fullness` what a full store does.
+//! `store` has the public type, `table` the shards, `judge` the judgement of a check, `counted` its two steps for one
+//! count, `shard` the counts under one lock, `fullness` what a full store does.
 
 mod counted;
 mod fullness;

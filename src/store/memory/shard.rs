@@ -156,7 +156,8 @@ impl Shard {
         (state.idle_at(&policy) > now).then_some(Victim { policy, spent })
     }
 
-    /// Removes an entry. The last entry takes its place, or the last one that is not new, so that new entries stay last.
+    /// Removes an entry. The last entry takes its place, or the last one that is not new, so that new entries stay
+    /// last.
     fn take(&mut self, mut index: usize) -> Option<(CountId, CountState)> {
         let first_new = self.entries.len().checked_sub(self.added)?;
         if index >= first_new {
@@ -179,8 +180,8 @@ impl Shard {
         }
     }
 
-    /// Whether one more entry may be added without dropping a live one. The error is the time at which enough of the known
-    /// entries are idle for the current check.
+    /// Whether one more entry may be added without dropping a live one. The error is the time at which enough of the
+    /// known entries are idle for the current check.
     #[cold]
     pub(super) fn find_room(&mut self, now: u64) -> Result<(), u64> {
         self.sweep(now);

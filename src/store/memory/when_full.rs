@@ -32,21 +32,21 @@
 pub enum WhenFull {
     /// Denies checks of new keys while the store is full. No live count is dropped.
     ///
-    /// Retry-After is the time until the first known count becomes idle and frees its place; for a check with several new
-    /// counts, until there is a place for each. Every new key makes the store look at a few more counts, so a place may
-    /// become free earlier. A new key gets the free place unless another key was faster or the count was charged again.
-    /// Retry-After is never longer than the longest window in the store (two windows of a sliding window counter, the time
-    /// to refill a bucket). A cost of 0 passes.
+    /// Retry-After is the time until the first known count becomes idle and frees its place; for a check with several
+    /// new counts, until there is a place for each. Every new key makes the store look at a few more counts, so a place
+    /// may become free earlier. A new key gets the free place unless another key was faster or the count was charged
+    /// again. Retry-After is never longer than the longest window in the store (two windows of a sliding window
+    /// counter, the time to refill a bucket). A cost of 0 passes.
     Deny,
-    /// Drops a live count: of eight at random places the one with the smallest share of its limit spent, and among equals
-    /// the one that becomes idle soonest. Its client starts anew. Up to 64 counts are looked at while all of them have
-    /// spent half of their limits or more.
+    /// Drops a live count: of eight at random places the one with the smallest share of its limit spent, and among
+    /// equals the one that becomes idle soonest. Its client starts anew. Up to 64 counts are looked at while all of
+    /// them have spent half of their limits or more.
     ///
     /// The default, because a store that is too small should not refuse new clients.
     #[default]
     EvictLeastSpent,
-    /// Counts new keys in a bucket that they share, one for each policy, under the policy's own limit, while the store is
-    /// full. No live count is dropped.
+    /// Counts new keys in a bucket that they share, one for each policy, under the policy's own limit, while the store
+    /// is full. No live count is dropped.
     ///
     /// Once there is room, new keys get their own counts again. Such a count starts with what the shared bucket has
     /// spent, as long as that is live, so that no key spends its limit twice. A [reset](crate::Limiter::reset) does not
