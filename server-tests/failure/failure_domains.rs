@@ -20,10 +20,7 @@ async fn charged(limiter: &Limiter, keys: &[u64], policy: &Policy) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_down() {
     let mut cluster = Cluster::start();
-    let partial_coverage = "CONFIG SET cluster-require-full-coverage no";
-    for node in &cluster.nodes {
-        node.command(partial_coverage);
-    }
+    cluster.allow_partial_coverage();
     let (first, second) = (cluster.nodes[0].url(), cluster.nodes[1].url());
     let instance = || {
         let builder = RedisStore::builder().deadline(Duration::from_secs(1)).plain_keys();
@@ -41,7 +38,7 @@ async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_do
         assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Local));
     }
     cluster.nodes[0].restart();
-    cluster.nodes[0].command(partial_coverage);
+    cluster.nodes[0].command(Cluster::PARTIAL_COVERAGE);
     let start = Instant::now();
     while limiter.peek(recovered[0], &policy).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(20), "the first master did not recover");
@@ -66,9 +63,7 @@ async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_do
 async fn checks_across_slots_are_held_back_after_an_outage_too() {
     const SHARE: usize = 10;
     let cluster = Cluster::start();
-    for node in &cluster.nodes {
-        node.command("CONFIG SET cluster-require-full-coverage no");
-    }
+    cluster.allow_partial_coverage();
     let builder = RedisStore::builder().plain_keys();
     let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8).unwrap();

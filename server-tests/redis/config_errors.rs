@@ -105,13 +105,14 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
 }
 
 /// Phrases with which a message says what to write.
-const ADVICE: [&str; 13] = [
+const ADVICE: [&str; 14] = [
     "write",
     " use ",
     "call ",
     "at least",
     "at most",
     "leave",
+    "remove the ",
     "rename",
     "raise the limit",
     "list ",

@@ -11,13 +11,6 @@ use tollgate::{ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 use super::{limiter, policy};
 use crate::support::redis_server::RedisServer;
 
-/// The number of connections that the server has accepted, including the connection of this query.
-fn connections(server: &RedisServer) -> u32 {
-    let info = server.command("INFO stats");
-    let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
-    received.trim().parse::<u32>().unwrap()
-}
-
 /// A pool of one connection, so that no dial is in flight when the connections are counted.
 fn single() -> RedisStoreBuilder {
     RedisStore::builder().pool_size(1).deadline(Duration::from_secs(2))
@@ -36,7 +29,7 @@ async fn a_server_that_temporarily_refuses_writes_keeps_its_connections() {
     let server = RedisServer::start();
     let limiter = Limiter::new(single().connect(&server.url()).unwrap());
     recovered(&limiter).await;
-    let before = connections(&server);
+    let before = server.accepted_connections();
     server.command("CONFIG SET min-replicas-to-write 1");
     for _ in 0..10 {
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
@@ -46,7 +39,7 @@ async fn a_server_that_temporarily_refuses_writes_keeps_its_connections() {
     // The breaker is open until a probe succeeds.
     recovered(&limiter).await;
     // The three connections are this test's own commands.
-    assert_eq!(connections(&server) - before, 3);
+    assert_eq!(server.accepted_connections() - before, 3);
 }
 
 #[tokio::test]
@@ -54,7 +47,7 @@ async fn a_busy_server_keeps_its_connections() {
     let server = RedisServer::start_with(&["--lua-time-limit", "5"]);
     let limiter = Limiter::new(single().connect(&server.url()).unwrap());
     recovered(&limiter).await;
-    let before = connections(&server);
+    let before = server.accepted_connections();
     let mut forever = server.connection();
     let forever =
         std::thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut forever));
@@ -69,7 +62,7 @@ async fn a_busy_server_keeps_its_connections() {
     server.command("SCRIPT KILL");
     assert!(forever.join().unwrap().is_err());
     assert!(limiter.check("k", &policy(), 1).await.is_ok());
-    assert_eq!(connections(&server) - before, 3);
+    assert_eq!(server.accepted_connections() - before, 3);
 }
 
 #[tokio::test]
@@ -77,7 +70,7 @@ async fn connections_to_a_replica_without_its_master_are_replaced() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     recovered(&limiter).await;
-    let before = connections(&server);
+    let before = server.accepted_connections();
     server.command("CONFIG SET replica-serve-stale-data no");
     server.command("REPLICAOF 127.0.0.1 1");
     for _ in 0..5 {
@@ -87,7 +80,7 @@ async fn connections_to_a_replica_without_its_master_are_replaced() {
     server.command("REPLICAOF NO ONE");
     recovered(&limiter).await;
     // Four connections are this test's own commands.
-    assert!(connections(&server) - before > 4, "no new connection");
+    assert!(server.accepted_connections() - before > 4, "no new connection");
 }
 
 #[tokio::test]

@@ -12,13 +12,10 @@ use std::{
 };
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, Policy, RedisStore,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::{Check, Error, ErrorKind, Limiter, RedisStore};
 
 use super::policy;
-use crate::support::redis_server::RedisServer;
+use crate::support::{SilentStore, redis_server::RedisServer};
 
 thread_local! {
     static PANICS: Cell<u32> = const { Cell::new(0) };
@@ -89,7 +86,7 @@ fn a_panic_hook_that_checks_a_limit_does_not_deadlock() {
         }
     }));
     let stores: [fn(&str) -> Limiter; 2] =
-        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(PendingStore)];
+        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(SilentStore)];
     for (timers, store) in [(false, 0), (true, 0), (false, 1)] {
         let (ended, end) = mpsc::channel();
         let limiter = stores[store](&server.url());
@@ -104,19 +101,5 @@ fn a_panic_hook_that_checks_a_limit_does_not_deadlock() {
         });
         let kind = end.recv_timeout(Duration::from_secs(10)).expect("the check and the hook wait for each other");
         assert_eq!(kind, ErrorKind::Misconfigured);
-    }
-}
-
-/// A store that never replies.
-#[derive(Debug)]
-struct PendingStore;
-
-impl Store for PendingStore {
-    fn check(&self, _: &Check) -> Answer<Verdict> {
-        Answer::pending(std::future::pending())
-    }
-
-    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
-        Answer::pending(std::future::pending())
     }
 }

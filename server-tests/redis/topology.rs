@@ -26,12 +26,6 @@ use crate::support::{
 /// The slot of "foo", on the third node. "bar" is in slot 5061 on the first.
 const SLOT: u16 = 12_182;
 
-fn allow_partial_coverage(cluster: &Cluster) {
-    for node in &cluster.nodes {
-        node.command("CONFIG SET cluster-require-full-coverage no");
-    }
-}
-
 #[test]
 fn a_check_on_a_runtime_that_has_ended_returns_an_error() {
     let cluster = Cluster::start();
@@ -54,7 +48,7 @@ fn a_check_on_a_runtime_that_has_ended_returns_an_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_master_is_found_while_another_master_is_silent_and_the_deadline_is_long() {
     let mut cluster = Cluster::start_with_replicas();
-    allow_partial_coverage(&cluster);
+    cluster.allow_partial_coverage();
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-replica-no-failover yes");
     }
@@ -84,7 +78,7 @@ async fn a_new_master_is_found_while_another_master_is_silent_and_the_deadline_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_13_eviction_is_warned_of_although_a_master_is_down_at_the_start() {
     let cluster = Cluster::start();
-    allow_partial_coverage(&cluster);
+    cluster.allow_partial_coverage();
     for node in &cluster.nodes {
         node.command("CONFIG SET maxmemory-policy allkeys-lru");
     }
@@ -108,7 +102,7 @@ async fn law_13_eviction_is_warned_of_although_a_master_is_down_at_the_start() {
 async fn denials_come_from_the_deny_cache_while_another_master_is_down() {
     const DENIALS: u64 = 1_000;
     let mut cluster = Cluster::start();
-    allow_partial_coverage(&cluster);
+    cluster.allow_partial_coverage();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
     let spent = Policy::per_hour("spent", 1).unwrap();

@@ -14,6 +14,9 @@ pub struct Cluster {
 const LAST_SLOTS: [u16; 3] = [5_460, 10_922, 16_383];
 
 impl Cluster {
+    /// Command that sets a node as [`Self::allow_partial_coverage`] does.
+    pub const PARTIAL_COVERAGE: &str = "CONFIG SET cluster-require-full-coverage no";
+
     /// Starts three masters without replicas.
     pub fn start() -> Self {
         Self::form(LAST_SLOTS.len())
@@ -60,6 +63,13 @@ impl Cluster {
             })
         });
         Self { nodes }
+    }
+
+    /// Keeps the slots of live masters available while another master is down. A restart of a node discards the setting.
+    pub fn allow_partial_coverage(&self) {
+        for node in &self.nodes {
+            node.command(Self::PARTIAL_COVERAGE);
+        }
     }
 
     /// The slot of a hash tag, and the index of the master that owned the slot at the start.

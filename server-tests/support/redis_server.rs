@@ -120,6 +120,13 @@ impl RedisServer {
         stream.read_exact(&mut [0; 5]).unwrap();
     }
 
+    /// The number of connections accepted so far, including the connection of this query.
+    pub fn accepted_connections(&self) -> u32 {
+        let info = self.command("INFO stats");
+        let accepted = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        accepted.trim().parse().unwrap()
+    }
+
     /// Opens a blocking connection, to prepare and to inspect data.
     pub fn connection(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
