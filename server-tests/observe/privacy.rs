@@ -15,7 +15,7 @@ use crate::support::{
     scrape::recorder,
 };
 
-const SECRET: &str = "sk-live-4242";
+const SECRET: &str = "sk-live-x7q2";
 
 /// Adds all observers to a limiter.
 fn observed(limiter: Limiter, recorded: &Recorder) -> Limiter {
@@ -51,7 +51,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     let recorded = Recorder::default();
     let address: IpAddr = "203.0.113.77".parse().unwrap();
     let keys = [Key::from(SECRET), Key::from(address), Key::hashed(SECRET), Key::join([Key::from(SECRET)])];
-    let mut secrets = vec!["sk-live".to_owned(), "4242".to_owned(), "203.0.113.77".to_owned()];
+    let mut secrets = vec!["sk-live".to_owned(), "x7q2".to_owned(), "203.0.113.77".to_owned()];
     secrets.extend(keys.iter().map(|key| String::from_utf8(key.encoded().to_vec()).unwrap()));
 
     let mut server = RedisServer::start();

@@ -13,7 +13,7 @@ use tollgate::{
 use crate::support::redis_server::RedisServer;
 
 const SECRET: &str = "a secret of more than 16 bytes";
-const API_KEY: &str = "sk-live-4242";
+const API_KEY: &str = "sk-live-x7q2";
 const USER: &str = "alice@example.com";
 
 fn policy() -> Policy {

@@ -15,11 +15,11 @@ use crate::support::{
     http::{Reply, get_with, request},
 };
 
-const SECRET: &str = "sk-live-4242";
+const SECRET: &str = "sk-live-x7q2";
 
 #[track_caller]
 fn assert_no_key(what: &str, text: &str) {
-    for secret in [SECRET, "sk-live", "4242"] {
+    for secret in [SECRET, "sk-live", "x7q2"] {
         assert!(!text.contains(secret), "{what} shows the key: {text}");
     }
 }
