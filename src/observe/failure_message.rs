@@ -46,7 +46,7 @@ const REMEDIES: &[(&str, &str)] = &[
     (" DB index", "Correct the number after the last slash of the store's URL."),
     (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
     (" NOPERM ", "Grant the user what the docs of `RedisStore` list as the least ACL."),
-    (" OOM ", "Raise the server's maxmemory, or give the limiter a server of its own."),
+    (" OOM ", "Raise the server's maxmemory, or give the limiter a separate server."),
     (" WRONGPASS ", "Correct the login in the store's URL."),
 ];
 

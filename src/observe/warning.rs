@@ -113,12 +113,12 @@ impl fmt::Display for Warning {
             Self::ChargedTwice { policy } => write!(
                 f,
                 "a request was charged twice under policy {policy:?}: it passes two layers with this policy and the \
-                 same key; remove one of them, or give it a policy with a name of its own"
+                 same key; remove one of them, or give it a policy with another name"
             ),
             Self::Eviction { policy } => write!(
                 f,
                 "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key \
-                 is dropped starts anew; set maxmemory-policy to noeviction, or give the limiter a server of its own"
+                 is dropped starts anew; set maxmemory-policy to noeviction, or give the limiter a separate server"
             ),
             Self::ForwardedHeader { header } => write!(
                 f,
