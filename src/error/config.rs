@@ -147,9 +147,9 @@ pub enum ConfigError {
         /// The cost, as given.
         cost: i32,
     },
-    /// A check without a policy, which would limit nothing.
+    /// A layer or a check without a policy, which would limit nothing.
     NoPolicy,
-    /// A header with the client's address, without a trusted proxy. The header would always be ignored.
+    /// An empty list of trusted proxies, so the header with the client's address would always be ignored.
     NoTrustedProxy,
     /// Sentinels are reached through TLS, but the master that they name would be reached without TLS.
     PlaintextMaster {

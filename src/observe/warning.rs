@@ -124,7 +124,7 @@ impl fmt::Display for Warning {
                 f,
                 "a request has the header {header}, but the address of its connection is charged; behind a proxy that \
                  is the proxy, and all clients share one budget: take the address from the header with `ClientIp`, \
-                 through trusted proxies only. Without a proxy, a client made the header up, and nothing is wrong"
+                 through trusted proxies only. Without a proxy, a client has made the header up, and the setup is right"
             ),
             Self::ForwardedHeaderMissing { header } => write!(
                 f,

@@ -77,7 +77,7 @@ impl FailingStore {
 
     fn error(&self) -> Option<Error> {
         let kind = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kind.map(|kind| Error::new(kind, "a FailingStore has been told to fail"))
+        kind.map(|kind| Error::new(kind, "this FailingStore is set to fail"))
     }
 }
 
