@@ -202,12 +202,17 @@ mod runtime;
 pub mod store;
 mod verdict;
 
+// Inlined, so that the front page describes each of them.
 #[cfg(feature = "test-util")]
+#[doc(inline)]
 pub use self::clock::ManualClock;
 #[cfg(feature = "grpc")]
+#[doc(inline)]
 pub use self::rejection::GrpcStatus;
 #[cfg(feature = "redis")]
+#[doc(inline)]
 pub use self::store::RedisStore;
+#[doc(inline)]
 pub use self::{
     check::Check,
     cost::Cost,

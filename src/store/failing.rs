@@ -87,7 +87,7 @@ impl FailingStore {
 
     fn error(&self) -> Option<Error> {
         let kind = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kind.map(|kind| Error::new(kind, "a FailingStore fails until `recover` is called"))
+        kind.map(|kind| Error::new(kind, "this FailingStore is set to fail"))
     }
 }
 

@@ -38,14 +38,11 @@
 //!
 //! # A store of your own
 //!
-//! This store counts in fixed windows, whatever algorithm a policy has. It evaluates all charges of a check before it
-//! commits any, and drops the counts of past windows.
+//! This store counts in fixed windows, whatever algorithm a policy has. It drops counts of past windows, then evaluates
+//! all charges of a check before it commits any.
 //!
 //! ```
-//! use std::{
-//!     collections::HashMap,
-//!     sync::Mutex,
-//! };
+//! use std::{collections::HashMap, sync::Mutex};
 //!
 //! use tollgate::{
 //!     Key, Limiter, Policy,
@@ -59,7 +56,7 @@
 //! struct FixedWindows(Mutex<HashMap<(Vec<u8>, String, u64), u32>>);
 //!
 //! /// The end of the current window.
-//! fn window_end(policy: &Policy, now_us: u64) -> u64 {
+//! fn end_us(policy: &Policy, now_us: u64) -> u64 {
 //!     let length_us = policy.window().as_micros() as u64;
 //!     (now_us / length_us + 1) * length_us
 //! }
@@ -70,7 +67,7 @@
 //!         let mut counts = self.0.lock().unwrap();
 //!         counts.retain(|(_, _, end_us), _| *end_us > now_us);
 //!         let id = |key: &Key, policy: &Policy| {
-//!             (key.encoded().to_vec(), policy.name().to_owned(), window_end(policy, now_us))
+//!             (key.encoded().to_vec(), policy.name().to_owned(), end_us(policy, now_us))
 //!         };
 //!
 //!         // Evaluate: nothing changes.
@@ -86,10 +83,11 @@
 //!             if allowed {
 //!                 *spent += charge.cost;
 //!             }
-//!             let wait_us = window_end(&charge.policy, now_us) - now_us;
+//!             let wait_us = end_us(&charge.policy, now_us) - now_us;
 //!             Outcome {
 //!                 fits,
-//!                 available: charge.policy.limit() - *spent,
+//!                 // Policies with the same name and other limits share the count, such as the plans of a service.
+//!                 available: charge.policy.limit().saturating_sub(*spent),
 //!                 retry_after_us: (!fits && charge.cost <= charge.policy.limit()).then_some(wait_us),
 //!                 next_us: if *spent > 0 { wait_us } else { 0 },
 //!                 reset_us: if *spent > 0 { wait_us } else { 0 },

@@ -50,15 +50,16 @@ use crate::{
 ///
 /// The first check dials, and connections that break are replaced, so a service starts and runs while Redis is
 /// unavailable. Checks need a tokio runtime with timers and I/O (`enable_all()`); creating the store does not. On a
-/// runtime without them each check is an error that says so, and tokio prints one panic message, because tokio offers
-/// no other way to find out. Each runtime that uses a store has connections of its own.
+/// runtime without them each check is an error that says so, and tokio prints one panic message, because a missing
+/// driver can only be detected by using it. Each runtime that uses a store has connections of its own.
 ///
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms by default, whatever Redis does. Time in which the process itself did
 /// not run (a handler that blocks its threads, a pause) does not count. The first checks of a process may wait longer
-/// for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A check that is
-/// late because this process sends more than Redis can answer in time is [`Overloaded`](crate::ErrorKind::Overloaded).
+/// for the first connection, 250 ms by default
+/// ([`first_dial_deadline`](crate::store::RedisStoreBuilder::first_dial_deadline)). A check that is late because this
+/// process sends more than Redis can answer in time is [`Overloaded`](crate::ErrorKind::Overloaded).
 /// A check that was sent and not answered is **never sent again**: it may have been charged once, never twice. After a
 /// few failures in a row a [`Breaker`] answers at once, and probes now and then whether Redis is back.
 ///
@@ -84,11 +85,10 @@ use crate::{
 ///
 /// Feature `tls` is rustls. It uses the cryptography provider of the process, and installs ring's if there is none.
 /// Servers are verified with the certificates that the operating system trusts, or with your own
-/// (`RedisStoreBuilder::root_certificates`). Sentinels (feature `sentinel`) and clusters (feature `cluster`) have
-/// builder methods:
-#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](RedisStoreBuilder::connect_sentinel),")]
+/// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster` add to the builder:
+#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](crate::store::RedisStoreBuilder::connect_sentinel),")]
 #[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::connect_sentinel`,")]
-#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](RedisStoreBuilder::connect_cluster).")]
+#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](crate::store::RedisStoreBuilder::connect_cluster).")]
 #[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::connect_cluster`.")]
 ///
 /// # Redis
@@ -96,7 +96,8 @@ use crate::{
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
 /// faults only on 7.0.15. The script uses nothing newer than 6.2. Each key gets a TTL in the script that writes it.
 /// Keys are `{prefix}{{subject}}:…`. The subject is the hash tag, and is hashed
-/// ([`key_secret`](RedisStoreBuilder::key_secret)) or readable ([`plain_keys`](RedisStoreBuilder::plain_keys)).
+/// ([`key_secret`](crate::store::RedisStoreBuilder::key_secret)) or readable
+/// ([`plain_keys`](crate::store::RedisStoreBuilder::plain_keys)).
 ///
 /// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
 /// [quiet](crate::Limiter::quiet), one INFO follows the first check, and any other policy is a
