@@ -35,7 +35,7 @@ impl fmt::Display for ConfigError {
             Self::DuplicateRoute { route } => write!(
                 f,
                 "route {route:?} is in the table already (the names of parameters and trailing slashes are ignored); \
-                 remove one"
+                 leave one of the two out"
             ),
             Self::InvalidBan { policy, denials, duration } => write!(
                 f,

@@ -44,7 +44,9 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// }
 /// ```
 ///
-/// A closure has no name; box the extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`.
+/// A closure has no name; box the extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. With another rejection, that is
+/// the second parameter: `RateLimitLayer<PeerIp, PlainText>`. The service that the layer makes around an `S` is a
+/// `RateLimit<S, PeerIp>`.
 #[must_use]
 pub struct RateLimitLayer<K, R = ProblemJson> {
     pub(super) config: Arc<Config<K, R>>,

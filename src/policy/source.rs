@@ -78,8 +78,8 @@ use crate::{key::Key, policy::limit::Policy};
     note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
 )]
 pub trait PolicySource: Send + Sync + 'static {
-    /// The policies for one request by `key`. An empty list is an error, answered with 500. To exempt a request, use its
-    /// key extractor or its route.
+    /// The policies for one request by `key`. An empty list is an error, answered with 500. To exempt a request, use
+    /// its key extractor or its route.
     fn policies(&self, parts: &Parts, key: &Key) -> Policies;
 
     /// The policies, if they are the same for every request, so that mistakes are found before the first request.

@@ -127,8 +127,8 @@ impl Denial {
     }
 
     /// The HTTP status: 429 for a spent quota, 503 while the store cannot answer, 403 for a denied address, 400 for a
-    /// missing or unusable key or a cost that can never pass, 500 for a misconfigured layer or a layer outside the layer
-    /// that inserts its key.
+    /// missing or unusable key or a cost that can never pass, 500 for a misconfigured layer or a layer outside the
+    /// layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,

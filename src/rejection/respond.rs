@@ -49,8 +49,8 @@ where
 }
 
 impl Denial {
-    /// Builds the response: `rejection` responds to the request with the head `parts`, then the fields that the response
-    /// lacks are added in the style of `writer`: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+    /// Builds the response: `rejection` responds to the request with the head `parts`, then the fields that the
+    /// response lacks are added in the style of `writer`: RateLimit, `Retry-After` and `Cache-Control: no-store`.
     ///
     /// The layer uses it for refused requests. A handler of axum can return the denial itself, unless it needs another
     /// rejection or style. The response's extensions contain the denial and, after a check, the [`Decision`].

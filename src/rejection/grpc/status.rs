@@ -31,10 +31,10 @@ use crate::{
 /// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
 /// | the layer is misconfigured | 13 `INTERNAL` | the error |
 ///
-/// `grpc-retry-pushback-ms` is the wait for clients that retry ([gRFC A6]): milliseconds, rounded up, at most `i32::MAX`
-/// (24.8 days), the largest number that clients read; -1 if no wait helps. `retry-after` and the RateLimit fields are sent
-/// as metadata, with [`details`](Self::with_details) for clients that read those. Calls that pass have the fields in
-/// their initial metadata, never in their trailers.
+/// `grpc-retry-pushback-ms` is the wait for clients that retry ([gRFC A6]): milliseconds, rounded up, at most
+/// `i32::MAX` (24.8 days), the largest number that clients read; -1 if no wait helps. `retry-after` and the RateLimit
+/// fields are sent as metadata, with [`details`](Self::with_details) for clients that read those. Calls that pass have
+/// the fields in their initial metadata, never in their trailers.
 ///
 /// A request is a gRPC call if it is a POST over HTTP/2 or newer with the content type `application/grpc`, with or
 /// without a suffix such as `+proto`. A GET, or a request over HTTP/1.1, is not a gRPC call whatever its content type,
