@@ -2,7 +2,7 @@
 //!
 //! A limit has to be counted somewhere. [`MemoryStore`] counts in the process: for one instance, for tests, for
 //! development. `RedisStore` counts on a Redis that all instances of a service share. Both give the same decisions for
-//! the same trace. Other back ends implement [`Store`].
+//! the same sequence of checks. Implement [`Store`] for another back end.
 //!
 //! # Rules for a store
 //!
@@ -12,7 +12,7 @@
 //!    limiter applies the [deadline](Store::deadline) and the [breaker](Store::breaker) to the future.
 //! 4. It sends a check once. If the fate of a check is unknown, its error says so
 //!    ([`Error::charge_unknown`](crate::Error::charge_unknown)).
-//! 5. It must be bounded in memory, whatever keys clients make up.
+//! 5. Its memory is bounded, whatever keys clients make up.
 //!
 //! # The default
 //!
@@ -24,7 +24,7 @@
 //!
 //! # Customised
 //!
-//! Room for a million keys, of which none is dropped while it is live:
+//! This store has room for a million keys and never drops a live count:
 //!
 //! ```
 //! use tollgate::{Limiter, MemoryStore, store::WhenFull};
