@@ -39,7 +39,7 @@ pub struct Charge {
 }
 
 impl Check {
-    /// The largest number of charges of a check, 64, so that judging one takes well below a millisecond.
+    /// The largest number of charges of a check: 64. A store judges a check of this size in well below a millisecond.
     pub const MAX_CHARGES: usize = 64;
 
     /// Creates a check with one charge.
@@ -52,7 +52,8 @@ impl Check {
     /// # Errors
     ///
     /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name, because the two
-    /// would share their counts. [`ConfigError::TooManyCharges`] beyond [`MAX_CHARGES`](Self::MAX_CHARGES).
+    /// policies would share their counts. [`ConfigError::TooManyCharges`] if the check has
+    /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
     pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
         self.push(key.into(), policy.clone(), cost)?;
         Ok(self)
@@ -67,12 +68,12 @@ impl Check {
         self.charges.first().map(|charge| &charge.key)
     }
 
-    /// Takes the charge out of a check that has only one.
+    /// Takes the charge out of a check with one charge. `None` for a check with more.
     pub(crate) fn take_single(&mut self) -> Option<Charge> {
         if self.charges.len() == 1 { self.charges.pop() } else { None }
     }
 
-    /// Takes the charges out.
+    /// Takes all charges out of the check.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Charge> {
         self.charges.drain(..)
     }
@@ -102,8 +103,8 @@ impl Check {
         Ok(())
     }
 
-    /// Adds a charge of a layer. A second charge of the same key and policy is an error here, because the layer has the
-    /// policy twice.
+    /// Adds a charge of a layer. A second charge of the same key and policy is an error here, because it means that the
+    /// layer contains the policy twice.
     #[inline]
     pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
         if !self.charges.is_empty() && self.namesake(&key, &policy).is_some() {
@@ -112,7 +113,7 @@ impl Check {
         self.push(key, policy, cost)
     }
 
-    /// The charge that would share its count with this key and policy.
+    /// The charge that would share its count with a charge of this key and policy.
     fn namesake(&mut self, key: &Key, policy: &Policy) -> Option<&mut Charge> {
         let same =
             |charge: &&mut Charge| charge.key == *key && charge.policy.name().eq_ignore_ascii_case(policy.name());

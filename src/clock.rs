@@ -1,4 +1,4 @@
-//! Clocks: where the time comes from.
+//! Clocks: the sources of time for stores.
 //!
 //! Windows need a time that does not jump. The defaults are right for production: a `RedisStore` uses the server's
 //! `TIME`, so that all instances agree; a [`MemoryStore`](crate::MemoryStore) uses [`SystemClock`], which never runs
@@ -59,7 +59,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// Wall-clock time that never runs backwards within the process.
 ///
-/// Reads the system's time once and then advances by the monotonic clock, so a step of the system clock neither frees
+/// Reads the system clock once and then advances with the monotonic clock, so a step of the system clock neither frees
 /// nor freezes any count.
 ///
 /// # Examples
@@ -124,18 +124,18 @@ impl ManualClock {
         Self(std::sync::Arc::new(now_us.into()))
     }
 
-    /// Moves the clock forward.
+    /// Moves the clock forward by `by`, without fractions of a microsecond.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(micros(by), std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Sets the clock to `now_us` microseconds since the Unix epoch, also backwards.
+    /// Sets the clock to `now_us` microseconds since the Unix epoch, which may be earlier than its current time.
     pub fn set_us(&self, now_us: u64) {
         self.0.store(now_us, std::sync::atomic::Ordering::SeqCst);
     }
 }
 
-/// The first time of the clocks for tests: 2026-01-01 00:00:00 UTC.
+/// The time at which the clocks for tests start: 2026-01-01 00:00:00 UTC.
 #[cfg(feature = "test-util")]
 const TEST_EPOCH_US: u64 = 1_767_225_600_000_000;
 
@@ -156,8 +156,8 @@ impl Clock for ManualClock {
 
 /// A clock that follows tokio's time, so that a test which pauses or advances tokio's time moves the counts with it.
 ///
-/// Shows 2026-01-01 00:00:00 UTC when it is created. Create it in the runtime of the test. While tokio's time is not
-/// paused, the clock runs as usual.
+/// Starts at 2026-01-01 00:00:00 UTC. Create the clock in the runtime of the test. While tokio's time is not paused,
+/// the clock runs as usual.
 ///
 /// # Examples
 ///
@@ -187,7 +187,7 @@ pub struct TokioClock {
 
 #[cfg(feature = "test-util")]
 impl TokioClock {
-    /// Creates a clock that shows 2026-01-01 00:00:00 UTC.
+    /// Creates a clock that starts at 2026-01-01 00:00:00 UTC.
     pub fn new() -> Self {
         Self { created: tokio::time::Instant::now() }
     }

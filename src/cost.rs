@@ -38,7 +38,7 @@ use crate::{error::ConfigError, policy::Policy};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cost",
     label = "expected a `u32` or a closure `Fn(&Parts) -> u32`",
-    note = "convert other integers with `u32::try_from(..)`; charge the most where a request does not say what it costs"
+    note = "convert other integers with `u32::try_from(..)`; return the largest cost for a request of unknown size"
 )]
 pub trait IntoCost {
     /// Converts into the stored form.
@@ -87,17 +87,17 @@ impl fmt::Debug for Cost {
     }
 }
 
-/// Costs of a layer or a route under policies of certain names, which replace its plain cost.
+/// Costs of a layer or a route for single policies, by policy name. They replace the plain cost of the layer or route.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedCosts(Vec<(String, Cost)>);
 
 impl NamedCosts {
-    /// Names ignore case, as in the comparison of two policies of one check.
+    /// The cost for this policy. Ignores the case of its name, as a check does when it compares two policies.
     pub(crate) fn get(&self, policy: &Policy) -> Option<&Cost> {
         self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy.name())).map(|(_, cost)| cost)
     }
 
-    /// Sets the cost under a name. Replaces an earlier one.
+    /// Sets the cost for the policy of this name, and replaces an earlier cost.
     pub(crate) fn set(&mut self, name: &str, cost: Cost) {
         self.0.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.0.push((name.to_owned(), cost));
@@ -116,7 +116,7 @@ impl NamedCosts {
 pub(crate) struct RequestCost<'a> {
     parts: &'a Parts,
     plain: u32,
-    /// The named costs of the route, then those of the layer. `None` if there are none, the usual case.
+    /// The named costs of the route, then those of the layer. `None` if neither has named costs, the usual case.
     named: Option<[&'a NamedCosts; 2]>,
 }
 
@@ -127,10 +127,11 @@ impl<'a> RequestCost<'a> {
         Self { parts, plain: plain.of(parts), named: (!is_plain).then_some([route, layer]) }
     }
 
+    /// The cost under a policy: its named cost, or else the plain cost.
     #[inline]
     pub(crate) fn under(&self, policy: &Policy) -> u32 {
-        let own = self.named.and_then(|costs| costs.into_iter().find_map(|costs| costs.get(policy)));
-        own.map_or(self.plain, |cost| cost.of(self.parts))
+        let named = self.named.and_then(|costs| costs.into_iter().find_map(|costs| costs.get(policy)));
+        named.map_or(self.plain, |cost| cost.of(self.parts))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Decisions: the outcome of a check.
 //!
-//! A handler often has to know more than "allowed": what is left, when more becomes available, whether the store has
-//! judged or a failure policy. A [`Decision`] says all of it, with one [`PolicyDecision`] for each policy of the check.
+//! A handler often needs more than "allowed": how many units are left, when more become available, and whether the
+//! store or a failure policy decided. A [`Decision`] contains all of these, with one [`PolicyDecision`] for each policy
+//! of the check.
 //!
 //! # Rules
 //!
@@ -9,7 +10,8 @@
 //!    503.
 //! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
 //! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not.
-//! 4. [`source`](Decision::source) says where the decision comes from. Without a verdict there are no policies.
+//! 4. [`source`](Decision::source) says where the decision comes from. Without a verdict,
+//!    [`policies`](Decision::policies) is empty.
 //!
 //! # The default
 //!
@@ -67,18 +69,18 @@ use crate::{
 
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
-/// The middleware puts it into the extensions of the request, for handlers, and of the response, for outer layers.
-/// Every response to a checked request has one, also the 429 or 503 of a refused request. A refused request has its
-/// [`Denial`](crate::rejection::Denial) beside the decision. A request that was refused without a check, for example
-/// because it has no key, has only the denial. An exempt request has neither.
+/// The middleware puts the decision into the extensions of the request, for handlers, and of the response, for outer
+/// layers. Every response to a checked request has a decision, also the 429 or 503 of a refused request. A refused
+/// request has its [`Denial`](crate::rejection::Denial) beside the decision. A request that was refused without a
+/// check, for example because it has no key, has only the denial. An exempt request has neither.
 ///
 /// If several layers check one request, the extensions contain the strictest decision: a denied one before an allowed
 /// one, then one with a verdict before one without, then the one with the fewest units [available](Self::available).
 ///
 /// # Extractor
 ///
-/// With feature `axum`, handlers take it as an argument. A handler that also serves unlimited requests takes an
-/// `Option<Decision>`.
+/// With feature `axum`, handlers take the decision as an argument. A handler that also serves unlimited requests takes
+/// an `Option<Decision>`.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -108,8 +110,8 @@ pub struct Decision {
     policies: PolicyDecisions,
 }
 
-/// One policy is stored in place, so that most decisions need no allocation. Several are shared between the copies of
-/// the request, the response and the layer's future.
+/// The policies of a decision. A single policy is stored in place, so that most decisions need no allocation. Several
+/// policies are shared by the copies in the request, the response and the layer's future.
 #[derive(Clone)]
 enum PolicyDecisions {
     None,
@@ -136,8 +138,8 @@ enum PolicyDecisions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PolicyDecision {
-    /// The policy. If the source is [`Source::Local`], it is still the whole policy, because a share would disclose the
-    /// number of instances to clients. The other fields are then those of the share.
+    /// The policy. If the source is [`Source::Local`], this is still the whole policy, because a share would disclose
+    /// the number of instances to clients. The other fields then describe the share.
     pub policy: Policy,
     /// The cost under this policy, in units; 0 for a [peek](crate::Limiter::peek).
     pub cost: u32,
@@ -154,7 +156,7 @@ pub struct PolicyDecision {
     /// Time until the whole capacity is available again.
     pub reset: Duration,
     pub(crate) partition_key: Option<PartitionKey>,
-    /// Time until a [ban](Policy::ban_after) ends; `None` without a ban. Nothing is available before.
+    /// Time until a [ban](Policy::ban_after) ends; `None` without a ban. Nothing is available during a ban.
     pub ban: Option<Duration>,
 }
 
@@ -180,14 +182,15 @@ impl PolicyDecision {
         self.partition_key.as_ref().map(PartitionKey::as_bytes)
     }
 
-    /// Whether the cost exceeds what can ever pass at once.
+    /// Whether the cost exceeds the policy's [capacity](Policy::capacity), so that no wait helps.
     pub fn never_fits(&self) -> bool {
         self.cost > self.policy.capacity()
     }
 }
 
 impl Decision {
-    /// Takes the charges out of `check` by reference, because a check is large to move.
+    /// Makes the decision of a verdict. Takes the charges out of `check`, by reference because a check is large to
+    /// move.
     pub(crate) fn new(check: &mut Check, verdict: Verdict) -> Self {
         let Verdict { allowed, source, time_us, outcomes } = verdict;
         let policies = if let &[outcome] = &outcomes[..]
@@ -195,13 +198,13 @@ impl Decision {
         {
             PolicyDecisions::One(PolicyDecision::new(charge, outcome))
         } else {
-            let both = check.take().zip(outcomes);
-            PolicyDecisions::Several(both.map(|(charge, outcome)| PolicyDecision::new(charge, outcome)).collect())
+            let judged = check.take().zip(outcomes);
+            PolicyDecisions::Several(judged.map(|(charge, outcome)| PolicyDecision::new(charge, outcome)).collect())
         };
         Self { allowed, source, time_us, policies }
     }
 
-    /// Turns the decision on a check of cost 0 into the answer to a peek: whether a cost of 1 would pass.
+    /// Turns the decision on a check of cost 0 into the decision on a peek: whether a cost of 1 would pass.
     pub(crate) fn answer_peek(&mut self) {
         let policies = match &mut self.policies {
             PolicyDecisions::None => &mut [],
@@ -215,6 +218,7 @@ impl Decision {
         self.allowed = policies.iter().all(|policy| !policy.violated);
     }
 
+    /// The decision of a failure policy, without a verdict.
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
         Self { allowed, source, time_us: 0, policies: PolicyDecisions::None }
     }
@@ -244,6 +248,23 @@ impl Decision {
     }
 
     /// The policies because of which the check was denied.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let (per_user, per_tenant) = (Policy::per_minute("per-user", 5)?, Policy::per_day("per-tenant", 1_000)?);
+    /// let check = Check::new("user:17", &per_user, 6).and("tenant:3", &per_tenant, 6)?;
+    /// let decision = limiter.check_all(check).await?;
+    /// let names: Vec<_> = decision.violated().map(|standing| standing.policy.name()).collect();
+    /// assert_eq!(names, ["per-user"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn violated(&self) -> impl Iterator<Item = &PolicyDecision> {
         self.policies().iter().filter(|policy| policy.violated)
     }
@@ -253,7 +274,7 @@ impl Decision {
         self.policies().iter().map(|policy| policy.available).min()
     }
 
-    /// Time until the same request passes if nothing else is charged; exact for the sliding window log.
+    /// Time until the same request passes if nothing else is charged, exact to the microsecond under every algorithm.
     ///
     /// `None` if the request was allowed, if it can never pass, or without a verdict.
     ///

@@ -1,14 +1,14 @@
-//! What a store returns for a check.
+//! Verdicts: what a store returns for a check.
 
 use smallvec::SmallVec;
 
-/// A store's judgement of a check. Returned by implementations of [`Store`](crate::store::Store), whose page has an
-/// example.
+/// A store's judgement of a check, returned by [`Store::check`](crate::store::Store::check). The page of
+/// [`store`](crate::store) has a store that makes verdicts.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// Whether the check passed and was charged.
     pub allowed: bool,
-    /// [`Source::Store`], or [`Source::DenyCache`] for a remembered denial.
+    /// Where the verdict comes from: [`Source::Store`], or [`Source::DenyCache`] for a remembered denial.
     pub source: Source,
     /// The time of the judgement by the store's clock, in microseconds since the Unix epoch.
     pub time_us: u64,
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub next_us: u64,
     /// Time until the whole capacity is available again.
     pub reset_us: u64,
-    /// Time until a [ban](crate::Policy::ban_after) ends; 0 without a ban. Nothing is available before.
+    /// Time until a [ban](crate::Policy::ban_after) ends; 0 without a ban. Nothing is available during a ban.
     pub ban_us: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Outcome {
 pub enum Source {
     /// The store gave no verdict, and the failure policy refuses.
     Closed,
-    /// The process remembered a denial of the store that still holds, see `RedisStoreBuilder::deny_cache`.
+    /// The process remembered a denial that still holds, without asking the store; see `RedisStoreBuilder::deny_cache`.
     DenyCache,
     /// The store gave no verdict, and the process judged by its share of the limit, see
     /// [`Limiter::with_local`](crate::Limiter::with_local).
@@ -49,6 +49,6 @@ pub enum Source {
     /// More checks waited for the store than it answers within the deadline. Every failure policy refuses the request.
     /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).
     Overloaded,
-    /// The store judged.
+    /// The store judged the check.
     Store,
 }

@@ -26,7 +26,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Whether the breaker waits for the outcome of this check.
+    /// Whether this check is a probe, for whose outcome the breaker waits.
     pub(crate) fn is_probe(&self) -> bool {
         matches!(self.grant, Grant::Probe(_))
     }
@@ -46,7 +46,7 @@ impl Breakers {
         Self { machines: (0..domains.max(1)).map(machine).collect(), notifier }
     }
 
-    /// Lets a check of a failure domain through, or fails at once.
+    /// Permits a check of a failure domain, or returns an error while the breaker is open.
     pub(crate) fn admit(&self, domain: usize) -> Result<Permit, Error> {
         Ok(Permit { domain, grant: self.machine(domain).admit()? })
     }

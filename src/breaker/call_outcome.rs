@@ -1,4 +1,4 @@
-//! What the end of a call says about the store.
+//! The outcome of a call, as a breaker counts it.
 
 use crate::{
     error::{Error, ErrorKind, StoreEvidence},
@@ -8,13 +8,13 @@ use crate::{
 /// What the end of a call says about the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CallOutcome {
-    /// The store answered, with a result or with an error of its own.
+    /// The store answered, with a result or with an error that says nothing about its health.
     Answered,
-    /// The store cannot be reached, or says that it cannot serve.
+    /// The store cannot be reached, or answered that it cannot serve.
     Failed,
     /// The store did not answer in time.
     TimedOut,
-    /// Nothing: the call did not reach the store, or the process itself was the cause.
+    /// The call says nothing about the store: it was not sent, or the process itself was the cause of its failure.
     NoEvidence,
 }
 
@@ -33,12 +33,12 @@ impl CallOutcome {
             ErrorKind::Deadline => Self::TimedOut,
             ErrorKind::Unavailable => Self::Failed,
             ErrorKind::Overloaded => Self::NoEvidence,
-            // Opening on these would never heal: each probe gets the same reply.
+            // A breaker that opened on these kinds would stay open: each probe gets the same reply.
             ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured => Self::Answered,
         }
     }
 
-    /// The outcome of a check. A verdict of the deny cache comes without a call of the store.
+    /// The outcome of a check. A verdict of the deny cache says nothing, because the store was not asked.
     pub(crate) fn of_verdict(result: &Result<Verdict, Error>) -> Self {
         match result {
             Ok(verdict) if verdict.source == Source::DenyCache => Self::NoEvidence,

@@ -1,4 +1,4 @@
-//! The states of a breaker: closed, open, probing. `tests/contract/breaker.rs` has one test for each transition.
+//! The states of a breaker: closed, open, probing. `tests/limiter/breaker/` has one test for each transition.
 
 use std::{
     fmt, mem,
@@ -22,22 +22,25 @@ use crate::{
     observe::BreakerState,
 };
 
-/// Decides whether a check is sent, and learns from the outcomes of checks.
+/// Decides whether a check is sent, and records the outcomes of checks.
 ///
-/// A closed breaker without failures costs a check two loads: outcomes are recorded only after a first failure.
+/// A closed breaker without failures costs a check a few atomic loads: outcomes are recorded only after a first
+/// failure.
 pub(super) struct Machine {
     settings: Breaker,
-    /// How long a probe may take before another one replaces it: a caller may keep its future without polling it.
+    /// How long a probe may take before another probe replaces it. A caller may keep the probe's future without polling
+    /// it.
     probe_timeout: Duration,
-    /// How long after the store came back every instance has noticed.
+    /// Time from the return of the store until every instance has noticed it.
     recovery: Duration,
-    /// Whether the breaker has closed after an outage, perhaps recently.
+    /// Set when the breaker closes after an outage. Cleared by the first look after the recovery time.
     recovering: AtomicBool,
+    /// Whether the state is open or probing, readable without the lock.
     not_closed: AtomicBool,
-    /// Whether a failure is on record, so that answers have to be recorded too.
+    /// Whether the window has a failure, so that answers have to be recorded too.
     has_failures: AtomicBool,
-    /// Incremented with every timeout that counts and every change of state, under the lock only. Results of checks
-    /// that were sent in an earlier epoch are ignored.
+    /// Incremented, under the lock only, with every failure or timeout that counts and every change of state except to
+    /// open. Results of checks that were sent in an earlier epoch are ignored.
     epoch: AtomicU64,
     state: Mutex<MachineState>,
     notifier: Arc<Notifier>,
@@ -74,14 +77,14 @@ pub(super) enum Grant {
     Probe(Probe),
 }
 
-/// The only check in flight. If it is dropped without an outcome, another probe may be sent.
+/// A probe, the only check in flight. If a probe is dropped without an outcome, another probe may be sent.
 pub(super) struct Probe {
     machine: Arc<Machine>,
     number: u64,
     settled: bool,
 }
 
-/// Within this time an instance has noticed that its store is back, dialling included.
+/// Time within which an instance notices that its store is back, including the time to dial.
 const RECOVERY: Duration = Duration::from_secs(1);
 
 impl Machine {
@@ -101,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Lets a check through, or fails at once.
+    /// Permits a check, or returns an error while the breaker is open.
     pub(super) fn admit(self: &Arc<Self>) -> Result<Grant, Error> {
         if !self.not_closed.load(Ordering::Acquire) {
             return Ok(Grant::Ordinary { epoch: self.epoch.load(Ordering::Acquire) });
@@ -113,7 +116,7 @@ impl Machine {
         };
         let now = Instant::now();
         if now < until {
-            let message = "not asked, because the last checks had no answer";
+            let message = "the circuit breaker is open, because the last checks had no answer";
             return Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::NotSent));
         }
         // Open => Probing; Probing => Probing, when the probe is lost.
@@ -151,7 +154,7 @@ impl Machine {
 
     fn record(&self, epoch: u64, outcome: CallOutcome) {
         let mut state = self.lock();
-        // In another state, the check was sent before the breaker opened; only a probe can close it.
+        // In another state, the check was sent before the breaker opened. Only a probe can close the breaker.
         let MachineState::Closed(window) = &mut *state else { return };
         let now = Instant::now();
         let opens = window.record(outcome, epoch, now, &self.settings);
@@ -170,7 +173,7 @@ impl Machine {
         let now = Instant::now();
         let open = |round, interval| MachineState::Open { until: now + self.settings.probe_interval(interval), round };
         let next = match outcome {
-            // Probing => Closed, also by a probe that counted as lost.
+            // Probing => Closed. An answer to a probe that counted as lost closes the breaker too.
             CallOutcome::Answered => {
                 self.has_failures.store(false, Ordering::Release);
                 self.recovering.store(true, Ordering::Release);

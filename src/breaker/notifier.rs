@@ -8,7 +8,7 @@ use std::{
 
 use crate::observe::{BreakerChange, BreakerState, Observer, ObserverCell};
 
-/// Sums up the breakers of one store: open if one is open, else probing if one is probing, else closed.
+/// Sums up the breakers of one store as one state: open if one is open, else probing if one is probing, else closed.
 ///
 /// Observers are called without a lock, because they may block, panic, or do something that changes a breaker again.
 /// Two threads may therefore report two changes in either order; their sequence numbers say which came first.

@@ -5,21 +5,22 @@ use std::{
     time::Duration,
 };
 
-/// When a [`Limiter`](crate::Limiter) stops asking its store, and how it detects that the store is back.
+/// The settings of the circuit breaker: when a [`Limiter`](crate::Limiter) stops asking its store, and how it detects
+/// that the store is back.
 ///
 /// A store that is down costs every request the deadline. After a few failures the breaker **opens**: checks fail at
-/// once, without I/O, and the [`FailurePolicy`](crate::FailurePolicy) decides. From time to time one real check is sent
-/// as a **probe**. The breaker sends nothing of its own, so a store without traffic gets no probes. The first answer to
-/// a probe **closes** the breaker. If a probe is dropped before its answer, for example because its client hung up,
-/// another check becomes the probe.
+/// once, without I/O, and the [`FailurePolicy`](crate::FailurePolicy) decides. From time to time, one check of the
+/// application is sent as a **probe**. The breaker makes no checks itself, so a store without traffic gets no probes.
+/// The first answer to a probe **closes** the breaker. If a probe is dropped before its answer, for example because its
+/// client hung up, another check becomes the probe.
 ///
 /// Only errors that a probe could heal open the breaker: [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) and
 /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline). Wrong credentials and missing permissions
 /// ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)) and unusable keys
 /// ([`ErrorKind::BadKey`](crate::ErrorKind::BadKey)) count as answers.
 /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) does not count, because the store is healthy. An error that
-/// a store returns as [`Answer::Ready`](crate::store::Answer::Ready) does not count, because no check has waited for
-/// it.
+/// a store returns as [`Answer::Ready`](crate::store::Answer::Ready) does not count either, because no check has waited
+/// for it.
 ///
 /// `RedisStore` has a breaker unless its builder switches it off. [`MemoryStore`](crate::MemoryStore) needs none.
 /// Clones of a [`Limiter`](crate::Limiter) share one breaker; a Redis Cluster has 64,
@@ -70,15 +71,15 @@ impl Breaker {
     /// Opens after this many failures in a row. 0 switches the rule off.
     ///
     /// Defaults to 5: a restart of the store is detected at once, and a single lost connection is not an outage. A
-    /// connection that breaks fails all checks in flight, which count as one failure.
+    /// broken connection fails all checks in flight, which count as one failure.
     pub fn with_consecutive_failures(self, failures: u32) -> Self {
         Self { consecutive_failures: failures, ..self }
     }
 
     /// Opens after this many timeouts in a row. 0 switches the rule off.
     ///
-    /// Defaults to 3, because each timeout costs a whole deadline. Checks that were sent before the first of them timed
-    /// out met the same stall and count as one timeout.
+    /// Defaults to 3, because each timeout costs a whole deadline. Checks that were in flight when one of them timed
+    /// out met the same stall, and count as one timeout.
     pub fn with_consecutive_timeouts(self, timeouts: u32) -> Self {
         Self { consecutive_timeouts: timeouts, ..self }
     }
@@ -87,8 +88,8 @@ impl Breaker {
     /// switches the rule off.
     ///
     /// Defaults to 20: enough checks to rule out an accident, few enough to detect a stall under load early. Checks are
-    /// counted from the first failure on. Here every timeout counts, also those of checks that were sent together; of
-    /// other failures, those of checks that were sent together count once.
+    /// counted from the first failure on. Under this rule every timeout counts, also of checks that were in flight
+    /// together. Other failures of checks that were in flight together count once.
     pub fn with_failure_rate_min_samples(self, checks: u32) -> Self {
         Self { failure_rate_min_samples: checks, ..self }
     }
@@ -98,12 +99,12 @@ impl Breaker {
     ///
     /// Defaults to 100 ms and 500 ms: a store that is down gets few probes, and a store that is back is detected within
     /// a second. Each interval is longer by up to a fifth at random, within `longest`, so that the instances of a
-    /// service do not probe in step. Both are cut to one hour.
+    /// service do not probe at the same time. Both intervals are cut to one hour.
     pub fn with_probe_intervals(self, first: Duration, longest: Duration) -> Self {
         Self { first_probe_interval: first.min(HOUR), longest_probe_interval: longest.min(HOUR), ..self }
     }
 
-    /// The time from opening, or from the last probe, to the probe of this round.
+    /// The time from opening, or from the last probe, to the probe of this round, with jitter.
     pub(super) fn probe_interval(&self, round: u32) -> Duration {
         let grown = self.first_probe_interval.saturating_mul(1_u32.checked_shl(round).unwrap_or(u32::MAX));
         let base = grown.min(self.longest_probe_interval / 6 * 5);

@@ -11,7 +11,7 @@ use crate::breaker::{call_outcome::CallOutcome, settings::Breaker};
 pub(super) struct FailureWindow {
     consecutive_failures: u32,
     consecutive_timeouts: u32,
-    /// Checks of the current epoch were sent after the last failure or timeout that counted.
+    /// The current epoch. Each failure or timeout that counts starts another one.
     pub(super) epoch: u64,
     /// The epoch in which the breaker closed. Results of checks from earlier epochs are ignored.
     first_epoch: u64,
@@ -37,7 +37,7 @@ impl FailureWindow {
         match outcome {
             CallOutcome::NoEvidence => return false,
             CallOutcome::Answered => (self.consecutive_failures, self.consecutive_timeouts) = (0, 0),
-            // A broken connection fails all checks in flight: one failure.
+            // A broken connection fails all checks in flight, which count as one failure.
             CallOutcome::Failed if epoch < self.epoch => return false,
             CallOutcome::Failed => {
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
@@ -47,7 +47,7 @@ impl FailureWindow {
                 self.consecutive_timeouts = self.consecutive_timeouts.saturating_add(1);
                 self.epoch += 1;
             }
-            // Checks of one epoch met one stall: one timeout in a row, but each counts in the failure rate.
+            // Checks in flight together met one stall: one timeout in a row, but each counts in the failure rate.
             CallOutcome::TimedOut => {}
         }
         self.last_second.add(outcome != CallOutcome::Answered, now);
@@ -69,7 +69,7 @@ impl FailureWindow {
     }
 }
 
-/// The checks of the last second, in tenths of a second.
+/// Counts of the checks of the last second, one for each tenth of a second.
 #[derive(Debug)]
 struct LastSecond {
     start: Instant,

@@ -6,9 +6,9 @@ use crate::error::{config::ConfigError, kind::ErrorKind};
 
 /// A check that got no verdict.
 ///
-/// [`kind`](Self::kind) says why, [`may_have_charged`](Self::may_have_charged) whether the check may have been charged
-/// all the same. Such a check is never sent again. A [`FailurePolicy`](crate::FailurePolicy) turns the error into a
-/// [`Decision`](crate::Decision).
+/// [`kind`](Self::kind) is the cause. [`may_have_charged`](Self::may_have_charged) says whether the check may have been
+/// charged without a verdict; such a check is never sent again. A [`FailurePolicy`](crate::FailurePolicy) turns the
+/// error into a [`Decision`](crate::Decision).
 ///
 /// # Examples
 ///
@@ -41,15 +41,15 @@ pub struct Error {
 pub(crate) enum StoreEvidence {
     /// What the error's kind implies.
     FromKind,
-    /// The store has answered, and can serve other checks.
+    /// The store answered this check with an error, and can serve other checks.
     #[cfg(feature = "redis")]
     Answered,
-    /// What the error's kind implies; the connection was still being dialled.
+    /// The store may only be late: the connection was still being dialled. Otherwise as `FromKind`.
     #[cfg(feature = "redis")]
     Late,
-    /// Nothing: the check was not sent, because the breaker is open.
+    /// No evidence: the check was not sent, because the breaker is open.
     NotSent,
-    /// Nothing: the check was held back during recovery; the store itself is healthy.
+    /// No evidence: the check was held back during recovery; the store itself is healthy.
     HeldBack,
 }
 
@@ -101,7 +101,7 @@ impl Error {
         self.kind
     }
 
-    /// Whether the store may still have answered after this error.
+    /// Whether the store may only be late: its answer may follow after this error.
     #[cfg(feature = "redis")]
     pub(crate) fn is_late(&self) -> bool {
         self.evidence == StoreEvidence::Late || self.kind == ErrorKind::Deadline
@@ -111,7 +111,7 @@ impl Error {
         &self.message
     }
 
-    /// Whether the check may have been charged although no verdict came back.
+    /// Whether the check may have been charged although no verdict arrived.
     pub fn may_have_charged(&self) -> bool {
         self.may_have_charged
     }

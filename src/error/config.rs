@@ -1,31 +1,42 @@
-//! Configurations that cannot work, and what to write instead.
+//! Configurations that cannot work. `config_message` has their messages.
 
 use std::time::Duration;
 
-/// A configuration that cannot work, returned where it is written.
+/// A configuration that cannot work, returned by the call that makes it.
 ///
-/// Every message carries the offending value and says what is allowed.
+/// The message contains the wrong value, unless the value is secret, and says what to write instead.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{ConfigError, Policy};
+///
+/// let error = Policy::per_minute("per client", 60).unwrap_err();
+/// assert!(matches!(&error, ConfigError::InvalidPolicyName { name } if name == "per client"));
+/// println!("{error}"); // says which characters a name may have
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `Authorization` as the header of a key: one token would have as many budgets as it has spellings.
+    /// `Authorization` is the header of a key. Its value spells one token in several ways, and each would have its own
+    /// budget.
     AuthorizationHeader {
         /// The name, as given.
         name: String,
     },
-    /// A burst is set on an algorithm that has none.
+    /// A burst is set on a policy whose algorithm is not the token bucket.
     BurstWithoutTokenBucket {
         /// The policy's name.
         policy: String,
     },
-    /// A token bucket that takes longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW) to fill.
+    /// A token bucket takes longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW) to fill.
     BurstTooLarge {
         /// The policy's name.
         policy: String,
         /// The burst, as given.
         burst: u32,
     },
-    /// Certificates are set, but the URL is without TLS, so the login would be sent unencrypted.
+    /// Certificates are set for a Redis URL without TLS, so the login would be sent in plain text.
     CertificatesWithoutTls,
     /// The capacity of a [`MemoryStore`](crate::MemoryStore) is 0.
     ZeroCapacity,
@@ -35,7 +46,7 @@ pub enum ConfigError {
         policy: String,
         /// The cost.
         cost: u32,
-        /// The most that can ever pass at once.
+        /// The largest cost that can ever pass.
         limit: u32,
     },
     /// Two policies of one check share a name, so they would share their counts.
@@ -57,16 +68,16 @@ pub enum ConfigError {
         /// The duration, as given.
         duration: Duration,
     },
-    /// Certificates or a key that cannot be read. They are left out.
+    /// Certificates or a key that cannot be read. The error does not contain them.
     InvalidCertificate {
-        /// The method of `RedisStoreBuilder` that they were given to.
+        /// The method of `RedisStoreBuilder` that received them.
         setting: &'static str,
-        /// What is wrong with them.
+        /// What is wrong with the certificates or the key.
         reason: String,
     },
     /// A deadline of zero would refuse every check.
     InvalidDeadline,
-    /// A name that cannot be a header's.
+    /// A name that is not a valid header name.
     InvalidHeaderName {
         /// The name, as given.
         name: String,
@@ -76,12 +87,12 @@ pub enum ConfigError {
         /// The number, as given.
         hops: usize,
     },
-    /// Something that is neither an address nor a prefix of addresses.
+    /// Text that is neither an address nor a prefix of addresses.
     InvalidIpPrefix {
         /// The prefix, as given.
         prefix: String,
     },
-    /// Something that is not the prefix of a NAT64 translator.
+    /// Text that is not the prefix of a NAT64 translator.
     InvalidNat64Prefix {
         /// The prefix, as given.
         prefix: String,
@@ -91,7 +102,7 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
-    /// A key prefix with braces, which would take the place of the hash tag.
+    /// A key prefix with braces. A cluster would take the text between them for the hash tag.
     InvalidPrefix {
         /// The prefix, as given.
         prefix: String,
@@ -101,9 +112,9 @@ pub enum ConfigError {
         /// The length, as given.
         length: u8,
     },
-    /// A Redis URL that cannot be used. The URL is left out, because it may hold a password.
+    /// A Redis URL that cannot be used. The error does not contain the URL, because a URL may hold a password.
     InvalidRedisUrl {
-        /// What is wrong with it, and what to write instead.
+        /// What is wrong with the URL, and what to write instead.
         reason: String,
     },
     /// A resolution that is zero or longer than the window.
@@ -115,7 +126,7 @@ pub enum ConfigError {
         /// The policy's window.
         window: Duration,
     },
-    /// A route that is neither `/path` nor `METHOD /path`, or that a router of axum 0.8 could not have.
+    /// A route that is neither `/path` nor `METHOD /path`, or that a router of axum 0.8 cannot contain.
     InvalidRoute {
         /// The route, as given.
         route: String,
@@ -138,14 +149,14 @@ pub enum ConfigError {
     },
     /// A layer or a check without a policy, which would limit nothing.
     NoPolicy,
-    /// An empty list of trusted proxies, so that the header would never be read.
+    /// An empty list of trusted proxies, so the header with the client's address would always be ignored.
     NoTrustedProxy,
-    /// The connections to the sentinels use TLS, and those to the master that they name would not.
+    /// Sentinels are reached through TLS, but the master that they name would be reached without TLS.
     PlaintextMaster {
         /// The master's name.
         master: String,
     },
-    /// A prefix that contains every address, so that every client would be trusted.
+    /// A prefix that contains every address, so every client would be trusted.
     PrefixOfEverybody {
         /// The prefix, as given.
         prefix: String,
@@ -155,23 +166,23 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
-    /// A secret that could be guessed. It is left out.
+    /// A secret that is short enough to be guessed. The error does not contain the secret.
     SecretTooShort {
-        /// Its length in bytes.
+        /// The length of the secret, in bytes.
         length: usize,
-        /// The least.
+        /// The smallest length, in bytes.
         least: usize,
     },
-    /// A check of more charges than one call of the store takes.
+    /// A check of more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) charges.
     TooManyCharges {
-        /// The most that a check may have.
+        /// The largest number of charges of a check.
         most: usize,
     },
     /// A cost for a policy that the layer or the route does not have.
     UnknownPolicy {
         /// The name, as given.
         policy: String,
-        /// The names of the policies that it has.
+        /// The names of the policies of the layer or the route.
         known: Vec<String>,
     },
     /// A window longer than [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
@@ -181,25 +192,25 @@ pub enum ConfigError {
         /// The window, as given.
         window: Duration,
     },
-    /// A window of zero, or below the microsecond that stores count in.
+    /// A window shorter than 1 µs, the unit in which stores count.
     WindowTooShort {
         /// The policy's name.
         policy: String,
         /// The window, as given.
         window: Duration,
     },
-    /// A token bucket that holds nothing.
+    /// A token bucket with a burst of 0, which would refuse every request.
     ZeroBurst {
         /// The policy's name.
         policy: String,
     },
-    /// A limit of 0, which would refuse everything.
+    /// A limit of 0, which would refuse every request.
     ZeroLimit {
         /// The policy's name.
         policy: String,
     },
-    /// A local fallback for a service without instances.
+    /// A local fallback for 0 instances.
     ZeroInstances,
-    /// A pool without a connection.
+    /// A connection pool of size 0.
     ZeroPoolSize,
 }

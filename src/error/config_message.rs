@@ -14,16 +14,17 @@ impl fmt::Display for ConfigError {
             ),
             Self::BurstWithoutTokenBucket { policy } => write!(
                 f,
-                "policy {policy:?}: only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` first"
+                "policy {policy:?}: only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` \
+                 first"
             ),
             Self::BurstTooLarge { policy, burst } => {
                 write!(f, "policy {policy:?}: a burst of {burst} takes more than 366 days to refill; use a smaller one")
             }
             Self::CertificatesWithoutTls => f.write_str(
-                "certificates are set, but the URL is without TLS, so a password would go over the network in clear; \
+                "certificates are set, but the URL is without TLS, so a password would be sent in plain text; \
                  write rediss:// instead of redis://, or leave the certificates out",
             ),
-            Self::ZeroCapacity => f.write_str("a memory store needs room for at least 1 key"),
+            Self::ZeroCapacity => f.write_str("a memory store with room for 0 keys can count nothing; use at least 1"),
             Self::CostAboveLimit { policy, cost, limit } => write!(
                 f,
                 "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; \
@@ -39,19 +40,20 @@ impl fmt::Display for ConfigError {
             ),
             Self::InvalidBan { policy, denials, duration } => write!(
                 f,
-                "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial \
-                 and 1 µs to 366 days"
+                "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 \
+                 denial and 1 µs to 366 days"
             ),
             Self::InvalidCertificate { setting, reason } => write!(
                 f,
-                "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines like \
-                 -----BEGIN CERTIFICATE-----"
+                "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines \
+                 like -----BEGIN CERTIFICATE-----"
             ),
-            Self::InvalidDeadline => f.write_str("a deadline of 0 would refuse every check; use more, the default is 50 ms"),
-            Self::InvalidHeaderName { name } => write!(
-                f,
-                "{name:?} is not a header name; write one without blanks, such as x-api-key"
-            ),
+            Self::InvalidDeadline => {
+                f.write_str("a deadline of 0 would refuse every check; use a longer one, the default is 50 ms")
+            }
+            Self::InvalidHeaderName { name } => {
+                write!(f, "{name:?} is not a header name; write one without blanks, such as x-api-key")
+            }
             Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
             Self::InvalidIpPrefix { prefix } => {
                 write!(f, "{prefix:?} is not an address or a prefix; write 10.0.0.0/8, fd00::/8 or an address")
@@ -63,8 +65,8 @@ impl fmt::Display for ConfigError {
             ),
             Self::InvalidPolicyName { name } => write!(
                 f,
-                "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, digits \
-                 or any of !#$%&'*+-.^_`|~:/ up to 64 characters"
+                "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, \
+                 digits or any of !#$%&'*+-.^_`|~:/ up to 64 characters"
             ),
             Self::InvalidPrefix { prefix } => {
                 write!(f, "key prefix {prefix:?} has braces, which mark the hash tag; leave them out")
@@ -77,29 +79,30 @@ impl fmt::Display for ConfigError {
             }
             Self::InvalidResolution { policy, resolution, window } => write!(
                 f,
-                "policy {policy:?}: a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}"
+                "policy {policy:?}: a resolution of {resolution:?} is out of range; use 1 µs up to the window, \
+                 {window:?}"
             ),
             Self::InvalidRoute { route, advice } => write!(f, "route {route:?} is not understood: {advice}"),
             Self::InvalidUnit { policy, unit } => write!(
                 f,
-                "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" \
-                 or the like, a letter and then letters, digits or dashes"
+                "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \
+                 \"concurrent-requests\" or the like, a letter and then letters, digits or dashes"
             ),
             Self::LocalWithoutFallback => f.write_str(
-                "fail_local needs a limiter with a local fallback: call `Limiter::with_local(MemoryStore::new(), instances)` or \
-                 `Limiter::with_local_discovered(MemoryStore::new())` first",
+                "fail_local needs a limiter with a local fallback: call `Limiter::with_local(MemoryStore::new(), \
+                 instances)` or `Limiter::with_local_discovered(MemoryStore::new())` first",
             ),
-            Self::NegativeCost { cost } => write!(f, "a cost of {cost} would give units back; use 0 or more"),
+            Self::NegativeCost { cost } => write!(f, "a cost of {cost} would refund units; use 0 or more"),
             Self::NoPolicy => f.write_str("no policy, so nothing would be limited; give at least one"),
             Self::NoTrustedProxy => f.write_str(
-                "the list of trusted proxies is empty, so the header would be ignored and each proxy would be charged for all \
-                 its clients; list the addresses of your proxies, or use `ClientIp::peer()` without a proxy, \
+                "the list of trusted proxies is empty, so the header would be ignored and each proxy would be charged \
+                 for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` without a proxy, \
                  `ClientIp::behind_unix_socket()` for a proxy on a unix socket",
             ),
             Self::PlaintextMaster { master } => write!(
                 f,
-                "the connections to the sentinels use TLS and those to their master {master:?} do not, so a password would \
-                 be sent unencrypted; write rediss://{master} for the master"
+                "the sentinels are reached through TLS, but their master {master:?} is not, so a password would be \
+                 sent in plain text; write rediss://{master} for the master"
             ),
             Self::PrefixOfEverybody { prefix } => write!(
                 f,
@@ -109,8 +112,8 @@ impl fmt::Display for ConfigError {
             Self::ResolutionWithoutLog { policy } => {
                 write!(
                     f,
-                    "policy {policy:?}: only the sliding window log has a resolution; leave out `.with_resolution(..)` or the \
-                     other algorithm"
+                    "policy {policy:?}: only the sliding window log has a resolution; leave out \
+                     `.with_resolution(..)` or the other algorithm"
                 )
             }
             Self::SecretTooShort { length, least } => {
@@ -132,8 +135,8 @@ impl fmt::Display for ConfigError {
             Self::ZeroLimit { policy } => {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
             }
-            Self::ZeroInstances => f.write_str("a service has at least 1 instance, the one that asks"),
-            Self::ZeroPoolSize => f.write_str("a pool needs at least 1 connection"),
+            Self::ZeroInstances => f.write_str("0 instances would leave no share; use at least 1, the instance itself"),
+            Self::ZeroPoolSize => f.write_str("a pool of 0 connections can send nothing; use at least 1"),
         }
     }
 }

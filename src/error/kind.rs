@@ -2,7 +2,7 @@
 
 /// The kinds of [`Error`](crate::Error).
 ///
-/// | kind | cause | who can mend it | may have charged | the caller |
+/// | kind | cause | who can correct it | may have charged | the caller |
 /// | --- | --- | --- | --- | --- |
 /// | [`Unavailable`](Self::Unavailable) | the store is down, restarting, full, or the breaker is open | operator | if the check was sent | follows the failure policy; a retry within a second rarely helps |
 /// | [`Deadline`](Self::Deadline) | no reply within the deadline | operator | yes, if the check was sent | follows the failure policy; a retry may charge twice |
@@ -11,8 +11,9 @@
 /// | [`BadKey`](Self::BadKey) | the key holds another program's value | operator: another key prefix, or delete the key | no | follows the failure policy; other keys are unaffected |
 /// | [`Config`](Self::Config) | the check itself is wrong, see [`ConfigError`](crate::ConfigError) | developer | no | corrects the call |
 ///
-/// [`Error::may_have_charged`](crate::Error::may_have_charged) is exact where the table says "if". No error is worth an
-/// immediate retry: tollgate itself never sends a check again whose fate is unknown.
+/// Where the table says "if", [`Error::may_have_charged`](crate::Error::may_have_charged) says whether this one check
+/// may have been charged. No error is worth an immediate retry: tollgate itself never sends a check again whose fate is
+/// unknown.
 ///
 /// # Examples
 ///
@@ -49,10 +50,10 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What happened, in a few words.
+    /// The failure in a few words, with which the message of an error begins.
     pub(crate) fn summary(self) -> &'static str {
         match self {
-            Self::BadKey => "the key is in use for something else",
+            Self::BadKey => "the key holds another program's value",
             Self::Config => "the check is misconfigured",
             Self::Deadline => "the store did not answer in time",
             Self::Misconfigured => "the store is misconfigured",

@@ -1,7 +1,8 @@
 //! What happens when the store cannot answer: the [`FailurePolicy`] and the circuit [`Breaker`].
 //!
 //! A shared store can be down, slow or misconfigured. A limiter that waits for it takes the service down too; a limiter
-//! that ignores the failure silently stops limiting. Here each route chooses, and outages are reported.
+//! that ignores the failure silently stops limiting. In tollgate, each route has its own failure policy, and the
+//! limiter reports outages.
 //!
 //! # Rules
 //!
@@ -51,7 +52,7 @@
 //! # }
 //! ```
 //!
-//! With feature `test-util`, `FailingStore` tests what a service does in an outage.
+//! With feature `test-util`, `FailingStore` simulates an outage in tests.
 
 mod policy;
 

@@ -41,13 +41,13 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// Turns "no verdict" into a decision. A decision stays as it is.
+    /// Turns an error into a decision. A decision is returned unchanged.
     ///
     /// Every policy refuses [`ErrorKind::Overloaded`]: the store is healthy, and a flood must not lift the limit that
     /// it exceeds.
     ///
-    /// [`Local`](Self::Local) refuses here, because the failed check is gone. Call
-    /// [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before you await the check.
+    /// [`Local`](Self::Local) refuses here, because the check that the fallback would judge is gone. To use the
+    /// fallback, call [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before the check is awaited.
     ///
     /// # Examples
     ///

@@ -1,6 +1,7 @@
-//! What the fallback has admitted and the store has yet to be charged.
+//! Debts: units that the fallback has admitted and the store has yet to be charged.
 //!
-//! The table knows neither the fallback nor the limiter: a closure charges the store for one debt.
+//! A debit is the check that charges the store for one debt. A closure makes it, so that this module imports neither
+//! the fallback nor the limiter.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,21 +18,21 @@ use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
 use crate::{key::Key, policy::Policy};
 
-/// Debts, merged by key and policy.
+/// The debts of one limiter, merged by key and policy.
 #[derive(Default)]
 pub(crate) struct Debts {
-    /// Whether there are debts: a limiter without debts takes no lock.
+    /// Whether the table has debts, so that a limiter without debts takes no lock.
     any: AtomicBool,
     table: Mutex<DebtTable>,
 }
 
 #[derive(Default)]
 struct DebtTable {
-    /// By failure domain, because one domain may be down while another one is back.
+    /// The debts by failure domain, because one domain may be down while another one is back.
     domains: HashMap<usize, DomainDebts>,
     entries: usize,
-    /// A settlement is in progress until this time. After it, the settlement's runtime may have stopped, and another
-    /// one may start.
+    /// A settlement is in progress until this time. After this time another settlement may start, because the runtime
+    /// of the first one may have stopped.
     settling_until: Option<Instant>,
 }
 
@@ -61,20 +62,22 @@ pub(crate) enum Settlement {
     NotSent,
 }
 
-/// Largest number of debts, of which each is one key under one policy: about 2 MB. Further debts are dropped.
+/// Largest number of debts, about 2 MB. A debt is one key under one policy. Further debts are dropped.
 const MAX_DEBTS: usize = 10_000;
-/// Debits in flight at the same time: one batch.
+/// Largest number of debits in flight: one batch.
 const MAX_IN_FLIGHT: usize = 128;
 /// Time between two settlements with a failing domain, and the longest time of one batch of debits.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Debts {
+    /// Adds debts, up to the cap.
     pub(super) fn add(&self, debts: Vec<Debt>) {
         let mut table = self.lock();
         debts.into_iter().for_each(|debt| table.add(debt));
         self.any.store(table.entries > 0, Ordering::Release);
     }
 
+    /// Forgets the debts of a key under all policies that share their count with `policy`.
     pub(super) fn forget(&self, domain: usize, key: &Key, policy: &Policy) {
         let mut table = self.lock();
         let Some(by_key) = table.domains.get_mut(&domain).map(|domain| &mut domain.by_key) else { return };
@@ -88,8 +91,8 @@ impl Debts {
         table.entries -= gone;
     }
 
-    /// Starts a task that charges the store for all debts, if a settlement is due and there is a tokio runtime to send
-    /// from. `charge` makes the closure that charges the store for one debt.
+    /// Starts a task that charges the store for all debts, if a settlement is due and the caller runs in a tokio
+    /// runtime. `charge` makes the closure that charges the store for one debt.
     pub(crate) fn settle_if_due<C, F>(self: &Arc<Self>, charge: impl FnOnce() -> C)
     where
         C: Fn(Debt) -> F + Send + 'static,
@@ -117,8 +120,8 @@ impl Debts {
         is_due
     }
 
-    /// Takes one batch: debts of all domains that are `answering`, and those of one key of each other domain, because
-    /// that domain may still be down.
+    /// Takes one batch: the debts of all domains in `answering`, and of each other domain the debts of one key, because
+    /// the domain may still be down.
     fn take_batch(&self, answering: &HashSet<usize>) -> Vec<Debt> {
         let mut table = self.lock();
         let now = Instant::now();
@@ -149,7 +152,7 @@ impl Debts {
         }
     }
 
-    /// Ends the settlement: the next debt may start another one at once.
+    /// Ends the settlement, so that the next debt may start another settlement at once.
     fn end_settlement(&self) {
         self.lock().settling_until = None;
     }
@@ -164,9 +167,9 @@ impl DebtTable {
     fn add(&mut self, Debt { domain, key, policy, cost }: Debt) {
         if let Some(domain) = self.domains.get_mut(&domain)
             && let Some(debts) = domain.by_key.get_mut(&key)
-            && let Some((_, owed)) = debts.iter_mut().find(|(other, _)| *other == policy)
+            && let Some((_, total)) = debts.iter_mut().find(|(other, _)| *other == policy)
         {
-            *owed = owed.saturating_add(cost);
+            *total = total.saturating_add(cost);
             return;
         }
         if self.entries < MAX_DEBTS {
@@ -187,7 +190,7 @@ impl DomainDebts {
 /// fate and are not sent again.
 ///
 /// Each domain starts with the debts of one key. If one of them fails, the domain pauses and the others go on: a domain
-/// that is down costs one check a second, and a domain that does not answer loses one debt with it.
+/// that is down costs one check a second. If the domain does not answer that check in time, its debt is lost.
 async fn settle_all<C, F>(debts: Arc<Debts>, charge: C)
 where
     C: Fn(Debt) -> F,
@@ -204,19 +207,19 @@ where
         if debits.is_empty() {
             return debts.end_settlement();
         }
-        let (mut failed, mut unpaid) = (HashSet::new(), Vec::new());
+        let (mut failed, mut retries) = (HashSet::new(), Vec::new());
         for (domain, settlement) in debits.join_all().await {
             match settlement {
                 Settlement::Answered => drop(answering.insert(domain)),
                 Settlement::NotSent => {}
                 Settlement::Failed { retry } => {
                     failed.insert(domain);
-                    unpaid.extend(retry);
+                    retries.extend(retry);
                 }
             }
         }
         answering.retain(|domain| !failed.contains(domain));
-        debts.add(unpaid);
+        debts.add(retries);
         debts.pause(&failed);
     }
 }

@@ -17,16 +17,16 @@ use crate::{
     verdict::{Source, Verdict},
 };
 
-/// Counts what this instance admits, and judges by the instance's share when the store cannot.
+/// Counts what this instance admits, and judges by the instance's share while the store gives no verdict.
 pub(crate) struct Fallback {
     memory: MemoryStore,
     shares: Shares,
-    /// The store that the fallback replaces. It knows the failure domain of a key.
+    /// The store whose failures the fallback covers. It maps keys to failure domains.
     store: Arc<dyn Store>,
     debts: Arc<Debts>,
 }
 
-/// Retry-After of a cost above the share that the limit itself would admit: the store may be back by then.
+/// Retry-After, in microseconds, of a cost that is above the share and within the limit: the store may be back by then.
 const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 
 impl Fallback {
@@ -44,8 +44,8 @@ impl Fallback {
         self.count(check, |share| &share.mirror);
     }
 
-    /// Counts a check under one policy of its shares, whether or not it fits. Charges only counts of the key's own: the
-    /// bucket that keys of a full memory share would show for each key what the others have spent.
+    /// Counts each charge of a check under one policy of its share, whether or not the charge fits. Charges no bucket
+    /// that keys share while the memory is full: the bucket would show for each key what the other keys have spent.
     fn count(&self, check: &Check, policy_of: impl Fn(&Share) -> &Policy) {
         for Charge { key, policy, cost } in check.charges().iter().filter(|charge| charge.cost > 0) {
             let share = self.shares.of(policy);
@@ -67,12 +67,12 @@ impl Fallback {
         if !self.can_judge() {
             return Err(error.clone());
         }
-        let mut parts = Check::empty();
+        let mut shares = Check::empty();
         for Charge { key, policy, cost } in check.charges() {
-            // Cannot fail: `check` has passed the same tests.
-            parts.push(key.clone(), self.shares.of(policy).part, *cost)?;
+            // `push` cannot fail: `check` has passed the same tests.
+            shares.push(key.clone(), self.shares.of(policy).judging, *cost)?;
         }
-        let mut verdict = self.judge_in_memory(&parts).ok_or_else(|| error.clone())?;
+        let mut verdict = self.judge_in_memory(&shares).ok_or_else(|| error.clone())?;
         verdict.source = Source::Local;
         for (charge, outcome) in check.charges().iter().zip(&mut verdict.outcomes) {
             if !outcome.fits && outcome.retry_after_us.is_none() && charge.cost <= charge.policy.capacity() {
@@ -91,13 +91,13 @@ impl Fallback {
     /// Whether the instance's share has room for `check`, and for at least `least` units of each policy.
     pub(crate) fn has_room(&self, check: &Check, least: u32) -> bool {
         check.charges().iter().all(|Charge { key, policy, cost }| {
-            let peek = self.judge_in_memory(&Check::new(key.clone(), &self.shares.of(policy).part, 0));
+            let peek = self.judge_in_memory(&Check::new(key.clone(), &self.shares.of(policy).judging, 0));
             peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= (*cost).max(least)))
         })
     }
 
-    /// What the fallback has admitted for `key` and still counts. 0 if a full memory has no count of the key, so that a
-    /// debt that may have left its window is not charged.
+    /// The units that the fallback has admitted for `key` within the window. 0 if a full memory has no count of the
+    /// key, so that a debt that may have left its window is not charged.
     pub(crate) fn unsettled(&self, key: &Key, policy: &Policy) -> u32 {
         self.memory.spent(key, &self.shares.of(policy).unsettled)
     }
@@ -105,7 +105,7 @@ impl Fallback {
     /// Forgets the counts and the debts of a key. Returns whether there was a count to forget.
     pub(crate) fn forget(&self, key: &Key, policy: &Policy) -> bool {
         let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
-        // What is unsettled is also part of the other count, which `found` covers.
+        // The unsettled units are also in the count that `found` covers.
         drop(self.memory.reset(key, &self.shares.of(policy).unsettled));
         self.debts.forget(self.store.failure_domain_of(key), key, policy);
         found
@@ -129,7 +129,7 @@ impl Fallback {
 }
 
 /// Whether the store has to be charged later for what is admitted after `error`. A check that may have been charged is
-/// never sent again, and the store would refuse an unusable key or check again.
+/// never sent again. A check that is wrong, or whose key is unusable, would fail again.
 fn becomes_debt(error: &Error) -> bool {
     !error.may_have_charged() && !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
 }

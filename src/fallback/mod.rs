@@ -1,7 +1,7 @@
 //! The local fallback: an instance judges by its share of the limit while the store gives no verdict.
 //!
-//! `local` judges and mirrors, `shares` divides policies by the number of instances, `debts` remembers what the store
-//! has yet to be charged.
+//! `local` judges by shares and counts what the store admits, `shares` divides policies by the number of instances,
+//! `debts` remembers what the store has yet to be charged.
 
 mod debts;
 mod local;

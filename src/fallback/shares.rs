@@ -1,4 +1,4 @@
-//! Policies divided by the number of instances.
+//! Shares: policies divided by the number of instances.
 
 use std::{
     collections::HashMap,
@@ -10,29 +10,31 @@ use crate::{
     store::Store,
 };
 
-/// The policies by which one instance counts. `part` and `mirror` share a counter; `unsettled` has its own.
+/// The policies by which one instance counts under a policy. `judging` and `mirror` share a count; `unsettled` has its
+/// own.
 #[derive(Clone)]
 pub(super) struct Share {
     instances: u32,
     policy: Policy,
-    /// The fallback judges by this policy.
-    pub(super) part: Policy,
-    /// Counts what the store has admitted, whether or not it fits: that was for the store to decide.
+    /// Judges requests: the policy with its limit divided by the number of instances.
+    pub(super) judging: Policy,
+    /// Counts what the store has admitted, also beyond the share.
     pub(super) mirror: Policy,
-    /// Counts what the fallback has admitted. What leaves its window is no debt any more.
+    /// Counts what the fallback has admitted. Units that have left its window are no longer debts.
     pub(super) unsettled: Policy,
 }
 
 impl Share {
     fn new(policy: &Policy, instances: u32) -> Self {
-        let part = policy.share(instances);
+        let judging = policy.share(instances);
         let mirror = match policy.algorithm() {
-            // A bucket counts times instead of units, and the same time is worth more units at a higher rate.
-            Algorithm::TokenBucket => &part,
+            // A token bucket stores time, and the same time is worth more units at a higher rate. The mirror therefore
+            // has the rate of the share.
+            Algorithm::TokenBucket => &judging,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
         };
         let mirror = mirror.without_ban().with_count_rejected(true);
-        Self { instances, policy: policy.clone(), unsettled: mirror.renamed("owed"), mirror, part }
+        Self { instances, policy: policy.clone(), unsettled: mirror.renamed("unsettled"), mirror, judging }
     }
 }
 
@@ -56,11 +58,11 @@ impl Instances {
 /// The shares of all policies.
 pub(super) struct Shares {
     pub(super) instances: Instances,
-    /// By [`Policy::name_hash`]. Cached, because making a policy allocates.
+    /// The shares by [`Policy::name_hash`]. Cached, because making a policy allocates.
     by_policy: RwLock<HashMap<u64, Share>>,
 }
 
-/// Largest number of cached shares. When policies that are made per request fill the cache, it is cleared.
+/// Largest number of cached shares. A full cache is cleared: its policies are probably made per request.
 const MAX_SHARES: usize = 1_024;
 
 impl Shares {
@@ -74,7 +76,7 @@ impl Shares {
     }
 
     pub(super) fn of(&self, policy: &Policy) -> Share {
-        // While the number is unknown, no check is judged by a share.
+        // Any number will do while the number of instances is unknown: no check is judged by a share then.
         let instances = self.instances.number().unwrap_or(1);
         let shares = self.by_policy.read().unwrap_or_else(PoisonError::into_inner);
         let is_current = |share: &&Share| share.instances == instances && share.policy == *policy;

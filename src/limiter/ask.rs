@@ -1,4 +1,4 @@
-//! A check on its way: asking the store, and waiting for its verdict.
+//! Asking the store for a verdict on a check, and waiting for the verdict.
 
 use std::{
     mem,
@@ -20,13 +20,13 @@ use crate::{
 
 /// A check that the store has received.
 pub(super) enum Asked {
-    /// The store had its verdict at hand.
+    /// The store answered without waiting.
     Answered(Result<Decision, Error>, Option<Box<CheckSpan>>),
     Waiting(WaitingCheck),
 }
 
 /// Asks the store, and takes the charges out of `check`. `failure` is the caller's failure policy, if the caller has
-/// set one; it is only reported here.
+/// set one; the policy is only reported here, not applied.
 #[inline]
 pub(super) fn ask(core: &Arc<Core>, check: &mut Check, purpose: Purpose, failure: Option<FailurePolicy>) -> Asked {
     let span = core.observer.as_ref().map(|observer| CheckSpan::start(observer, check, failure));
@@ -42,7 +42,7 @@ pub(super) fn ask(core: &Arc<Core>, check: &mut Check, purpose: Purpose, failure
     }
 }
 
-/// A check whose verdict has yet to come.
+/// A check that waits for its verdict.
 pub(super) struct WaitingCheck {
     core: Arc<Core>,
     check: Check,

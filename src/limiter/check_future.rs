@@ -1,4 +1,4 @@
-//! The future of a check whose caller handles errors.
+//! The future of a check whose caller handles errors itself.
 
 use std::{
     fmt,
@@ -28,7 +28,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics if it is polled again after it has returned its result.
+/// Panics if the future is polled again after it has returned its result.
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "nothing is charged before it is polled"]
+#[must_use = "nothing is charged before the future is polled"]
 pub struct CheckFuture {
     purpose: Purpose,
     state: CheckState,
@@ -62,7 +62,7 @@ enum CheckState {
         check: Check,
     },
     Waiting(WaitingCheck),
-    /// The call itself was wrong.
+    /// The call was wrong: it asks for a local fallback that the limiter does not have.
     Failed(Error),
     Done,
 }

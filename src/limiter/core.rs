@@ -1,4 +1,4 @@
-//! The state that clones of a limiter share.
+//! The core of a limiter: store, breakers, fallback and observers.
 
 use std::{fmt, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Core {
     pub(super) store: Arc<dyn Store>,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// What the limiter reports by itself; `None` if it is quiet.
+    /// Writes what the limiter reports by itself; `None` if the limiter is quiet.
     pub(super) notices: Option<Arc<Notices>>,
     /// Receives warnings and refusals: the observer, the notices, or both.
     pub(super) listener: Option<Arc<dyn Observer>>,
@@ -28,12 +28,13 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Asks the breaker for the failure domain of `key`. A store that answers without waiting is not asked this way.
+    /// Asks the breaker whether a call for `key` may be sent. A call that the store answers without waiting does not
+    /// ask the breaker.
     pub(super) fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {
         self.breakers.as_ref().map(|breakers| breakers.admit(self.failure_domain_of(key))).transpose()
     }
 
-    /// Asks the breaker for a check, unless the store asks the breaker of each failure domain itself.
+    /// Asks the breaker whether a check may be sent, unless the store asks the breaker of each failure domain itself.
     pub(super) fn admit_check(&self, check: &Check, pending: &Pending<Verdict>) -> Result<Option<Permit>, Error> {
         if pending.takes_over(self.breakers.as_ref()) { Ok(None) } else { self.admit(check.first_key()) }
     }

@@ -12,7 +12,8 @@ use crate::{
     store::Answer,
 };
 
-/// Starts to charge the store for what the fallback has admitted, if a debt is due. The store has just answered.
+/// Starts to charge the store for what the fallback has admitted, if a debt is due. Called when the store has just
+/// answered.
 pub(super) fn settle_debts(core: &Arc<Core>, fallback: &Arc<Fallback>) {
     fallback.debts().settle_if_due(|| {
         let (core, fallback) = (Arc::clone(core), Arc::clone(fallback));
@@ -29,7 +30,7 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
     if cost == 0 {
         return Settlement::NotSent;
     }
-    // A policy that counts rejections must not count a rejected debit, so the room is looked up first.
+    // A policy that counts rejections must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.count_rejected();
     // A rejected debit must not lead to a ban.
     let policy = policy.without_ban();
@@ -38,7 +39,7 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
         match debit(&core, Check::new(key.clone(), &policy, sent)).await {
             Ok(decision) if decision.is_allowed() && !peeks => return Settlement::Answered,
             Ok(decision) => cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0)),
-            // The store is healthy and will never take this debt.
+            // The store is healthy and would refuse this debt again.
             Err(error) if concerns_only_the_key(&error) => return Settlement::Answered,
             Err(error) => return Settlement::Failed { retry: (!error.may_have_charged()).then_some(debt) },
         }
@@ -47,7 +48,7 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
     Settlement::Answered
 }
 
-/// Sends a check to the store. Debits are not reported to observers: the request was reported when it was admitted.
+/// Sends one debit to the store. Debits are not reported to observers: the request was reported when it was admitted.
 async fn debit(core: &Core, mut check: Check) -> Result<Decision, Error> {
     let verdict = match core.store.check(&check) {
         Answer::Ready(result) => result?,
@@ -60,6 +61,7 @@ async fn debit(core: &Core, mut check: Check) -> Result<Decision, Error> {
     Ok(Decision::new(&mut check, verdict))
 }
 
+/// Whether the error says that the key or the check is unusable, and nothing about the store.
 fn concerns_only_the_key(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
 }

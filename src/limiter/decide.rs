@@ -21,12 +21,13 @@ use crate::{
 
 /// A check that the store has received.
 pub(crate) enum Sent {
-    /// The store had its verdict at hand.
+    /// The store answered without waiting.
     Decided(Decision),
     Waiting(DecisionFuture),
 }
 
-/// Asks the store, and takes the charges out of `check`. `failure` decides where the store gives no verdict.
+/// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
+/// verdict.
 #[inline]
 pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
     match ask(core, check, failure.into(), Some(failure)) {
@@ -35,8 +36,8 @@ pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy
     }
 }
 
-/// The future of a [`Decision`] that does not fail: the failure policy decides where the store gives no verdict.
-#[must_use = "the check is not sent before it is polled"]
+/// The future of a [`Decision`] that does not fail: the failure policy decides if the store gives no verdict.
+#[must_use = "the check is not sent before the future is polled"]
 pub(crate) struct DecisionFuture {
     check: WaitingCheck,
     failure: FailurePolicy,

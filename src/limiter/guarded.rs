@@ -1,4 +1,4 @@
-//! A call of the store behind the breaker and the deadline: the one place where a permit is asked for, waited on and
+//! A call of the store behind the breaker and the deadline: the one place where a permit is requested, held and
 //! settled.
 
 use std::{
@@ -20,19 +20,19 @@ use crate::{
     store::Pending,
 };
 
-/// A pending call of the store, of a check, a debit or a reset.
+/// A pending call of the store: a check, a debit or a reset.
 ///
-/// A [probe](Permit::is_probe) whose caller goes away is awaited in a task of its own. Otherwise clients that reset
-/// their requests would keep the breaker open, because no probe would ever end.
+/// A [probe](Permit::is_probe) whose caller goes away is awaited in a separate task. Otherwise clients that reset their
+/// requests would keep the breaker open, because no probe would end.
 pub(super) struct Guarded<T: Send + 'static> {
     pending: Pending<T>,
-    /// What a result says about the store.
+    /// Maps a result to the outcome that the breaker counts.
     outcome: fn(&Result<T, Error>) -> CallOutcome,
-    /// Set once the store has been asked. Boxed, so that the futures of checks that need not wait stay small.
+    /// `None` until the store has been asked. Boxed, so that the futures of checks that need not wait stay small.
     wait: Option<Pin<Box<Wait>>>,
 }
 
-const NO_TIMERS: &str = "a store that is waited for needs a tokio runtime with timers; build it with `enable_all()`";
+const NO_TIMERS: &str = "waiting for the store needs a tokio runtime with timers; build it with `enable_all()`";
 
 pin_project! {
     struct Wait {
@@ -44,12 +44,12 @@ pin_project! {
 }
 
 impl Wait {
-    /// The error of an answer that has not come by the deadline.
+    /// Resolves to the error of a call that got no answer within the deadline.
     fn poll_late<T>(self: Pin<&mut Self>, pending: &Pending<T>, cx: &mut Context<'_>) -> Poll<Error> {
         let mut wait = self.project();
         ready!(wait.deadline.as_mut().poll(cx));
         while let Some(more) = pending.more_time(*wait.time) {
-            // In steps of a deadline, because the cause of the extension may end during a step.
+            // Extends by one deadline at most, because the cause of the extension may end meanwhile.
             wait.deadline.as_mut().extend(more.min(*wait.time));
             ready!(wait.deadline.as_mut().poll(cx));
         }
@@ -80,7 +80,7 @@ impl<T: Send + 'static> Guarded<T> {
             Poll::Pending => {
                 let time = core.store.deadline();
                 if self.wait.is_none() {
-                    // Counts from the first poll, because nothing is sent before it.
+                    // The deadline counts from the first poll, because nothing is sent earlier.
                     let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });
                     self.wait = Deadline::after(time).map(wait);
                 }

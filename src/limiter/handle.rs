@@ -20,10 +20,10 @@ use crate::{
     store::Answer,
 };
 
-/// Judges checks against a store, within the store's deadline.
+/// A rate limiter without HTTP: judges checks against a store, within the store's deadline.
 ///
-/// Jobs, consumers and outbound clients call it directly; [`RateLimitLayer`](crate::RateLimitLayer) calls it for each
-/// request. Cheap to clone: clones share the store, so they spend from one budget.
+/// Jobs, consumers and outbound clients call a limiter directly; [`RateLimitLayer`](crate::RateLimitLayer) calls one
+/// for each request. Clones are cheap and share the store, so they spend from one budget.
 ///
 /// # Examples
 ///
@@ -47,27 +47,39 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    /// A single pointer, because each check that waits holds a clone.
+    /// Behind a single pointer, because each check that waits holds a clone.
     pub(super) core: Arc<Core>,
 }
 
 impl Limiter {
-    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; of a cluster, from at
+    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; on a cluster, from at
     /// least one master.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store);
+    /// let status = if limiter.is_breaker_open() { "the failure policy decides" } else { "the store decides" };
+    /// # assert_eq!(status, "the store decides");
+    /// ```
     pub fn is_breaker_open(&self) -> bool {
         self.core.breakers.as_ref().is_some_and(|breakers| breakers.is_open())
     }
 
-    /// Waits until the store can judge checks, or returns why it cannot. For start-up and health checks.
+    /// Waits until the store can judge checks, or returns why the store cannot. Call it at start-up and in health
+    /// checks.
     ///
-    /// On a `RedisStore` it connects, calls the script on each master, and tests whether it may write. It charges
+    /// On a `RedisStore`, `ready` connects, calls the script on each master, and tests whether it may write. It charges
     /// nothing, does not ask the [`Breaker`](crate::failure::Breaker), and leaves the connections open for the first
-    /// checks. It waits up to 5 s for slow dials and answers. A server that refuses a connection, a login or a command
-    /// is an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
+    /// checks. `ready` waits up to 5 s for slow connections and answers. A server that refuses a connection, a login or
+    /// a command is an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
     ///
     /// # Errors
     ///
-    /// The [`Error`] that checks would get, with the store's own message.
+    /// The [`Error`] that checks would get, with the message of the store.
     ///
     /// # Cancel safety
     ///
@@ -166,10 +178,10 @@ impl Limiter {
     /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated
     /// and [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
     /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers
-    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before yours.
-    /// To charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
+    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before the
+    /// next check. To charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
-    /// A `RedisStore` is asked each time. If it reports room, denials of the key that this process
+    /// Each peek asks a `RedisStore`. If the store reports room, denials of the key that this process
     /// [remembers](crate::decision::Source::DenyCache) end, because another process may have reset the key.
     ///
     /// # Examples
@@ -209,9 +221,9 @@ impl Limiter {
     /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after). Returns whether there was
     /// anything to forget: a count or a ban in the store, or a count of the [local fallback](Self::with_local).
     ///
-    /// `false` most often means that requests are charged to another key, or that the policy counts elsewhere: counts
-    /// belong to the policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for a little longer
-    /// than its window, and returns `true` until the count is gone.
+    /// `false` usually means that requests are charged to another key, or under another policy: counts belong to the
+    /// policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for a little longer than its
+    /// window, and returns `true` until the count is gone.
     ///
     /// # Examples
     ///
@@ -262,14 +274,14 @@ impl Limiter {
         }
     }
 
-    /// Sends a check of the middleware, and takes the charges out of it. `failure` decides where the store gives no
-    /// verdict.
+    /// Sends a check of the middleware, and takes the charges out of it. The failure policy `failure` decides if the
+    /// store gives no verdict.
     #[inline]
     pub(crate) fn decide(&self, check: &mut Check, failure: FailurePolicy) -> Sent {
         decide(&self.core, check, failure)
     }
 
-    /// Receives warnings and refusals.
+    /// The observer that receives warnings and refusals.
     #[inline]
     pub(crate) fn listener(&self) -> Option<&dyn Observer> {
         self.core.listener.as_deref()

@@ -1,4 +1,4 @@
-//! From the store's answer to a decision, and what the answer means for the local fallback.
+//! Turns the store's answer into a decision, and updates the local fallback.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 
 impl Core {
     /// Turns the store's answer into a decision and takes the charges out of `check`. `failure` is the caller's failure
-    /// policy, if the caller has set one; it is only reported here.
+    /// policy, if the caller has set one; the policy is only reported here, not applied.
     #[inline]
     pub(super) fn into_decision(
         self: &Arc<Self>,
@@ -27,7 +27,7 @@ impl Core {
     ) -> Result<Decision, Error> {
         match &result {
             Ok(verdict) => self.notice_answer(verdict),
-            // The store is healthy.
+            // A check that was held back is no failure of the store.
             Err(error) if error.evidence() == StoreEvidence::HeldBack => {}
             Err(error) => {
                 if let Some(span) = span {
@@ -39,7 +39,7 @@ impl Core {
         if let Some(fallback) = &self.fallback {
             match &result {
                 Ok(verdict) => self.on_verdict(fallback, check, verdict),
-                // The store is healthy and has the counts: a share beside it would be a second budget.
+                // The store is healthy and has the counts: a share beside them would be a second budget.
                 Err(error) if error.kind() == ErrorKind::Overloaded => {}
                 Err(error) if purpose.uses_fallback() => return fallback.judge(check, error),
                 Err(_) => {}
@@ -70,8 +70,8 @@ impl Core {
         }
     }
 
-    /// Right after an outage, fails a check that exceeds the instance's share: the store does not know yet what other
-    /// instances have admitted meanwhile.
+    /// Right after an outage, returns an error for a check that exceeds the instance's share: other instances may not
+    /// yet have charged the store for what they admitted during the outage.
     pub(super) fn hold_back_while_recovering(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
         let (Some(fallback), Some(breakers)) = (&self.fallback, &self.breakers) else { return Ok(()) };
         if !purpose.uses_fallback() {
@@ -81,7 +81,7 @@ impl Core {
         if !check.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
             return Ok(());
         }
-        let message = "held back: right after an outage the store may not have all counts yet";
+        let message = "held back: right after an outage, other instances may still have to charge the store";
         Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
     }
 }

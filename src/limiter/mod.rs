@@ -1,6 +1,6 @@
 //! The limiter: rate limiting without HTTP.
 //!
-//! Jobs, queue consumers and outbound clients limit themselves by calling a [`Limiter`];
+//! Jobs, queue consumers and outbound clients limit themselves with a [`Limiter`];
 //! [`RateLimitLayer`](crate::RateLimitLayer) calls one for each request.
 //!
 //! # Rules

@@ -1,13 +1,13 @@
-//! What a check is made for.
+//! The purpose of a check: to charge, or to peek.
 
 use crate::failure::FailurePolicy;
 
-/// What a check is made for. With `fallback`, the local fallback judges where the store gives no verdict.
+/// The purpose of a check. With `fallback`, the local fallback judges if the store gives no verdict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Purpose {
     /// Charges the cost.
     Check { fallback: bool },
-    /// Finds out whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
+    /// Reports whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
     Peek { fallback: bool },
 }
 

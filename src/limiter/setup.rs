@@ -1,4 +1,4 @@
-//! Making a limiter: its store, its observers and its local fallback.
+//! Construction of a limiter: its store, its observers and its local fallback.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Limiter {
-    /// Creates a limiter over `store`, with the [`Breaker`](crate::failure::Breaker) that the store asks for. No I/O
-    /// happens before the first check.
+    /// Creates a limiter over `store`, with the [`Breaker`](crate::failure::Breaker) that [`Store::breaker`] returns.
+    /// No I/O happens before the first check.
     ///
     /// The limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are not enforced.
     pub fn new(store: impl Store) -> Self {
@@ -24,10 +24,11 @@ impl Limiter {
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
     }
 
-    /// Adds an observer of what this limiter does, beside those that were added before; see [`observe`].
+    /// Adds an observer, which receives the events of this limiter. Observers that were added before stay; see
+    /// [`observe`].
     ///
-    /// Clones made from here on report to it too, earlier clones do not. What only the store knows, such as its
-    /// batches, is reported to the observers of the limiter that was given one last.
+    /// Later clones report to the observer too, earlier clones do not. Events of the store itself, such as batches, go
+    /// to the observers of the clone to which an observer was added last.
     ///
     /// # Examples
     ///
@@ -100,27 +101,28 @@ impl Limiter {
     /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which adds the n - 1)
     /// ```
     ///
-    /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. What exceeds `L`
-    /// are units that other instances had used of this instance's share before. A service with more instances than
-    /// `instances` admits more in proportion; one with fewer admits less than it could.
+    /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. Units beyond `L`
+    /// are those of an instance's share that other instances had spent before the outage. A service with more instances
+    /// than `instances` admits proportionally more; a service with fewer instances admits less than the limit.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///
     /// # When the store is back
     ///
-    /// What the fallback has admitted, and has not left its window, is charged to the store at once: merged by key and
-    /// policy, at most 10 000 of them, by ordinary checks for as much as still fits. The store therefore never counts
-    /// more than the limit. It may deny for a little longer, because a debit counts from the time at which it is made.
-    /// On a cluster, a master that is still down does not delay the debits of one that is back.
+    /// Units that the fallback has admitted, and that have not left their window, are charged to the store at once.
+    /// They are merged by key and policy, up to 10 000 pairs, and charged by ordinary checks as far as they still fit.
+    /// The store therefore never counts more than the limit. Denials may last a little longer, because the units count
+    /// from the time of the debit. On a cluster, a master that is still down does not delay the debits of a master that
+    /// is back.
     ///
     /// Instances detect the end of an outage within a second of each other, or within the longest [probe
     /// interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that time,
-    /// checks that fail local also need room in the instance's share, so that no instance admits what another one has
-    /// yet to charge.
+    /// checks that fail local also need room in the instance's share, so that no instance admits units that another
+    /// instance has spent and not charged yet.
     ///
     /// Three things are not charged: checks whose fate is unknown, because they are never sent again; checks of a key
-    /// whose value in Redis is unusable; and what a `memory` that is [full](MemoryStore::when_full) has no count of,
-    /// because it may have left its window.
+    /// whose value in Redis is unusable; and units of keys that a [full](MemoryStore::when_full) `memory` does not
+    /// count, because the units may have left their window.
     ///
     /// # Errors
     ///
@@ -150,14 +152,14 @@ impl Limiter {
         Ok(self.with_fallback(memory, Instances::Given(instances)))
     }
 
-    /// [`with_local`](Self::with_local), with the number of instances that the store has seen recently.
+    /// Adds a local fallback like [`with_local`](Self::with_local), with the number of instances that the store counts.
     ///
     /// On a `RedisStore` every instance updates a sorted set, `{prefix}instances`, every five seconds together with its
     /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts
-    /// for one minute after its last request. In an outage, the number that was known before holds. A higher number
-    /// holds at once. A lower number holds after one minute of traffic, because a Redis that comes back empty counts
-    /// the instances anew. Until a number is known, and on a store that never knows it, checks that fail local are
-    /// refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
+    /// for one minute after its last request. During an outage, the last number applies. A higher number applies at
+    /// once. A lower number applies after one minute of traffic, because a Redis that restarts empty counts the
+    /// instances anew. Until the first number is known, and on a store that counts no instances, checks that fail local
+    /// are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
     ///
     /// # Examples
     ///

@@ -5,10 +5,32 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The circuit breaker has changed its state.
+/// A change of the circuit breaker's state. See [`Observer::on_breaker_change`](super::Observer::on_breaker_change).
 ///
 /// A store with several [failure domains](crate::store::Store::failure_domains), such as a cluster, has a breaker for
-/// each. A change then sums up all of them: open while one is open, else probing while one is probing.
+/// each. The states then sum up all breakers: open if one is open, else probing if one is probing, else closed.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Mutex;
+/// use tollgate::observe::{BreakerChange, BreakerState, Observer};
+///
+/// /// The state of the breaker, for a status page.
+/// struct Status(Mutex<(u64, BreakerState)>);
+///
+/// impl Observer for Status {
+///     fn on_breaker_change(&self, change: &BreakerChange) {
+///         let mut latest = self.0.lock().expect("no panic under the lock");
+///         if change.sequence > latest.0 {
+///             *latest = (change.sequence, change.to);
+///         }
+///     }
+/// }
+/// # let status = Status(Mutex::new((0, BreakerState::Closed)));
+/// # status.on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
+/// # assert_eq!(status.0.lock().unwrap().1, BreakerState::Open);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct BreakerChange {
@@ -16,11 +38,11 @@ pub struct BreakerChange {
     pub from: BreakerState,
     /// The state after the change.
     pub to: BreakerState,
-    /// Orders changes: the change with the higher number came later.
+    /// The number of the change: the change with the higher number came later.
     ///
-    /// Observers are called without a lock, so threads may report changes in another order than they happened. To keep
-    /// the current state, ignore a change whose number is below the highest one seen. All breakers of the process share
-    /// one sequence, so a gap does not mean a lost change.
+    /// Observers are called without a lock, so threads may report changes in another order than that in which they
+    /// happened. To keep the current state, ignore a change whose number is below the highest one seen. All breakers of
+    /// the process share one sequence, so a gap does not mean a lost change.
     pub sequence: u64,
 }
 

@@ -29,7 +29,7 @@ impl<'a> Decided<'a> {
         Self { decision, elapsed, check }
     }
 
-    /// The charges of the check, also without a verdict.
+    /// The charges of the check, in order. Also present without a verdict.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         let standings = self.decision.policies();
         let violated = move |index: usize| standings.get(index).is_some_and(|standing| standing.violated);
@@ -55,7 +55,7 @@ impl<'a> Decided<'a> {
     }
 }
 
-/// One charge, without the key.
+/// One charge of an observed check, without the key.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct ObservedCharge<'a> {
@@ -74,7 +74,7 @@ impl<'a> ObservedCharge<'a> {
         Self { policy, cost: *cost, violated, key }
     }
 
-    /// Distinguishes the key from others. Computed on demand, so that observers that do not need it do not pay.
+    /// The fingerprint of the key. Computed on demand, because most observers do not need it.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.key)
     }
@@ -126,7 +126,7 @@ pub struct Batch {
     pub charges: usize,
     /// Time from sending the call to its reply, or to dropping it.
     pub elapsed: Duration,
-    /// Whether a usable reply came.
+    /// Whether the store sent a usable reply.
     pub answered: bool,
 }
 
@@ -134,7 +134,7 @@ pub struct Batch {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Abandoned<'a> {
-    /// How long the check had waited.
+    /// How long the check had waited when it was dropped.
     pub elapsed: Duration,
     check: &'a Check,
 }
@@ -150,7 +150,8 @@ impl<'a> Abandoned<'a> {
     }
 }
 
-/// A key was reset, or could not be. See [`Observer::on_reset`](super::Observer::on_reset).
+/// The end of a [`Limiter::reset`](crate::Limiter::reset): the key was reset, or the store failed. See
+/// [`Observer::on_reset`](super::Observer::on_reset).
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Reset<'a> {
@@ -170,18 +171,18 @@ impl<'a> Reset<'a> {
         Self { policy, found: result.as_ref().ok().copied(), error: result.as_ref().err(), elapsed, key }
     }
 
-    /// Distinguishes the key from others.
+    /// The fingerprint of the key.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.key)
     }
 }
 
-/// A full [`MemoryStore`](crate::MemoryStore) has dropped a live count. See
+/// A live count that a full [`MemoryStore`](crate::MemoryStore) has dropped. See
 /// [`Observer::on_evicted`](super::Observer::on_evicted).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Evicted<'a> {
-    /// The policy of the count. A count of denials has the policy's name with `(ban)` behind it.
+    /// The policy of the count. If the count is of denials, its name ends in `(ban)`.
     pub policy: &'a Policy,
     /// Units that the count had recorded. Its key may now spend them again.
     pub spent: u32,

@@ -1,4 +1,4 @@
-//! Requests that pass without a check.
+//! Exempt requests: they pass without a check.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Exempt {
-    /// The cause.
+    /// Why the request passed without a check.
     pub cause: ExemptCause,
 }
 

@@ -9,16 +9,16 @@ use crate::{
     failure::FailurePolicy,
 };
 
-/// The message that limits are not enforced.
+/// The message about a check without a verdict, for logs.
 pub(crate) struct FailureMessage<'a> {
     cause: &'a Error,
-    outcome: FailureEffect,
+    effect: FailureEffect,
 }
 
 /// What a request gets instead of a verdict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FailureEffect {
-    /// The caller of the limiter gets the error.
+    /// The caller of the limiter gets the error instead of a decision.
     Error,
     Pass,
     Refusal,
@@ -39,20 +39,20 @@ impl From<Option<FailurePolicy>> for FailureEffect {
     }
 }
 
-/// Remedies for causes that contain a certain word. They precede the remedy for the kind of error.
+/// Remedies for causes that contain a certain word. They take precedence over the remedy for the kind of error.
 const REMEDIES: &[(&str, &str)] = &[
-    // The cause contains the remedy itself.
+    // This cause contains its remedy.
     ("enable_all()", ""),
     (" DB index", "Correct the number after the last slash of the store's URL."),
     (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
     (" NOPERM ", "Grant the user what the docs of `RedisStore` list as the least ACL."),
-    (" OOM ", "Raise the server's maxmemory, or give the limiter a server of its own."),
+    (" OOM ", "Raise the server's maxmemory, or give the limiter a separate server."),
     (" WRONGPASS ", "Correct the login in the store's URL."),
 ];
 
 impl<'a> FailureMessage<'a> {
-    pub(super) fn new(error: &'a Error, outcome: FailureEffect) -> Self {
-        Self { cause: error, outcome }
+    pub(super) fn new(error: &'a Error, effect: FailureEffect) -> Self {
+        Self { cause: error, effect }
     }
 
     #[cfg(feature = "tracing")]
@@ -60,8 +60,8 @@ impl<'a> FailureMessage<'a> {
         Self::new(failure.error, failure.failure.into())
     }
 
-    fn outcome(&self) -> &'static str {
-        match self.outcome {
+    fn effect(&self) -> &'static str {
+        match self.effect {
             FailureEffect::Error => "The caller of the limiter gets this error.",
             FailureEffect::Pass => "Requests pass without a limit (fail_open).",
             FailureEffect::Refusal => "Requests are refused with 503 (fail_closed).",
@@ -96,11 +96,11 @@ impl fmt::Display for FailureMessage<'_> {
         // Messages of Redis end with or without a full stop.
         let cause = self.cause.to_string();
         let cause = cause.trim_end_matches('.');
-        match (self.cause.kind(), self.outcome) {
-            // Every failure policy refuses these.
+        match (self.cause.kind(), self.effect) {
+            // Every failure policy refuses a check of an overloaded process.
             (ErrorKind::Overloaded, FailureEffect::Error) => write!(f, "Checks get no verdict: {cause}.")?,
             (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
-            _ => write!(f, "Limits are not enforced: {cause}. {}", self.outcome())?,
+            _ => write!(f, "Limits are not enforced: {cause}. {}", self.effect())?,
         }
         match self.remedy(cause) {
             "" => Ok(()),

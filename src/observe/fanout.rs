@@ -11,7 +11,7 @@ use crate::observe::{
     warning::Warning,
 };
 
-/// Adds an observer to those that were set before.
+/// Adds an observer to those that were set before, and returns all of them as one.
 pub(crate) fn fan_out(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
     match first {
         None => second,

@@ -10,8 +10,8 @@ use crate::key::Key;
 
 /// A short hash that distinguishes keys without disclosing them.
 ///
-/// SipHash under a random secret of this process, so that a fingerprint cannot be matched by trying addresses. The same
-/// key has another fingerprint in another process and after a restart.
+/// The hash is SipHash under a random secret of this process, so that a fingerprint does not reveal its key to a reader
+/// who tries all addresses. The same key has another fingerprint in another process and after a restart.
 ///
 /// # Examples
 ///
@@ -30,7 +30,7 @@ pub struct Fingerprint(u64);
 static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Fingerprint {
-    /// The fingerprint of `key`, for your own logs.
+    /// The fingerprint of `key`, for the logs of the application.
     pub fn of(key: &Key) -> Self {
         Self(SECRET.hash_one(key))
     }

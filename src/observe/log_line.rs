@@ -25,24 +25,25 @@ pub(super) enum Topic {
 pub(super) fn write_line(topic: Topic, text: impl fmt::Display, traced: bool) {
     match is_taken(topic) {
         true if traced => {}
-        true => trace(topic, &line(text)),
-        false => write(format!("tollgate: {}\n", line(text))),
+        true => trace(topic, &one_line(text)),
+        false => write(format!("tollgate: {}\n", one_line(text))),
     }
 }
 
 /// Replaces control characters: an error may quote another program, and a line must stay one line.
-fn line(text: impl fmt::Display) -> String {
+fn one_line(text: impl fmt::Display) -> String {
     text.to_string().replace(|sign: char| sign.is_control(), " ")
 }
 
 /// Number of lines that are being written.
 static WRITING: AtomicUsize = AtomicUsize::new(0);
-/// Further lines are dropped, because the reader of stderr may have stopped.
+/// Largest number of lines that are being written. Further lines are dropped, because the reader of stderr may have
+/// stopped.
 const MAX_WRITING: usize = 16;
-/// How long a request waits for its line: long enough for a stderr that is read.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// How long a request waits until its line is written: long enough if stderr is read.
+const MAX_WAIT: Duration = Duration::from_millis(5);
 
-/// Writes to stderr on its own thread, because a full pipe would block the request.
+/// Writes to stderr on a separate thread, because a full pipe would block the request.
 fn write(line: String) {
     if WRITING.fetch_add(1, Ordering::Relaxed) >= MAX_WRITING {
         WRITING.fetch_sub(1, Ordering::Relaxed);
@@ -56,7 +57,7 @@ fn write(line: String) {
         let _ = done.send(());
     };
     match thread::Builder::new().name("tollgate-stderr".to_owned()).spawn(write) {
-        Ok(_) => drop(written.recv_timeout(PATIENCE)),
+        Ok(_) => drop(written.recv_timeout(MAX_WAIT)),
         Err(_) => drop(WRITING.fetch_sub(1, Ordering::Relaxed)),
     }
 }

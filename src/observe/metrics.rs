@@ -39,13 +39,12 @@ use crate::{
 /// | `tollgate_breaker_state` | gauge | `state`: `closed`, `open`, `probing` | 1 for the current state of the circuit breaker, 0 for the others |
 ///
 /// No label contains a key, because keys are unbounded in number and identify clients. Limiters of one process share
-/// these metrics. Metrics without the label `policy` do not distinguish limiters: the gauge of the breaker would have
-/// the state that changed last. With several limiters, give each its own observer by
-/// [`for_limiter`](Self::for_limiter).
+/// these metrics. Metrics without the label `policy` do not distinguish limiters: of several breakers, the gauge has
+/// the latest change. With several limiters, give each a separate observer with [`for_limiter`](Self::for_limiter).
 ///
 /// # Examples
 ///
-/// Create it when the recorder is installed, so that the recorder hears the descriptions:
+/// Create the observer after the recorder is installed, so that the recorder receives the descriptions:
 ///
 /// ```
 /// use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -87,7 +86,7 @@ const BATCH_DURATION: &str = "tollgate_batch_duration_seconds";
 const BREAKER_STATE: &str = "tollgate_breaker_state";
 
 impl Metrics {
-    /// Buckets for the histograms of durations: from a check in memory to twice the default deadline.
+    /// Buckets for the histograms of durations, in seconds: from a check in memory to twice the default deadline.
     pub const DURATION_BUCKETS: [f64; 13] =
         [1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 1e-1];
 

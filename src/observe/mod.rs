@@ -1,18 +1,18 @@
 //! Observing a limiter: events for metrics, logs and alerts.
 //!
-//! A limiter that stops limiting, or that refuses everyone, looks healthy from outside. An [`Observer`] receives every
-//! decision, failure, batch and change of the breaker, refusals without a check, abandoned checks, resets, and once
-//! each [`Warning`] about the setup.
+//! A limiter that stops limiting, or that refuses every request, looks healthy from outside. An [`Observer`] receives
+//! every decision, failure, batch and change of the breaker, refusals without a check, abandoned checks, resets, and
+//! once each [`Warning`] about the setup.
 //!
 //! # Rules
 //!
-//! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. Without one, a check is neither timed
-//!    nor copied and pays one branch.
+//! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. Without an observer, a check is
+//!    neither timed nor copied, and costs one branch more.
 //! 2. Observers are called in the path of a request, by several threads at once. They must not block.
 //! 3. No event contains a key. A [`Fingerprint`] distinguishes keys: a hash under a secret of this process, which can
 //!    neither be reversed nor compared with another process's.
-//! 4. [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`) are ready-made observers. Both have to be
-//!    added, because a feature that another crate has enabled should not change what your service logs.
+//! 4. [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`) are ready-made observers. The application has
+//!    to add them, because a feature that another crate enables should not change the logs of a service.
 //!
 //! # What a limiter reports by itself
 //!
@@ -46,6 +46,8 @@
 //! ```
 //!
 //! # Customised
+//!
+//! An observer that counts denials:
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};

@@ -20,21 +20,22 @@ use crate::{
     },
 };
 
-/// The reports of one limiter and its clones.
+/// Writes the reports of one limiter and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// Whether an observer writes the same reports as `tracing` events.
     traced: bool,
     outage: Outage,
-    /// Why the store gave no verdict when it was last asked. While the breaker is open, the store is not asked.
+    /// Why the store gave no verdict when it was last asked. An open breaker does not replace this cause, because the
+    /// store is not asked then.
     cause: Mutex<Option<Error>>,
     overload: Throttle,
-    /// Failures that concern only one check.
+    /// Spaces lines about failures that concern only one check.
     single: Throttle,
     refusal: Throttle,
 }
 
-/// Time between two lines of one kind.
+/// Time between two lines of one kind, in microseconds.
 const PAUSE_US: u64 = 60_000_000;
 
 impl Notices {
@@ -42,35 +43,35 @@ impl Notices {
         Self { traced, ..Self::default() }
     }
 
-    fn say(&self, topic: Topic, text: impl fmt::Display) {
+    fn write(&self, topic: Topic, text: impl fmt::Display) {
         write_line(topic, text, self.traced);
     }
 
     /// Reports a check without a verdict, if a line is due.
     #[cold]
-    pub(crate) fn failed(&self, error: &Error, outcome: FailureEffect) {
+    pub(crate) fn failed(&self, error: &Error, effect: FailureEffect) {
         let now_us = SystemClock.now_us();
         let is_due = |cause: &Throttle| cause.claim(now_us, PAUSE_US).is_some();
         match error.kind() {
             ErrorKind::Overloaded if !is_due(&self.overload) => {}
             ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}
             ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::Config => {
-                self.say(Topic::Store, FailureMessage::new(error, outcome));
+                self.write(Topic::Store, FailureMessage::new(error, effect));
             }
             ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
-                self.in_outage(error, outcome, now_us);
+                self.in_outage(error, effect, now_us);
             }
         }
     }
 
-    fn in_outage(&self, error: &Error, outcome: FailureEffect, now_us: u64) {
+    fn in_outage(&self, error: &Error, effect: FailureEffect, now_us: u64) {
         let length = self.outage.failed(now_us);
         let cause = self.remember(error, length.is_some());
         if let (Some(length), Some(cause)) = (length, cause) {
-            let text = FailureMessage::new(&cause, outcome);
+            let text = FailureMessage::new(&cause, effect);
             match length.us {
-                0 => self.say(Topic::Store, text),
-                _ => self.say(Topic::Store, format_args!("{text} This has lasted for {length}.")),
+                0 => self.write(Topic::Store, text),
+                _ => self.write(Topic::Store, format_args!("{text} This has lasted for {length}.")),
             }
         }
     }
@@ -98,7 +99,7 @@ impl Notices {
     #[cold]
     pub(crate) fn answered(&self) {
         if let Some(length) = self.outage.answered(SystemClock.now_us()) {
-            self.say(Topic::Store, format_args!("Limits are enforced again after {length}."));
+            self.write(Topic::Store, format_args!("Limits are enforced again after {length}."));
         }
     }
 }
@@ -106,7 +107,7 @@ impl Notices {
 impl Observer for Notices {
     fn on_refusal(&self, refused: &Refused<'_>) {
         if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
-            self.say(
+            self.write(
                 Topic::Refusal,
                 format_args!("Requests are refused because the service is set up wrongly: {refused}"),
             );
@@ -116,7 +117,7 @@ impl Observer for Notices {
     fn on_warning(&self, warning: &Warning) {
         // Unkeyed hashes weaken privacy and no limit, so this warning goes to observers only.
         if !matches!(warning, Warning::GuessableKeys) {
-            self.say(Topic::Setup, warning);
+            self.write(Topic::Setup, warning);
         }
     }
 }

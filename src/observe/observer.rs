@@ -20,7 +20,7 @@ use crate::observe::{
 ///
 /// See [the module's page](crate::observe#customised).
 pub trait Observer: Send + Sync + 'static {
-    /// A check was decided by the store, by a remembered denial, or by the failure policy.
+    /// The store, a remembered denial or the failure policy decided a check.
     ///
     /// Callers of a [`Limiter`](crate::Limiter) apply the failure policy themselves, so their checks without a verdict
     /// are only [failures](Self::on_store_failure). A check of cost 0, such as a [peek](crate::Limiter::peek), is not
@@ -34,12 +34,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = failure;
     }
 
-    /// A call of the store, with one or several checks, has ended.
+    /// A call of the store ended. One call may contain several checks.
     fn on_batch(&self, batch: &Batch) {
         let _ = batch;
     }
 
-    /// The breaker has changed its state. Two threads may report two changes in either order; see
+    /// The breaker changed its state. Two threads may report two changes in either order; see
     /// [`BreakerChange::sequence`].
     fn on_breaker_change(&self, change: &BreakerChange) {
         let _ = change;
@@ -57,8 +57,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = exempt;
     }
 
-    /// A check was dropped before its verdict, for example because the client hung up or an outer timeout has passed.
-    /// No decision follows, and the check may have been charged.
+    /// A check was dropped before its verdict, for example because the client hung up or an outer timeout passed. No
+    /// decision follows, and the check may have been charged.
     ///
     /// A check that was never polled was not sent, and a peek charges nothing; neither is reported. The method is
     /// called while the check is dropped, so a panic in it may abort the process.
@@ -66,18 +66,18 @@ pub trait Observer: Send + Sync + 'static {
         let _ = abandoned;
     }
 
-    /// A [`Limiter::reset`](crate::Limiter::reset) has ended. A reset that is dropped before its end is not reported.
+    /// A [`Limiter::reset`](crate::Limiter::reset) ended. A reset that is dropped before its end is not reported.
     fn on_reset(&self, reset: &Reset<'_>) {
         let _ = reset;
     }
 
-    /// A full [`MemoryStore`](crate::MemoryStore) has dropped a live count for a new key, so the client of that count
-    /// starts anew. Called for each dropped count; a flood drops many, so do no more than count.
+    /// A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count
+    /// starts anew. Called for each dropped count; a flood of new keys drops many, so the method should only count.
     fn on_evicted(&self, evicted: &Evicted<'_>) {
         let _ = evicted;
     }
 
-    /// Something looks wrong about the setup of a store or a layer. Once for each of them and each kind of warning.
+    /// The setup of a store or a layer looks wrong. Called once for each store or layer and each kind of warning.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
     }
@@ -86,7 +86,7 @@ pub trait Observer: Send + Sync + 'static {
     /// itself](crate::observe#what-a-limiter-reports-by-itself). The limiter then omits its own events; its lines still
     /// go to stderr if no subscriber takes the events.
     ///
-    /// Defaults to `false`, because a metric that no one reads must not silence the report that limits are not
+    /// Defaults to `false`, because an observer that only counts must not silence the report that limits are not
     /// enforced.
     fn traces(&self) -> bool {
         false

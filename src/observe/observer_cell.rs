@@ -4,7 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::observe::observer::Observer;
 
-/// The observer of an object that exists before its observer is set. Read once a call, not once a check.
+/// The observer of an object that exists before its observer is set. Read once for each call of the store, not for each
+/// check.
 #[derive(Default)]
 pub(crate) struct ObserverCell(RwLock<Option<Arc<dyn Observer>>>);
 

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Time between two lines during an outage.
+/// Time between two lines during an outage, in microseconds.
 const PAUSE_US: u64 = 60_000_000;
-/// Time from the end of an outage to the first line about the next one, so that an unsteady store does not fill a log.
+/// Shortest time, in microseconds, from the end of an outage to the first line about the next outage, so that an
+/// unsteady store does not fill a log.
 const PAUSE_AFTER_US: u64 = 10_000_000;
-/// An outage ends when the store answers and no check has failed for this time. One failure domain may be down while
-/// others answer.
+/// An outage ends when the store answers and no check has failed for this time, in microseconds. One failure domain may
+/// be down while others answer.
 const QUIET_US: u64 = 1_000_000;
 
 /// The outage of one store. [`is_on`](Self::is_on), which every answer calls, is one load.
@@ -15,12 +16,15 @@ const QUIET_US: u64 = 1_000_000;
 pub(super) struct Outage {
     /// When the outage started; 0 without an outage.
     since_us: AtomicU64,
+    /// When a check last got no verdict.
     latest_us: AtomicU64,
     /// When the store first answered after the latest failure; 0 before.
     back_us: AtomicU64,
     /// Number of checks without a verdict.
     failed: AtomicU64,
+    /// When the next line is due.
     next_line_us: AtomicU64,
+    /// Whether a line has reported the start of this outage.
     reported: AtomicBool,
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::{error::ConfigError, key::KeyError};
 
-/// A request was refused before it became a check. See [`Observer::on_refusal`](crate::observe::Observer::on_refusal).
+/// A request that the middleware refused without a check. See
+/// [`Observer::on_refusal`](crate::observe::Observer::on_refusal).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -22,12 +23,12 @@ pub enum RefusalReason {
         policy: String,
         /// The cost of the request, in units.
         cost: u32,
-        /// The most units that can pass at once.
+        /// The largest cost that can pass, in units.
         limit: u32,
     },
     /// The request has no usable key, or a key that is denied.
     Key(KeyError),
-    /// The layer's configuration turned out to be wrong for this request.
+    /// The layer's configuration is wrong for this request, for example because a closure returned no policy.
     Misconfigured(ConfigError),
 }
 
@@ -46,7 +47,7 @@ impl<'a> Refused<'a> {
         }
     }
 
-    /// Whether the service is set up wrongly, so that no client can do better.
+    /// Whether the cause is a wrong setup of the service, which no client can avoid.
     pub fn is_misconfiguration(&self) -> bool {
         matches!(
             self.reason,

@@ -18,7 +18,7 @@ use crate::{
 /// A check under observation, from sending it to its decision. Made only if there is an observer, because it reads the
 /// clock and copies the check (a decision takes the charges out of it).
 ///
-/// If it is dropped while it waits for the verdict, it reports the check as abandoned.
+/// A span that is dropped while the check waits for its verdict reports the check as abandoned.
 pub(crate) struct CheckSpan {
     observer: Arc<dyn Observer>,
     check: Check,
@@ -42,7 +42,7 @@ impl CheckSpan {
         })
     }
 
-    /// Notes that the store is being asked.
+    /// Records that the check waits for the store.
     pub(crate) fn waits(&mut self) {
         self.waits = true;
     }
@@ -74,7 +74,8 @@ impl Drop for CheckSpan {
     }
 }
 
-/// One call of the store under observation. Dropped without [`end`](Self::end), it reports a call without an answer.
+/// One call of the store under observation. A span that is dropped without [`end`](Self::end) reports a call without an
+/// answer.
 #[cfg(feature = "redis")]
 pub(crate) struct BatchSpan {
     observer: Arc<dyn Observer>,

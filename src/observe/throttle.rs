@@ -1,8 +1,8 @@
-//! How often a warning is written.
+//! Throttles, which limit how often a warning is written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Limits how often one kind of warning is written.
+/// Spaces the warnings of one kind.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
     next_us: AtomicU64,
@@ -10,8 +10,8 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// Allows one warning every `pause_us`. Returns how many were left out since the last one, or `None` if this one is
-    /// left out too.
+    /// Allows one warning every `pause_us`. Returns the number of warnings left out since the last allowed one, or
+    /// `None` if this warning is left out too.
     pub(super) fn claim(&self, now_us: u64, pause_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
         // If the next warning is further away than a pause, the clock was put back.

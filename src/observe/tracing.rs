@@ -26,8 +26,8 @@ use crate::{
     verdict::Source,
 };
 
-/// Writes `tracing` events. They replace those that a limiter writes
-/// [by itself](crate::observe#what-a-limiter-reports-by-itself), and there are more of them.
+/// Writes `tracing` events for everything that an observer receives. Its warnings replace the events that a limiter
+/// writes [by itself](crate::observe#what-a-limiter-reports-by-itself).
 ///
 /// | target | level | event |
 /// | --- | --- | --- |
@@ -58,12 +58,13 @@ use crate::{
 #[derive(Debug)]
 pub struct Tracing {
     clock: Arc<dyn Clock>,
+    /// One throttle for each kind of error.
     causes: [Throttle; 6],
     misconfigured: Throttle,
     outage: WarnedOutage,
 }
 
-/// Time between two warnings of one cause.
+/// Time between two warnings of one cause, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
 
 impl Tracing {
@@ -165,7 +166,7 @@ impl Observer for Tracing {
         let BreakerChange { from, to, .. } = *change;
         match (from, to) {
             (_, BreakerState::Closed) => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
-            // Every probe that fails is one more opening, and no news.
+            // A failed probe only returns the breaker to open, which was reported before.
             (BreakerState::Probing, _) | (_, BreakerState::Probing) => {
                 debug!(target: "tollgate::breaker", %from, %to, "probing");
             }
@@ -223,8 +224,7 @@ fn millis_up(duration: Duration) -> u64 {
     micros(duration).div_ceil(1_000)
 }
 
-/// The outage that warnings have reported. Starts with a warning, so that there is at most one recovery for each
-/// warning.
+/// The outage that warnings have reported. It starts with a warning, so that each recovery event follows a warning.
 #[derive(Debug, Default)]
 struct WarnedOutage {
     /// When the outage started; 0 without an outage.

@@ -4,10 +4,31 @@ use std::fmt;
 
 use crate::key::KeyError;
 
-/// A setup that works, but probably not as intended. Its `Display` says what to do. See
+/// A setup that works, but probably not as intended. The `Display` of a warning says what to do. See
 /// [`Observer::on_warning`](super::Observer::on_warning).
 ///
-/// A mistake that shows without a request is a [`ConfigError`](crate::ConfigError) instead.
+/// A mistake that is detectable without a request is a [`ConfigError`](crate::ConfigError) instead.
+///
+/// # Examples
+///
+/// An observer that collects warnings, for a test of the setup:
+///
+/// ```
+/// use std::sync::Mutex;
+/// use tollgate::observe::{Observer, Warning};
+///
+/// #[derive(Default)]
+/// struct Warnings(Mutex<Vec<String>>);
+///
+/// impl Observer for Warnings {
+///     fn on_warning(&self, warning: &Warning) {
+///         self.0.lock().expect("no panic under the lock").push(warning.to_string());
+///     }
+/// }
+/// # let warnings = Warnings::default();
+/// # warnings.on_warning(&Warning::GuessableKeys);
+/// # assert_eq!(warnings.0.lock().unwrap().len(), 1);
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -19,11 +40,11 @@ pub enum Warning {
     },
     /// The Redis server may drop the keys of limits when its memory is full.
     Eviction {
-        /// Its `maxmemory-policy`.
+        /// The server's `maxmemory-policy`.
         policy: String,
     },
-    /// A request has a header that proxies add, but is charged to the address of its connection. Checked in the first 1
-    /// 000 requests.
+    /// A request has a header that proxies add, but is charged to the address of its connection. Checked in the first
+    /// 1 000 requests.
     ForwardedHeader {
         /// The header's name.
         header: &'static str,
@@ -39,18 +60,18 @@ pub enum Warning {
     /// Redis refuses to count the instances of the service, which
     /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) asks for.
     InstancesUnknown {
-        /// The key of the count.
+        /// The Redis key of the sorted set of instances.
         key: String,
         /// The message of Redis.
         reason: String,
     },
     /// A request without a peer address, probably like all others, is exempt or shares one bucket
-    /// ([`MissingKey`](crate::MissingKey)). If the layer rejects it, it is a [refusal](super::Observer::on_refusal)
-    /// instead.
+    /// ([`MissingKey`](crate::MissingKey)). A layer that refuses such requests reports a
+    /// [refusal](super::Observer::on_refusal) instead.
     NoPeerAddress,
     /// All of the first 1 000 requests came from one address.
     OneAddress {
-        /// Number of these requests.
+        /// Number of requests from the address.
         requests: u32,
     },
     /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key, because all of its counts are live.
@@ -92,12 +113,12 @@ impl fmt::Display for Warning {
             Self::ChargedTwice { policy } => write!(
                 f,
                 "a request was charged twice under policy {policy:?}: it passes two layers with this policy and the \
-                 same key; remove one of them, or give it a policy with a name of its own"
+                 same key; remove one of them, or give it a policy with another name"
             ),
             Self::Eviction { policy } => write!(
                 f,
-                "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key is \
-                 dropped begins anew; set maxmemory-policy to noeviction, or give the limiter a server of its own"
+                "the server's maxmemory-policy is {policy}: when memory is full it drops keys, and a limit whose key \
+                 is dropped starts anew; set maxmemory-policy to noeviction, or give the limiter a separate server"
             ),
             Self::ForwardedHeader { header } => write!(
                 f,
@@ -107,43 +128,44 @@ impl fmt::Display for Warning {
             ),
             Self::ForwardedHeaderMissing { header } => write!(
                 f,
-                "a request from a trusted proxy has no header {header}, so its client is unknown: let the proxy set the \
-                 header, or exempt the routes that the proxy itself asks for, as a health check; \
+                "a request from a trusted proxy has no header {header}, so its client is unknown: let the proxy set \
+                 the header, or exempt the routes that the proxy itself requests, such as a health check; \
                  `ClientIp::peer_if_missing` charges such requests to the proxy"
             ),
             Self::GuessableKeys => f.write_str(
                 "keys go to Redis as hashes without a secret, so anyone with access to Redis can find short keys by \
                  trial: addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
-                 instances (or say `plain_keys` if all but credentials may be read)",
+                 instances (or set `plain_keys` if all keys but credentials may be read)",
             ),
             Self::InstancesUnknown { key, reason } => write!(
                 f,
-                "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local are \
-                 refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, or give \
-                 the number of instances with `Limiter::with_local`"
+                "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local \
+                 are refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, \
+                 or give the number of instances with `Limiter::with_local`"
             ),
             Self::NoPeerAddress => write!(
                 f,
-                "requests without a peer address pass without this limit, or share one bucket, as `MissingKey` says: {}",
+                "requests without a peer address pass without this limit, or share one bucket, as `MissingKey` says: \
+                 {}",
                 KeyError::NoPeerAddress
             ),
             Self::OneAddress { requests } => write!(
                 f,
                 "all of the first {requests} requests came from one address, probably a proxy's, so that all clients \
-                 share one budget: take the address from the header that the proxy sets, with `ClientIp`; if it does so \
-                 already, see that the proxy sets the header and all proxies are trusted"
+                 share one budget: take the address from the header that the proxy sets, with `ClientIp`; if the layer \
+                 does so already, make sure that the proxy sets the header and that all proxies are trusted"
             ),
             Self::StoreFull { capacity } => write!(
                 f,
                 "the memory store is full: it has room for {capacity} keys, and the counts of all are live. A new key \
                  now gets what `MemoryStore::when_full` says: by default the place of a live count, whose client \
-                 starts afresh. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
+                 starts anew. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
                  clients can make keys up, choose `WhenFull::ShareOneBucket` or `WhenFull::Deny`"
             ),
             Self::UnmatchedRoute { route, requests } => write!(
                 f,
-                "no request of the first {requests} matched the route {route:?}; unless it is just rare, check its method, and \
-                 write the router's whole template with its nesting (`/api/users/{{id}}`)"
+                "no request of the first {requests} matched the route {route:?}; unless the route is just rare, check \
+                 its method, and write the router's whole template with its nesting (`/api/users/{{id}}`)"
             ),
         }
     }

@@ -1,6 +1,6 @@
-//! The algorithms from which a policy chooses.
+//! The algorithms by which a policy can count.
 
-/// How units are counted.
+/// An algorithm: how a policy counts units.
 ///
 /// | algorithm | accuracy | state per key | on Redis: bytes | time | Retry-After |
 /// | --- | --- | --- | --- | --- | --- |
@@ -38,7 +38,7 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// Weighs the count of the previous window by its overlap: `floor(previous * overlap) + current`.
     ///
-    /// A few dozen bytes per key, whatever the limit. It assumes that the previous window's traffic was even, so a
+    /// Needs the same memory for every limit. The estimate assumes that the previous window's traffic was even, so a
     /// burst may be counted a little early or late.
     SlidingWindowCounter,
     /// Counts in windows that are aligned to the clock (the Unix epoch).
@@ -48,6 +48,6 @@ pub enum Algorithm {
     FixedWindow,
     /// Refills `limit` units per window, evenly, up to a [burst](crate::Policy::with_burst) (GCRA).
     ///
-    /// For shaping traffic to a rate. Within one window up to `burst + limit` units can pass.
+    /// Use it to shape traffic to a rate. Within one window up to `burst + limit` units can pass.
     TokenBucket,
 }

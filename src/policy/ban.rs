@@ -15,14 +15,15 @@ impl Policy {
     /// the ban do not extend it and are not counted, also under a policy that counts rejections; with Redis, most of
     /// them are denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store,
     /// because it has to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another
-    /// policy are no denials in this sense. A cost of 0 passes during a ban. [`Limiter::reset`](crate::Limiter::reset)
-    /// lifts a ban.
+    /// policy do not count as denials. A cost of 0 passes during a ban. [`Limiter::reset`](crate::Limiter::reset) lifts
+    /// a ban.
     ///
     /// Choose `denials` with room for clients that follow Retry-After: under full load they may be denied once for
     /// every unit that comes back. The ban keeps one more key in the store, with one record per denial. A changed
-    /// number of denials applies at once to what is counted; a changed duration starts a fresh count. While the store
-    /// gives no verdict, only the local fallback bans, by denials of its own. Only [`MemoryStore`](crate::MemoryStore)
-    /// and `RedisStore` support bans. Defaults to no ban, because a client that follows Retry-After should pass.
+    /// number of denials applies at once to the denials counted so far; a changed duration starts a fresh count. While
+    /// the store gives no verdict, only the local fallback bans, and counts only its own denials. Only
+    /// [`MemoryStore`](crate::MemoryStore) and `RedisStore` support bans. Defaults to no ban, because a client that
+    /// follows Retry-After should pass.
     ///
     /// # Errors
     ///
@@ -47,7 +48,7 @@ impl Policy {
         Ok(self.change(|d| d.ban = Some((denials, micros_up(duration)))))
     }
 
-    /// The same limit on the same counts, without a ban.
+    /// This policy without its ban: the same limit on the same counts.
     pub(crate) fn without_ban(&self) -> Self {
         match self.ban() {
             Some(_) => self.clone().change(|d| d.ban = None),

@@ -17,13 +17,14 @@ pub(super) struct Definition {
     /// `None` for requests, the default of the header draft.
     pub(super) unit: Option<Box<str>>,
     pub(super) partition_keys: Option<PartitionKeys>,
-    /// The number of denials, and the duration in microseconds.
+    /// The number of denials that lead to a ban, and the duration of the ban in microseconds.
     pub(super) ban: Option<(u32, u64)>,
     /// Whether the policy counts another policy's denials.
     pub(super) is_ban: bool,
 }
 
 impl Definition {
+    /// See [`Policy::form`](super::Policy::form).
     pub(super) fn form(&self) -> (Algorithm, u64, u64) {
         (self.algorithm, self.window_us, self.resolution_us)
     }

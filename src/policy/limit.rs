@@ -21,7 +21,7 @@ use crate::{
 
 /// A limit of units per window, counted by an [`Algorithm`].
 ///
-/// Cheap to clone. The name appears in headers, problem documents and Redis keys.
+/// Clones share one allocation. The policy's name appears in headers, problem documents and Redis keys.
 ///
 /// # Changing a policy
 ///
@@ -29,12 +29,12 @@ use crate::{
 /// once to what is already counted. After it is lowered, a client that has spent more than the new limit waits until
 /// enough has left the window; after it is raised, clients gain the difference. Old and new processes may run side by
 /// side: each applies its own limit to the shared counts. Another window, resolution or algorithm starts a fresh count,
-/// so that for the length of one window a client may spend both.
+/// so that for the length of one window a client may spend both limits.
 ///
-/// A token bucket stores its debt as time, which is worth more units at a higher rate. Rejections that
-/// [count](Policy::with_count_rejected) take nothing from what other policies on the same count have admitted. A log
-/// keeps records as far back as the highest limit under which it was charged since it was last empty, so after a limit
-/// was lowered, the old one bounds its memory until then.
+/// A token bucket stores spent units as time, so a higher rate makes the same time worth more units. Rejections that
+/// [count](Policy::with_count_rejected) remove no units that other policies on the same count have admitted. The
+/// highest limit under which a log was charged since it was last empty bounds the log's memory: after a limit is
+/// lowered, the old limit bounds the memory until the log is empty.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ impl Policy {
 
     /// Creates a policy of `limit` units per `window`.
     ///
-    /// The window is counted in microseconds; a fraction of one is rounded up.
+    /// The window is counted in microseconds; a fraction of a microsecond is rounded up.
     ///
     /// # Errors
     ///
@@ -154,12 +154,12 @@ impl Policy {
         Self::new(name, limit, Duration::from_secs(86_400))
     }
 
-    /// The name.
+    /// The name of the policy.
     pub fn name(&self) -> &str {
         &self.definition().name
     }
 
-    /// Units per window.
+    /// The limit, in units per window.
     pub fn limit(&self) -> u32 {
         self.definition().limit
     }
@@ -195,12 +195,12 @@ impl Policy {
         }
     }
 
-    /// Whether denied requests are counted.
+    /// Whether denied requests are counted; `false` unless [set](Self::with_count_rejected).
     pub fn count_rejected(&self) -> bool {
         self.definition().count_rejected
     }
 
-    /// The unit that is counted; `None` for requests.
+    /// The unit that clients see; `None` for requests, unless [set](Self::with_unit).
     pub fn unit(&self) -> Option<&str> {
         self.definition().unit.as_deref()
     }
@@ -251,11 +251,12 @@ impl Policy {
             || (self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.form() == other.form())
     }
 
-    /// Equal for policies of the same name and form.
+    /// A hash that is equal for policies of the same name and form.
     pub(crate) fn name_hash(&self) -> u64 {
         self.0.name_hash
     }
 
+    /// Returns an error if the cost can never pass.
     pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
         if cost > self.capacity() {
             let policy = self.name().to_owned();
@@ -266,8 +267,8 @@ impl Policy {
 
     /// A value that depends on this policy alone: computed by `derive` at the first call, then returned from memory.
     ///
-    /// The RateLimit fields keep their constant part here. The value is type-erased, so that policies know no HTTP.
-    /// There is room for one value: a value of another type is computed at each call.
+    /// The RateLimit fields keep their constant part here. The value is type-erased, so that this module imports no
+    /// HTTP. There is room for one value: a value of another type is computed at each call.
     pub(crate) fn derived<T: Any + Clone + Send + Sync>(&self, derive: impl Fn() -> T) -> T {
         let derived = self.0.derived.get_or_init(|| Box::new(derive()));
         derived.downcast_ref().cloned().unwrap_or_else(derive)

@@ -1,7 +1,7 @@
 //! Policies: how many units a key may spend in a window, and how they are counted.
 //!
 //! A limit of 60 requests a minute says nothing about what a minute is, what a request costs, or what happens to a
-//! client that ignores its limit. A [`Policy`] says all of it, and is checked where it is written.
+//! client that ignores its limit. A [`Policy`] defines all three. Its constructors return mistakes as errors.
 //!
 //! # Rules
 //!
@@ -11,7 +11,7 @@
 //!    counts.
 //! 3. A denied request changes no count, unless the policy [counts rejections](Policy::with_count_rejected) or
 //!    [bans](Policy::ban_after).
-//! 4. A setting that cannot work is a [`ConfigError`](crate::ConfigError) where it is written.
+//! 4. The call that makes a setting returns a [`ConfigError`](crate::ConfigError) if the setting cannot work.
 //!
 //! # The default
 //!

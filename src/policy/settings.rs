@@ -128,9 +128,9 @@ impl Policy {
 
     /// Sets the unit that clients see: `qu` in `RateLimit-Policy` of [`HeaderStyle::Draft11`](crate::HeaderStyle).
     ///
-    /// The draft defines `requests`, `content-bytes` and `concurrent-requests`. The unit changes nothing about the
-    /// counting: the layer's cost does. Defaults to `requests`, which is not sent, because it is the draft's default
-    /// too.
+    /// The draft defines `requests`, `content-bytes` and `concurrent-requests`. The unit does not change how many units
+    /// a request costs: the layer's cost does. Defaults to `requests`, which is not sent, because it is also the
+    /// default of the draft.
     ///
     /// # Errors
     ///

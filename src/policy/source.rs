@@ -1,4 +1,4 @@
-//! Policies that are chosen for each request.
+//! Policy sources: fixed policies, or policies that a closure chooses for each request.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -10,8 +10,8 @@ use crate::{key::Key, policy::limit::Policy};
 /// Chooses the policies of a request: a [`Policy`], an array or `Vec` of them, or a closure
 /// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.
 ///
-/// The choice decides what a request may spend, so make it from what the server knows: the key, or an extension that
-/// authentication has inserted. Do not read a plan from a header, because a client can send any header.
+/// The choice decides what a request may spend, so base it on data that clients cannot choose: the key, or an extension
+/// that authentication has inserted. Do not read a plan from a header, because a client can send any header.
 ///
 /// # Examples
 ///
@@ -63,7 +63,7 @@ use crate::{key::Key, policy::limit::Policy};
 /// }
 /// ```
 ///
-/// A `Result` is not accepted; the compiler says what is missing:
+/// A `Result` is not accepted; the compiler's message says to add `?`:
 ///
 /// ```compile_fail,E0277
 /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
@@ -78,11 +78,12 @@ use crate::{key::Key, policy::limit::Policy};
     note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
 )]
 pub trait PolicySource: Send + Sync + 'static {
-    /// The policies for one request by `key`. An empty list is an error, answered with 500. To exempt a request, use
-    /// its key extractor or its route.
+    /// The policies for one request by `key`. If the list is empty, the response is 500. To exempt a request, use its
+    /// key extractor or its route.
     fn policies(&self, parts: &Parts, key: &Key) -> Policies;
 
     /// The policies, if they are the same for every request, so that mistakes are found before the first request.
+    /// Defaults to `None`: the policies depend on the request.
     fn fixed(&self) -> Option<&[Policy]> {
         None
     }
@@ -115,11 +116,30 @@ impl fmt::Debug for SharedSource {
     }
 }
 
-/// The policies of one request, made by [`IntoPolicies`].
+/// The policies of one request. Made by [`IntoPolicies::into_policies`].
 #[derive(Clone, Debug)]
 pub struct Policies(pub(crate) SmallVec<[Policy; 1]>);
 
-/// What a closure may return to be a [`PolicySource`]: a [`Policy`], an array, a `Vec` or a slice of them.
+/// The return type of a closure that is a [`PolicySource`]: a [`Policy`], or an array, `Vec` or slice of policies.
+///
+/// # Examples
+///
+/// Writes are also limited by a second policy:
+///
+/// ```
+/// use http::{Method, request::Parts};
+/// use tollgate::{GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let (all, writes) = (Policy::per_minute("all", 600)?, Policy::per_minute("writes", 60)?);
+/// let by_method = move |parts: &Parts, _: &Key| match parts.method {
+///     Method::GET => vec![all.clone()],
+///     _ => vec![all.clone(), writes.clone()],
+/// };
+/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), by_method, GlobalKey);
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a policy or a list of policies",
     label = "this closure has to return a `Policy`, `[Policy; N]`, `Vec<Policy>` or `&[Policy]`",

@@ -2,8 +2,8 @@
 //!
 //! A handler may block its worker threads, and the operating system may stop the whole process (a CPU quota, SIGSTOP, a
 //! virtual machine that migrates). Timers then fire before replies that have arrived are read. A plain timeout would
-//! treat this as a silent store. The deadline therefore moves by the length of the stall (see `stalls`), and by a
-//! moment to read what has arrived.
+//! take a stall for a silent store. The deadline therefore moves by the length of the stall (see `stalls`), and by
+//! `CATCH_UP`, the time to read what has arrived.
 
 #[cfg(feature = "redis")]
 use std::future::Future;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::runtime::stalls::Begin;
 
 pin_project! {
-    /// Resolves when the executor has been running for `time`.
+    /// A deadline that passes when the executor has been running for `time`.
     #[derive(Debug)]
     pub(crate) struct Deadline {
         #[pin]
@@ -38,7 +38,7 @@ impl Deadline {
         Some(Self { begin: Begin::now(time)?, timer: sleep(time), time })
     }
 
-    /// Moves the end to `more` from now.
+    /// Moves the end of the deadline to `more` from now.
     pub(crate) fn extend(self: Pin<&mut Self>, more: Duration) {
         let now = Instant::now();
         let mut this = self.project();
@@ -54,7 +54,7 @@ impl Deadline {
         loop {
             ready!(this.timer.as_mut().poll(cx));
             let now = Instant::now();
-            let is_catching_up = this.begin.back().is_some_and(|back| back < CATCH_UP);
+            let is_catching_up = this.begin.since_last_stall().is_some_and(|since| since < CATCH_UP);
             let time = if is_catching_up { this.time.saturating_add(CATCH_UP) } else { *this.time };
             let left = time.saturating_sub(this.begin.running(now));
             if left.is_zero() {
@@ -155,11 +155,11 @@ mod tests {
     /// Uses real time, because the test blocks threads.
     #[tokio::test]
     async fn law_8_stalls_of_the_executor_do_not_count() {
-        let away = Duration::from_millis(200);
+        let stall = Duration::from_millis(200);
         // The thread blocks during a wait. A plain timeout would have passed when the thread continues.
-        let waited = waited(|| thread::sleep(away)).await;
-        assert!(waited >= away + TIME * 3 / 4, "{waited:?}");
-        assert!(waited < away + 4 * TIME, "{waited:?}");
+        let waited = waited(|| thread::sleep(stall)).await;
+        assert!(waited >= stall + TIME * 3 / 4, "{waited:?}");
+        assert!(waited < stall + 4 * TIME, "{waited:?}");
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ thread_local! {
     static TRIED: Cell<Option<Driver>> = const { Cell::new(None) };
 }
 
-/// The drivers that were found missing.
+/// The drivers that were found missing, by runtime.
 fn missing() -> MutexGuard<'static, HashSet<(runtime::Id, Driver)>> {
     static MISSING: LazyLock<Mutex<HashSet<(runtime::Id, Driver)>>> = LazyLock::new(Mutex::default);
     // The set is valid behind a poisoned lock too.
@@ -38,12 +38,13 @@ impl Driver {
     pub(crate) fn is_there(self) -> bool {
         let Ok(runtime) = Handle::try_current() else { return false };
         let this = (runtime.id(), self);
-        // Only a panic hook asks while the driver is being tried out: the driver is missing, and a second panic would
-        // abort the process.
+        // While this thread tries the driver out, only a panic hook can call this function: the driver is missing, and
+        // a second panic would abort the process.
         if TRIED.get() == Some(self) || missing().contains(&this) {
             return false;
         }
-        // Without a lock, because the panic hook of the user may check a limit, on this thread or on another one.
+        // The lock is not held here, because a panic hook of the application may check a limit, on this thread or on
+        // another one.
         let outer = TRIED.replace(Some(self));
         let is_there = catch_unwind(|| self.try_out()).is_ok();
         TRIED.set(outer);
@@ -58,7 +59,7 @@ impl Driver {
         match self {
             #[cfg(feature = "redis")]
             Self::Io => {
-                // Without a free port, nothing is learnt about the runtime.
+                // Without a free port the driver counts as present, because nothing shows that it is missing.
                 let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
                 if let Some(socket) = socket.ok().filter(|socket| socket.set_nonblocking(true).is_ok()) {
                     drop(tokio::net::UdpSocket::from_std(socket));

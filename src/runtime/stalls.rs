@@ -2,7 +2,7 @@
 //! or its process was stopped.
 //!
 //! While checks wait, one task of each tokio runtime sleeps in short steps. A step that ends late shows that the
-//! runtime did not run meanwhile, so that replies that had arrived were not read.
+//! runtime did not run meanwhile, and did not read replies that had arrived.
 //!
 //! Checks mostly read the shared values and rarely write them, to avoid contention between all checks of a process.
 
@@ -25,34 +25,35 @@ use crate::{clock::micros, runtime::drivers::Driver};
 
 /// The stalls of one runtime.
 #[derive(Debug)]
-pub(crate) struct Presence {
-    /// The origin of the times below. Real time, because a test that advances tokio's clock does not stall the
+pub(crate) struct RuntimeStalls {
+    /// The origin of the times below, in real time, because a test that advances tokio's clock does not stall the
     /// executor.
     start: std::time::Instant,
     /// Whether the runtime has timers. Without timers, no wait is possible.
     has_timers: bool,
     is_measured: AtomicBool,
     /// Whether a wait has started since the last step started.
-    is_used: AtomicBool,
-    /// The longest wait that has started.
+    has_new_wait: AtomicBool,
+    /// The longest time of a wait that has started.
     longest_us: AtomicU64,
-    /// When the current step ends.
+    /// When the current step ends, in microseconds since `start`.
     step_ends_us: AtomicU64,
     /// The sum of all stalls.
-    away_us: AtomicU64,
-    /// When the last stall ended.
-    back_us: AtomicU64,
+    stalled_us: AtomicU64,
+    /// When the last stall ended, in microseconds since `start`.
+    last_end_us: AtomicU64,
 }
 
 /// Length of a step. Timers have a resolution of one millisecond.
 const STEP: Duration = Duration::from_millis(2);
-/// Usual delay of a timer on a healthy runtime.
+/// Usual delay of a timer on a healthy runtime, in microseconds.
 const USUALLY_LATE_US: u64 = 1_000;
-/// Largest delay of a timer on a healthy runtime.
+/// Largest delay of a timer on a healthy runtime, in microseconds.
 const LATE_US: u64 = 3_000;
-/// Longer waits are not measured to their ends, because stalls hardly affect them.
+/// Longest wait that is measured to its end, in microseconds. Stalls hardly affect longer waits.
 const LONGEST_US: u64 = 1_000_000;
-/// How long a measurement continues after the longest wait, so that measurements do not start too often.
+/// How long a measurement continues after the longest wait, in microseconds, so that measurements do not start too
+/// often.
 const REST_US: u64 = 100_000;
 
 /// The runtime and the time at which a wait started.
@@ -60,65 +61,66 @@ const REST_US: u64 = 100_000;
 pub(crate) struct Begin {
     runtime: runtime::Id,
     at: Instant,
-    /// The sum of all stalls until then.
-    away: Duration,
+    /// The sum of all stalls before that time.
+    stalled_before: Duration,
 }
 
 impl Begin {
     /// Starts a wait of at most `time` on the current runtime. `None` without a runtime with timers.
     pub(crate) fn now(time: Duration) -> Option<Self> {
-        with_current(|runtime, presence| {
-            if !presence.has_timers {
+        with_current(|runtime, stalls| {
+            if !stalls.has_timers {
                 return None;
             }
             let time_us = micros(time).min(LONGEST_US);
-            if presence.longest_us.load(Ordering::Relaxed) < time_us {
-                presence.longest_us.fetch_max(time_us, Ordering::SeqCst);
+            if stalls.longest_us.load(Ordering::Relaxed) < time_us {
+                stalls.longest_us.fetch_max(time_us, Ordering::SeqCst);
             }
-            if !presence.is_used.load(Ordering::SeqCst) {
-                presence.is_used.store(true, Ordering::SeqCst);
+            if !stalls.has_new_wait.load(Ordering::SeqCst) {
+                stalls.has_new_wait.store(true, Ordering::SeqCst);
             }
-            if !presence.is_measured.load(Ordering::SeqCst) {
-                let ends = presence.begin_step();
-                if !presence.is_measured.swap(true, Ordering::SeqCst) {
-                    tokio::spawn(measure(Measuring { presence: Arc::clone(presence), ended: false }, ends));
+            if !stalls.is_measured.load(Ordering::SeqCst) {
+                let ends = stalls.begin_step();
+                if !stalls.is_measured.swap(true, Ordering::SeqCst) {
+                    tokio::spawn(measure(Measuring { stalls: Arc::clone(stalls), ended: false }, ends));
                 }
             }
-            Some(Self { runtime, at: Instant::now(), away: presence.away() })
+            Some(Self { runtime, at: Instant::now(), stalled_before: stalls.stalled() })
         })?
     }
 
-    /// The length of all stalls since the start. Zero on another runtime, whose stalls are unknown.
-    fn away(&self) -> Duration {
-        let away = |runtime, presence: &Arc<Presence>| {
-            if runtime == self.runtime { presence.away().saturating_sub(self.away) } else { Duration::ZERO }
+    /// The length of all stalls since the wait started. Zero on another runtime, whose stalls are unknown.
+    fn stalled(&self) -> Duration {
+        let stalled = |runtime, stalls: &Arc<RuntimeStalls>| {
+            if runtime == self.runtime { stalls.stalled().saturating_sub(self.stalled_before) } else { Duration::ZERO }
         };
-        with_current(away).unwrap_or_default()
+        with_current(stalled).unwrap_or_default()
     }
 
-    /// Time since the last stall. `None` without a stall since the start.
-    pub(crate) fn back(&self) -> Option<Duration> {
-        with_current(|runtime, presence| {
-            let away = runtime == self.runtime && presence.away() > self.away;
-            away.then(|| presence.back())
+    /// Time since the last stall. `None` without a stall since the wait started.
+    pub(crate) fn since_last_stall(&self) -> Option<Duration> {
+        with_current(|runtime, stalls| {
+            let has_stalled = runtime == self.runtime && stalls.stalled() > self.stalled_before;
+            has_stalled.then(|| stalls.since_last_stall())
         })?
     }
 
-    /// For how long the runtime has been running since the start.
+    /// For how long the runtime has been running since the wait started, without stalls.
     pub(crate) fn running(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.at).saturating_sub(self.away())
+        now.saturating_duration_since(self.at).saturating_sub(self.stalled())
     }
 }
 
-fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<Presence>) -> T) -> Option<T> {
+/// Calls `work` with the stalls of the current runtime. `None` without a runtime.
+fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<RuntimeStalls>) -> T) -> Option<T> {
     thread_local! {
-        static LAST: RefCell<Option<(runtime::Id, Arc<Presence>)>> = const { RefCell::new(None) };
+        static LAST: RefCell<Option<(runtime::Id, Arc<RuntimeStalls>)>> = const { RefCell::new(None) };
     }
     let id = Handle::try_current().ok()?.id();
     if LAST.with_borrow(|last| last.as_ref().is_none_or(|(last, _)| *last != id)) {
-        LAST.set(Some((id, Presence::of(id))));
+        LAST.set(Some((id, RuntimeStalls::of(id))));
     }
-    LAST.with_borrow(|last| last.as_ref().map(|(_, presence)| work(id, presence)))
+    LAST.with_borrow(|last| last.as_ref().map(|(_, stalls)| work(id, stalls)))
 }
 
 /// The length of a stall, from a timer that was due at `due_us` and has not fired before `now_us`.
@@ -127,35 +129,35 @@ fn stall_us(now_us: u64, due_us: u64) -> u64 {
     if late_us > LATE_US { late_us - USUALLY_LATE_US } else { 0 }
 }
 
-impl Presence {
+impl RuntimeStalls {
     /// The shared state of a runtime, created by the first thread that needs it.
     fn of(id: runtime::Id) -> Arc<Self> {
-        static ALL: LazyLock<Mutex<HashMap<runtime::Id, Weak<Presence>>>> = LazyLock::new(Mutex::default);
+        static ALL: LazyLock<Mutex<HashMap<runtime::Id, Weak<RuntimeStalls>>>> = LazyLock::new(Mutex::default);
         // The map is valid behind a poisoned lock too.
         let lock = || ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = |all: &HashMap<runtime::Id, Weak<Presence>>| all.get(&id).and_then(Weak::upgrade);
-        if let Some(presence) = known(&lock()) {
-            return presence;
+        let known = |all: &HashMap<runtime::Id, Weak<RuntimeStalls>>| all.get(&id).and_then(Weak::upgrade);
+        if let Some(stalls) = known(&lock()) {
+            return stalls;
         }
-        // Without the lock, because a panic hook may check a limit.
+        // Asked without the lock, because a panic hook may check a limit.
         let has_timers = Driver::Timers.is_there();
         let mut all = lock();
-        if let Some(presence) = known(&all) {
-            return presence;
+        if let Some(stalls) = known(&all) {
+            return stalls;
         }
-        all.retain(|_, presence| presence.strong_count() > 0);
-        let presence = Arc::new(Self {
+        all.retain(|_, stalls| stalls.strong_count() > 0);
+        let stalls = Arc::new(Self {
             start: std::time::Instant::now(),
             has_timers,
             is_measured: AtomicBool::new(false),
-            is_used: AtomicBool::new(false),
+            has_new_wait: AtomicBool::new(false),
             longest_us: AtomicU64::new(0),
             step_ends_us: AtomicU64::new(0),
-            away_us: AtomicU64::new(0),
-            back_us: AtomicU64::new(0),
+            stalled_us: AtomicU64::new(0),
+            last_end_us: AtomicU64::new(0),
         });
-        all.insert(id, Arc::downgrade(&presence));
-        presence
+        all.insert(id, Arc::downgrade(&stalls));
+        stalls
     }
 
     fn now_us(&self) -> u64 {
@@ -171,14 +173,14 @@ impl Presence {
         let now_us = self.now_us();
         let stall_us = stall_us(now_us, self.step_ends_us.load(Ordering::Acquire));
         if stall_us > 0 {
-            self.back_us.store(now_us, Ordering::Release);
-            self.away_us.fetch_add(stall_us, Ordering::Release);
+            self.last_end_us.store(now_us, Ordering::Release);
+            self.stalled_us.fetch_add(stall_us, Ordering::Release);
         }
     }
 
     /// The sum of all stalls until now, including one that is just ending and not measured yet.
-    fn away(&self) -> Duration {
-        Duration::from_micros(self.away_us.load(Ordering::Acquire) + self.unmeasured_us(self.now_us()))
+    fn stalled(&self) -> Duration {
+        Duration::from_micros(self.stalled_us.load(Ordering::Acquire) + self.unmeasured_us(self.now_us()))
     }
 
     fn unmeasured_us(&self, now_us: u64) -> u64 {
@@ -187,52 +189,52 @@ impl Presence {
     }
 
     /// Time since the last stall.
-    fn back(&self) -> Duration {
+    fn since_last_stall(&self) -> Duration {
         let now_us = self.now_us();
-        let since_us = now_us.saturating_sub(self.back_us.load(Ordering::Acquire));
+        let since_us = now_us.saturating_sub(self.last_end_us.load(Ordering::Acquire));
         Duration::from_micros(if self.unmeasured_us(now_us) > 0 { 0 } else { since_us })
     }
 
     /// Whether the measurement ends: the last wait started so long ago that no wait can still be in progress. The next
     /// wait then starts another measurement.
-    fn ends(&self, present_since_us: u64) -> bool {
+    fn ends(&self, idle_us: u64) -> bool {
         let longest_us = self.longest_us.load(Ordering::SeqCst);
-        if present_since_us < longest_us.saturating_mul(2).saturating_add(REST_US) {
+        if idle_us < longest_us.saturating_mul(2).saturating_add(REST_US) {
             return false;
         }
         self.is_measured.store(false, Ordering::SeqCst);
-        // A wait that started in between has seen a measurement that was about to end.
-        !self.is_used.load(Ordering::SeqCst) || self.is_measured.swap(true, Ordering::SeqCst)
+        // A wait that started just before has relied on the measurement that was about to end.
+        !self.has_new_wait.load(Ordering::SeqCst) || self.is_measured.swap(true, Ordering::SeqCst)
     }
 }
 
-/// A measurement in progress. A runtime that shuts down drops it.
+/// A measurement in progress. A runtime that shuts down drops the measurement.
 struct Measuring {
-    presence: Arc<Presence>,
+    stalls: Arc<RuntimeStalls>,
     ended: bool,
 }
 
 impl Drop for Measuring {
     fn drop(&mut self) {
-        // After a regular end another task may already measure.
+        // After a regular end, another measurement may have started.
         if !self.ended {
-            self.presence.is_measured.store(false, Ordering::SeqCst);
+            self.stalls.is_measured.store(false, Ordering::SeqCst);
         }
     }
 }
 
 async fn measure(mut measuring: Measuring, mut ends: Instant) {
-    let mut used = (0, 0);
+    let mut last_wait = (0, 0);
     while !measuring.ended {
         sleep_until(ends).await;
-        let presence = &measuring.presence;
-        presence.end_step();
-        ends = presence.begin_step();
-        let now = (presence.now_us(), presence.away_us.load(Ordering::Acquire));
-        if presence.is_used.swap(false, Ordering::SeqCst) {
-            used = now;
+        let stalls = &measuring.stalls;
+        stalls.end_step();
+        ends = stalls.begin_step();
+        let now = (stalls.now_us(), stalls.stalled_us.load(Ordering::Acquire));
+        if stalls.has_new_wait.swap(false, Ordering::SeqCst) {
+            last_wait = now;
         }
-        // Waits go on during a stall, so stalls do not count here.
-        measuring.ended = presence.ends((now.0 - used.0).saturating_sub(now.1 - used.1));
+        // Stalls do not count here, because waits go on during a stall.
+        measuring.ended = stalls.ends((now.0 - last_wait.0).saturating_sub(now.1 - last_wait.1));
     }
 }

@@ -87,7 +87,7 @@ fn the_gauge_of_the_current_breaker_state_is_1() {
 }
 
 #[tokio::test]
-async fn the_lines_in_the_readme_are_in_a_scrape() {
+async fn the_lines_in_the_docs_are_in_a_scrape() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
@@ -98,8 +98,8 @@ async fn the_lines_in_the_readme_are_in_a_scrape() {
     for _ in 0..61 {
         connection.get("/watch").await;
     }
-    let readme = include_str!("../../README.md");
-    let shown: Vec<&str> = readme.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).collect();
+    let page = include_str!("../../docs/operations.md");
+    let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).collect();
     assert_eq!(shown.len(), 2);
     assert_shows(&handle, &shown);
 }
