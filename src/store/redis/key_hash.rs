@@ -64,7 +64,7 @@ impl KeyHash {
 
     /// 128 bits: a collision is expected among 2^64 keys.
     fn hash(&self, key: &Key) -> Key {
-        Key::sealed(&self.secret.hash(key))
+        Key::from_keyed_hash(&self.secret.hash(key))
     }
 }
 
