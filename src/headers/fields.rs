@@ -92,7 +92,7 @@ impl Fields {
     fn is_stricter_than(&self, headers: &HeaderMap) -> bool {
         let in_set = |name: &HeaderName| self.fields.iter().find_map(|(other, value)| (name == other).then_some(value));
         let outer = SingleLimit::read(self.style, in_set);
-        // A field on two lines is treated as absent, so that the inner limit cannot be parsed and is kept.
+        // A field on two lines has no single value and is treated as absent.
         let single_line = |name: &HeaderName| {
             let mut lines = headers.get_all(name).iter();
             lines.next().filter(|_| lines.next().is_none())

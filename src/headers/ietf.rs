@@ -67,8 +67,7 @@ pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> Head
 ///
 /// `q` and `w` of revision 11 state a rate and cannot state a burst above it. Earlier revisions let the two differ
 /// ("Service Limit", revision 06) and leave the difference to documentation. A client that paces itself by `q` would
-/// treat a larger `r` as an error. A client that spends all of `r` at once stays within the burst with the smaller `r`
-/// too.
+/// treat a larger `r` as an error. A client that spends all of the smaller `r` at once stays within the burst.
 fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
     Quota { remaining: quota.remaining.min(quota.limit), ..*quota }
 }

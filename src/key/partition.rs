@@ -39,8 +39,8 @@ type Label = dyn Fn(&Key) -> Vec<u8> + Send + Sync;
 impl PartitionKeys {
     /// The shortest secret, in bytes. Shorter secrets can be found by trial, and the keys with them.
     pub const SHORTEST_SECRET: usize = Secret::SHORTEST;
-    /// Prefix of the hashed text. It keeps `pk` different from the hash of the same key in Redis under the same secret,
-    /// because no encoded key contains a 0 byte.
+    /// Prefix of the hashed text. The prefix keeps `pk` different from the hash of the same key in Redis with the same
+    /// secret, because no encoded key contains a 0 byte.
     const DOMAIN: &[u8] = b"pk\0";
     /// Length of a `pk` in bytes. 12 bytes suffice to distinguish partitions, and nothing is authenticated with a `pk`.
     const LENGTH: usize = 12;

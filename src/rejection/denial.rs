@@ -166,9 +166,11 @@ impl Denial {
     /// ```
     /// use tollgate::rejection::Denial;
     ///
-    /// /// The names of the policies that a client has exhausted. fn exhausted(denial: &Denial) -> Vec<&str> {
-    /// denial.decision().into_iter().flat_map(|decision| decision.violated()).map(|policy|
-    /// policy.policy.name()).collect() }
+    /// /// The names of the policies that a client has exhausted.
+    /// fn exhausted(denial: &Denial) -> Vec<&str> {
+    ///     let violated = denial.decision().into_iter().flat_map(|decision| decision.violated());
+    ///     violated.map(|violated| violated.policy.name()).collect()
+    /// }
     /// ```
     pub fn decision(&self) -> Option<&Decision> {
         match &*self.reason {
@@ -184,7 +186,7 @@ impl Denial {
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
-            // The error names a mistake in the setup and contains no secret. The operator finds it in the response.
+            // The error names a mistake in the setup and contains no secret. The operator finds the error in the response.
             Reason::Key(error @ (KeyError::MissingExtension(_) | KeyError::NoPeerAddress)) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,

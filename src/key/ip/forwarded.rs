@@ -39,8 +39,8 @@ impl Value<'_> {
     }
 }
 
-/// The last elements of all lines, in order: `most` to twice as many, or all elements if there are fewer.
-pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec<[For<'_>; 8]>, NodeError> {
+/// The last elements of all lines, in order: `wanted` to twice as many, or all elements if there are fewer.
+pub(super) fn last_elements(headers: &HeaderMap, wanted: usize) -> Result<SmallVec<[For<'_>; 8]>, NodeError> {
     let lines = || headers.get_all(FORWARDED).iter();
     // Each line counts one byte more, the comma that would join it to the next line.
     lines()
@@ -55,8 +55,8 @@ pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec
             if reader.0.is_empty() {
                 break;
             }
-            if elements.len() >= 2 * most {
-                elements.drain(..most);
+            if elements.len() >= 2 * wanted {
+                elements.drain(..wanted);
             }
             elements.push(reader.element()?);
         }
