@@ -1,4 +1,4 @@
--- The entry: many checks in one call, each committed as a whole or not at all.
+-- The entry of the script: handles many checks in one call and commits each check completely or not.
 --
 -- KEYS: the key of each charge, in order.
 -- ARGV: 1. the client's clock in microseconds, or '' for TIME;
@@ -10,20 +10,21 @@
 -- Reply: one string: the time used (double); per charge fits (u8, 0 or 1), available (u32), retry_after (-1 = none),
 --        next unit and reset (microseconds, doubles). A check that failed has 2 (u8) and its error (length as u32,
 --        text) instead, and has charged nothing, unless a key held another type of value or a command was not
---        permitted. The other checks stand. A check is allowed if all of its charges fit.
+--        permitted. Other checks are not affected. A check is allowed if all of its charges fit.
 --
 -- An algorithm is one function of a key, a cost and a mode. Mode 'evaluate' only returns whether the cost fits and
--- writes nothing. Modes true and false commit the verdict on the whole check. Mode nil does both in one step, for a
--- check with a single charge. So a check of several charges reads everything twice, within one script.
+-- writes nothing. Modes true and false commit the verdict on the whole check. Mode nil evaluates and commits in one
+-- step, for a check with a single charge. So a check of several charges reads its values twice, within one script.
 --
--- A policy that is used in two ways is sent twice. Numbers of algorithms and usages as in `call/protocol.rs`:
+-- A policy that is used in two ways is sent twice. `src/store/redis/call/protocol.rs` has the same numbers of
+-- algorithms and usages:
 --   COMMIT          commits the charge if the check fits;
 --   COUNT_REJECTED  flag: commits the charge also if the check is denied;
 --   EVALUATE        commits nothing, except as COUNT_REJECTED demands: another slot has denied the check;
---   REFUND          takes an earlier commit back;
+--   REFUND          refunds an earlier commit;
 --   BAN             counts the denials of the previous charge. It takes part in the evaluation, and commits when the
---                   previous charge does not fit. The last denial that it has room for commits the whole limit again:
---                   the ban lasts until that has left the window.
+--                   previous charge does not fit. The last denial that fits also commits the whole limit: the ban
+--                   lasts until these units have left the window.
 
 local keys, charge = KEYS, 1
 
@@ -39,7 +40,8 @@ local function handle_all(policies, charges)
         local index, cost = unpack('<HI', charges, number * 7 - 5)
         if index ~= policy then
           policy = index
-          -- In this block, because more registers of the function would make each call slower.
+          -- The constants are local to this block, because each further register of the function makes each call
+          -- slower.
           local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW = 1, 2, 3
           local COUNT_REJECTED, EVALUATE, REFUND, BAN = 1, 2, 4, 8
           local algorithm, usage
@@ -66,7 +68,7 @@ local function handle_all(policies, charges)
         else
           local key, commit = keys[number], commits and allowed
           if is_ban then
-            -- `unfit ~= nil` is a boolean: nil would be another mode.
+            -- `unfit ~= nil` makes `commit` a boolean, because nil is another mode.
             commit = unfit ~= nil and unfit[number - 1] == true and cost > 0
               and run(key, cost, 'evaluate', now, limit, window, parameter)
           end

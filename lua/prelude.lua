@@ -3,7 +3,7 @@
 --
 -- Commands: 1 (TIME), unless the client sends its clock.
 --
--- Each call of the script creates its closures, and the locals that they share, anew. So there are few of both.
+-- Each call of the script creates its closures and their shared locals anew, so the script has few of them.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 
@@ -60,8 +60,8 @@ local function muldiv(a, b, c)
   return quotient + digits, carry
 end
 
--- The TTL in milliseconds of a key that is needed for `time` microseconds. A second is added for rounding; with a
--- client's clock a minute is added, because that clock may be behind the server's.
+-- Returns the TTL in milliseconds of a key that is needed for `time` microseconds. A second is added for rounding; with
+-- a client's clock a minute is added, because that clock may be behind the server's.
 local function ttl(time)
   local slack = by_server and 1000 or 60000
   -- `..` and tostring would round to 14 digits.

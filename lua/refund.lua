@@ -1,25 +1,26 @@
--- Refunds: a check that was committed in one slot of a cluster and denied in another is taken back. The counts become
--- what they are without the commit. A refund has the parameters of an algorithm, with the time of the commit as the
--- last one.
+-- Refunds a check that was committed in one slot of a cluster and denied in another. The counts become what they would
+-- be without the commit. A refund has the parameters of an algorithm, with the time of the commit as the last one.
 --
--- Never over a limit: a refund takes back exactly that commit. A commit that cannot be found any more stays.
+-- No refund leads to more than the limit, because a refund removes exactly one commit. A commit that is no longer found
+-- stays.
 --
 -- Commands: 1 (GET) and 1 (SETRANGE). The log: 1 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
 -- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live.
 --
--- The functions are created only in calls that refund.
+-- The functions below are created only in calls that refund.
 
 local refund
 
 if ARGV[4] then
-  -- The number of newest records that are searched, and rewritten if the commit is found. The busiest key writes as
-  -- many in some milliseconds.
+  -- The number of newest records that are searched, and rewritten if the commit is found. The busiest key writes this
+  -- many in a few milliseconds.
   local depth = 256
 
   local function refund_log(key, cost, at, _, _, resolution)
     local packed = call('GETRANGE', key, '0', '99')
     if packed == '' then return end
-    local newest, total, count, settled, live_at, live, head, size, grown, offset = unpack('<ddI5dddI5I4I5d', packed, 34)
+    local newest, total, count, settled, live_at, live, head, size, grown, offset =
+      unpack('<ddI5dddI5I4I5d', packed, 34)
 
     local blocks, read = (count - 1 - (count - 1) % 4) / 4, {}
     local function place(block)
@@ -63,7 +64,8 @@ if ARGV[4] then
     end
 
     if pending < blocks * 4 then
-      -- The last block is dissolved. What came with it is undone: the move of an old block, and the growth of the ring.
+      -- The last block is dissolved. When it was added, an old block was moved and the ring may have grown: both are
+      -- undone.
       blocks = blocks - 1
       local old = blocks - size / 2
       if old < grown and old >= 0 and old % size >= size / 2 then

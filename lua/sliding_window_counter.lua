@@ -4,13 +4,13 @@
 --
 -- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
--- Returns the longest rest of a window with which `count` units of the previous window weigh at most `room`.
+-- Returns the longest time left in a window at which `count` units of the previous window weigh at most `room` units.
 local function left_for(count, room, window)
   local quotient, rest = muldiv(room + 1, window, count)
   return math.min(window, rest > 0 and quotient or quotient - 1)
 end
 
--- Returns the microseconds until `wanted` units fit, which do not fit now.
+-- Returns the microseconds until `wanted` units fit. They must not fit now.
 local function until_room(wanted, previous, current, finish, now, limit, window)
   local room = limit - wanted
   -- In this window, while the older bucket loses weight.

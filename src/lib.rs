@@ -50,9 +50,10 @@
 //! ```
 //!
 //! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature:
-//! [`RateLimitLayer`], "Naming the type". Jobs and outbound clients call a [`Limiter`] directly. Programs for common
-//! tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about
-//! operation, proxies and guarantees are in [`guide`].
+//! [Naming the type](RateLimitLayer#naming-the-type). Policies that depend on the request:
+//! [`PolicySource`](policy::PolicySource). Why a request was refused: [`Denial`](rejection::Denial). Jobs and outbound
+//! clients call a [`Limiter`] directly. Programs for common tasks, such as plans, logins, several budgets for one
+//! request and tests, are in [`recipes`]; pages about operation, proxies and guarantees are in [`guide`].
 //!
 //! # The path of a request
 //!
@@ -202,12 +203,17 @@ mod runtime;
 pub mod store;
 mod verdict;
 
+// Inlined, so that the front page of the documentation describes each item.
 #[cfg(feature = "test-util")]
+#[doc(inline)]
 pub use self::clock::ManualClock;
 #[cfg(feature = "grpc")]
+#[doc(inline)]
 pub use self::rejection::GrpcStatus;
 #[cfg(feature = "redis")]
+#[doc(inline)]
 pub use self::store::RedisStore;
+#[doc(inline)]
 pub use self::{
     check::Check,
     cost::Cost,

@@ -1,4 +1,4 @@
-//! What every algorithm implements, and the arithmetic that they share.
+//! The trait that every algorithm implements, and the arithmetic that algorithms share.
 
 use crate::policy::Policy;
 
@@ -13,21 +13,21 @@ pub(super) trait Counter {
     fn fits(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u32) -> bool;
     /// Charges `cost`, which is at most the capacity.
     fn charge(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, cost: u32) -> Self::Advanced;
-    /// Reports where the count stands, and how long a cost that does not fit (`denied`) has to wait.
+    /// Reports the available units and the waits. `denied` is a cost that does not fit.
     fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport;
     /// The time from which this state equals a fresh one.
     fn idle_at(&self, policy: &Policy) -> u64;
 }
 
-/// Where a count stands. Waits are microseconds.
+/// The available units and the waits of a count. Waits are in microseconds from the time of the check.
 pub(super) struct CountReport {
     /// The largest cost that fits now.
     pub(super) available: u32,
-    /// Until the denied cost fits, if nothing else is charged.
+    /// The wait until the denied cost fits, if nothing else is charged.
     pub(super) retry_after: Option<u64>,
-    /// Until more than `available` fits; 0 if nothing is spent.
+    /// The wait until more than `available` fits; 0 if nothing is spent.
     pub(super) next: u64,
-    /// Until the whole capacity fits.
+    /// The wait until the whole capacity fits.
     pub(super) reset: u64,
 }
 
@@ -44,7 +44,7 @@ impl CountReport {
     }
 }
 
-/// The quotient, saturating, and the remainder of `a * b / c`.
+/// The quotient (saturating) and the remainder of `a * b / c`, without overflow.
 pub(super) fn muldiv(a: u64, b: u64, c: u64) -> (u64, u64) {
     // 128-bit division is several times slower and rarely needed.
     if let Some(product) = a.checked_mul(b) {

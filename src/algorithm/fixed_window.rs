@@ -35,7 +35,7 @@ impl Counter for FixedWindow {
 
     fn report(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
         let available = policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-        // A cost that does not fit has to wait for the window's end.
+        // A cost that does not fit waits for the end of the window.
         let wait =
             |cost| if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now };
         CountReport::new(policy, available, denied, wait)

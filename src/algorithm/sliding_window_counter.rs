@@ -1,5 +1,5 @@
-//! The sliding window counter: two windows aligned to the epoch. Requests of the older one are assumed to be evenly
-//! spread.
+//! The sliding window counter: two windows aligned to the epoch. The cost of the older window is assumed to be spread
+//! evenly over it.
 
 use crate::{
     algorithm::counter::{CountReport, Counter, muldiv},
@@ -22,24 +22,25 @@ pub(crate) struct Advanced {
 }
 
 impl SlidingWindowCounter {
-    /// How long `cost` has to wait when the estimate is `spent`.
+    /// The wait of `cost` in microseconds if the estimate is `spent`.
     fn wait(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
         if spent + u64::from(cost) <= policy.limit().into() {
             return 0;
         }
         let window = policy.window_us();
         let (end, room) = (self.start + window, u64::from(policy.limit() - cost));
-        // Within this window, as the weight of the older one falls.
+        // The cost fits within the current window, while the weight of the older window falls.
         if let Some(room) = room.checked_sub(self.current) {
             let left = left_for(self.previous, room, window);
             if left > 0 {
                 return end - left - now;
             }
         }
-        // In the next window, where the current one is the older one.
+        // The cost fits when the current window ends and the older window no longer counts.
         if self.current <= room {
             return end - now;
         }
+        // The cost fits within the next window, in which the current window is the older one.
         end + window - left_for(self.current, room, window) - now
     }
 
@@ -49,7 +50,7 @@ impl SlidingWindowCounter {
     }
 }
 
-/// The longest time left in a window with which `count` units of the window before weigh at most `room`.
+/// The longest time left in a window at which `count` units of the previous window weigh at most `room` units.
 fn left_for(count: u64, room: u64, window: u64) -> u64 {
     // floor(count * left / window) <= room  <=>  left < (room + 1) * window / count
     let (quotient, rest) = muldiv(room + 1, window, count);

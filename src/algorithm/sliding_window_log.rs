@@ -109,7 +109,8 @@ impl Counter for SlidingWindowLog {
         }
         self.newest = Record { at: stamp, total };
         if policy.count_rejected() {
-            // Records further back affect no decision, also under a policy with a higher limit that shares the log.
+            // Records that lie more than the highest limit below the total affect no decision. A policy with a higher
+            // limit may share the log.
             let highest = u64::from(self.highest_limit);
             self.drop_first(self.records.partition_point(|record| record.total + highest <= total));
         }
@@ -133,7 +134,8 @@ impl Counter for SlidingWindowLog {
         CountReport {
             available: u32::try_from(limit.saturating_sub(spent)).unwrap_or(0),
             retry_after: denied.map(wait),
-            // The oldest record leaves next. More than one has to leave if rejections were counted beyond the limit.
+            // The oldest record leaves next. If rejections were counted beyond the limit, more than one record has to
+            // leave.
             next: match spent {
                 0 => 0,
                 _ if spent > limit => wait(1),

@@ -21,8 +21,8 @@ pub(crate) enum CountState {
     TokenBucket(TokenBucket),
 }
 
-/// Evaluates `$call` with the counter that `$state` holds, by static dispatch.
-macro_rules! each {
+/// Runs `$call` on the counter in `$state`, by static dispatch.
+macro_rules! dispatch {
     ($state:expr, $counter:ident => $call:expr) => {
         match $state {
             CountState::FixedWindow($counter) => $call,
@@ -45,33 +45,33 @@ impl CountState {
 
     /// Evaluates and commits in one pass, for a check with a single charge.
     pub(crate) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
-        each!(self, counter => {
+        dispatch!(self, counter => {
             let advanced = counter.advance_to(policy, now);
             let fits = cost == 0 || counter.fits(&advanced, policy, now, cost);
             commit(counter, advanced, policy, now, cost, fits, Admission::of(fits))
         })
     }
 
-    /// The first step: whether `cost` fits. Changes nothing.
+    /// Evaluates: returns whether `cost` fits. Changes nothing.
     pub(crate) fn evaluate(&self, policy: &Policy, now: u64, cost: u32) -> bool {
-        cost == 0 || each!(self, counter => counter.fits(&counter.advance_to(policy, now), policy, now, cost))
+        cost == 0 || dispatch!(self, counter => counter.fits(&counter.advance_to(policy, now), policy, now, cost))
     }
 
-    /// The second step: charges, if the whole check is admitted or rejections count, and reports.
+    /// Commits: charges `cost` if the whole check is admitted or rejections count. Returns the outcome.
     pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u32, fits: bool, admission: Admission) -> Outcome {
-        each!(self, counter => {
+        dispatch!(self, counter => {
             commit(counter, counter.advance_to(policy, now), policy, now, cost, fits, admission)
         })
     }
 
     /// The largest cost that fits now.
     pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
-        each!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, None).available)
+        dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, None).available)
     }
 
     /// The time from which this state equals a fresh one.
     pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {
-        each!(self, counter => counter.idle_at(policy))
+        dispatch!(self, counter => counter.idle_at(policy))
     }
 }
 
@@ -80,9 +80,9 @@ impl CountState {
 pub(crate) enum Admission {
     /// All charges fit.
     Admitted,
-    /// A ban denies the check, which then counts nowhere.
+    /// A ban denies the check. The check is then not counted.
     Banned,
-    /// A charge does not fit. Counts if the policy counts rejections.
+    /// A charge does not fit. The check is counted by policies that count rejections.
     Rejected,
 }
 

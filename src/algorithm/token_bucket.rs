@@ -11,7 +11,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TokenBucket {
     full: Arrival,
-    /// Parts of a microsecond in `full.fraction`: the limit under which the bucket was charged last.
+    /// The number of parts into which `full.fraction` divides a microsecond: the limit under which the bucket was
+    /// charged last.
     parts: u64,
 }
 
@@ -20,7 +21,7 @@ pub(crate) struct TokenBucket {
 pub(crate) struct Arrival {
     /// Whole microseconds.
     at: u64,
-    /// Parts of a further microsecond, of `limit` parts.
+    /// The rest, in parts of a microsecond that has `limit` parts.
     fraction: u64,
 }
 
@@ -30,6 +31,7 @@ impl Arrival {
         Self { at: at + carry, fraction: fraction - carry * limit }
     }
 
+    /// Microseconds until `cost` fits.
     fn wait(self, policy: &Policy, now: u64, cost: u32) -> u64 {
         let (ahead, fraction) = refill(policy, policy.capacity() - cost);
         (self.at + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
@@ -42,7 +44,7 @@ fn refill(policy: &Policy, units: u32) -> (u64, u64) {
 }
 
 impl Counter for TokenBucket {
-    /// In parts of the policy's own limit.
+    /// The arrival time, with a fraction in parts of the policy's own limit.
     type Advanced = Arrival;
 
     fn advance_to(&self, policy: &Policy, now: u64) -> Arrival {
@@ -66,8 +68,8 @@ impl Counter for TokenBucket {
         let (whole, rest) = refill(policy, cost);
         let mut full = Arrival::new(advanced.at + whole, advanced.fraction + rest, limit);
         if policy.count_rejected() {
-            // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have put
-            // the time further ahead: what it has admitted stays charged.
+            // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have moved
+            // the arrival time further ahead; its charges stay.
             let (depth, fraction) = refill(policy, policy.capacity());
             full = full.min(advanced.max(Arrival { at: now + depth, fraction }));
         }

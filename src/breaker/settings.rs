@@ -22,7 +22,8 @@ use std::{
 /// it.
 ///
 /// `RedisStore` has a breaker unless its builder switches it off. [`MemoryStore`](crate::MemoryStore) needs none.
-/// Clones of a [`Limiter`](crate::Limiter) share one breaker; a Redis Cluster has one for each master.
+/// Clones of a [`Limiter`](crate::Limiter) share one breaker; a Redis Cluster has 64,
+/// each for 256 neighbouring slots.
 ///
 /// # Examples
 ///

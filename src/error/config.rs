@@ -25,7 +25,7 @@ pub enum ConfigError {
         /// The burst, as given.
         burst: u32,
     },
-    /// Certificates are set for a Redis that is spoken to without TLS, so the login would go over the network in clear.
+    /// Certificates are set, but the URL is without TLS, so the login would be sent unencrypted.
     CertificatesWithoutTls,
     /// The capacity of a [`MemoryStore`](crate::MemoryStore) is 0.
     ZeroCapacity,
@@ -48,7 +48,7 @@ pub enum ConfigError {
         /// The route, as given.
         route: String,
     },
-    /// A ban after no denial at all, or with a duration that is out of range.
+    /// A ban after 0 denials, or with a duration that is out of range.
     InvalidBan {
         /// The policy's name.
         policy: String,
@@ -136,16 +136,16 @@ pub enum ConfigError {
         /// The cost, as given.
         cost: i32,
     },
-    /// A check without a single policy, which would limit nothing.
+    /// A layer or a check without a policy, which would limit nothing.
     NoPolicy,
-    /// A header that is believed from no proxy at all.
+    /// An empty list of trusted proxies, so that the header would never be read.
     NoTrustedProxy,
-    /// Sentinels are spoken to through TLS, and the master that they name would not be.
+    /// The connections to the sentinels use TLS, and those to the master that they name would not.
     PlaintextMaster {
         /// The master's name.
         master: String,
     },
-    /// A prefix that holds every address, by which anybody would be trusted.
+    /// A prefix that contains every address, so that every client would be trusted.
     PrefixOfEverybody {
         /// The prefix, as given.
         prefix: String,

@@ -35,7 +35,7 @@ impl fmt::Display for ConfigError {
             Self::DuplicateRoute { route } => write!(
                 f,
                 "route {route:?} is in the table already (the names of parameters and trailing slashes are ignored); \
-                 remove one"
+                 leave one of the two out"
             ),
             Self::InvalidBan { policy, denials, duration } => write!(
                 f,
@@ -98,8 +98,8 @@ impl fmt::Display for ConfigError {
             ),
             Self::PlaintextMaster { master } => write!(
                 f,
-                "the sentinels are spoken to through TLS and their master {master:?} is not, so a password would go over \
-                 the network in clear; write rediss://{master} for the master"
+                "the connections to the sentinels use TLS and those to their master {master:?} do not, so a password would \
+                 be sent unencrypted; write rediss://{master} for the master"
             ),
             Self::PrefixOfEverybody { prefix } => write!(
                 f,

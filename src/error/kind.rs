@@ -7,7 +7,7 @@
 /// | [`Unavailable`](Self::Unavailable) | the store is down, restarting, full, or the breaker is open | operator | if the check was sent | follows the failure policy; a retry within a second rarely helps |
 /// | [`Deadline`](Self::Deadline) | no reply within the deadline | operator | yes, if the check was sent | follows the failure policy; a retry may charge twice |
 /// | [`Overloaded`](Self::Overloaded) | this process sends more checks than the store answers in time | operator: a faster store, a cluster, fewer requests | yes, if the check was sent | refuses, sheds load |
-/// | [`Misconfigured`](Self::Misconfigured) | wrong credentials, missing permissions, an unusable script | operator | no | follows the failure policy until the setup is corrected |
+/// | [`Misconfigured`](Self::Misconfigured) | wrong credentials, missing permissions, an unusable script | operator | if the check was sent | follows the failure policy until the setup is corrected |
 /// | [`BadKey`](Self::BadKey) | the key holds another program's value | operator: another key prefix, or delete the key | no | follows the failure policy; other keys are unaffected |
 /// | [`Config`](Self::Config) | the check itself is wrong, see [`ConfigError`](crate::ConfigError) | developer | no | corrects the call |
 ///

@@ -47,6 +47,26 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 ///     None => Some(Key::from("anonymous")),
 /// });
 /// ```
+///
+/// A struct as an extractor, unlike a closure, has a name for the type of a layer: `RateLimitLayer<Account>`.
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Key, KeyExtractor, key::KeyError};
+///
+/// /// Inserted by authentication.
+/// #[derive(Clone)]
+/// struct AccountId(u64);
+///
+/// struct Account;
+///
+/// impl KeyExtractor for Account {
+///     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+///         let account: &AccountId = parts.extensions.get().ok_or_else(|| KeyError::missing("an account"))?;
+///         Ok(Some(Key::from(account.0)))
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find a key in a request",
     label = "expected `PeerIp::default()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl \

@@ -53,7 +53,7 @@ impl Wait {
             wait.deadline.as_mut().extend(more.min(*wait.time));
             ready!(wait.deadline.as_mut().poll(cx));
         }
-        Poll::Ready(pending.late(*wait.time))
+        Poll::Ready(pending.deadline_error(*wait.time))
     }
 }
 

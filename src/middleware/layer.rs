@@ -44,7 +44,9 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// }
 /// ```
 ///
-/// The type of a closure has no name. Box such an extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`.
+/// The type of a closure has no name. Box such an extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. Another rejection
+/// is the second parameter: `RateLimitLayer<PeerIp, PlainText>`. Around a service `S`, the layer makes a
+/// `RateLimit<S, PeerIp>`.
 #[must_use]
 pub struct RateLimitLayer<K, R = ProblemJson> {
     pub(super) config: Arc<Config<K, R>>,

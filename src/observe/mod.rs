@@ -23,8 +23,8 @@
 //! the thread takes events of the target `tollgate` at that level, they go to stderr:
 //!
 //! ```text
-//! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass without
-//! a limit (fail_open). Check that the store runs, can be reached from here and takes writes.
+//! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass
+//! without a limit (fail_open). Check that the store runs, can be reached from here and takes writes.
 //! ```
 //!
 //! [`Limiter::quiet`](crate::Limiter::quiet) switches the lines off. An observer that writes such events itself

@@ -103,17 +103,17 @@ impl fmt::Display for Warning {
                 f,
                 "a request has the header {header}, but the address of its connection is charged; behind a proxy that \
                  is the proxy, and all clients share one budget: take the address from the header with `ClientIp`, \
-                 through trusted proxies only. Without a proxy somebody made the header up, and nothing is wrong"
+                 through trusted proxies only. Without a proxy, a client has made the header up, and the setup is right"
             ),
             Self::ForwardedHeaderMissing { header } => write!(
                 f,
-                "a request from a trusted proxy has no header {header}, so its client cannot be told: let the proxy set the \
+                "a request from a trusted proxy has no header {header}, so its client is unknown: let the proxy set the \
                  header, or exempt the routes that the proxy itself asks for, as a health check; \
                  `ClientIp::peer_if_missing` charges such requests to the proxy"
             ),
             Self::GuessableKeys => f.write_str(
-                "keys go to Redis as hashes without a secret, so whoever reads Redis can find short ones by trial: \
-                 addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
+                "keys go to Redis as hashes without a secret, so anyone with access to Redis can find short keys by \
+                 trial: addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
                  instances (or say `plain_keys` if all but credentials may be read)",
             ),
             Self::InstancesUnknown { key, reason } => write!(

@@ -33,7 +33,8 @@ use crate::{key::Key, policy::limit::Policy};
 /// }
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let (free, paid) = (Policy::per_minute("free", 10)?, Policy::per_minute("paid", 1_000)?);
+/// // One name, so that both plans share a count: after an upgrade, units that were spent before still count.
+/// let (free, paid) = (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
 /// let plan = move |parts: &Parts, _: &Key| match parts.extensions.get::<Account>() {
 ///     Some(account) if account.is_paid => paid.clone(),
 ///     _ => free.clone(),
@@ -41,6 +42,25 @@ use crate::{key::Key, policy::limit::Policy};
 /// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), plan, ExtensionKey::<Account>::new());
 /// # Ok(())
 /// # }
+/// ```
+///
+/// A type that looks the plan of a key up, in a table that the service loads from its database:
+///
+/// ```
+/// use std::collections::HashMap;
+/// use http::request::Parts;
+/// use tollgate::{Key, Policy, policy::{IntoPolicies, Policies, PolicySource}};
+///
+/// struct Plans {
+///     by_account: HashMap<Key, Policy>,
+///     free: Policy,
+/// }
+///
+/// impl PolicySource for Plans {
+///     fn policies(&self, _: &Parts, account: &Key) -> Policies {
+///         self.by_account.get(account).unwrap_or(&self.free).clone().into_policies()
+///     }
+/// }
 /// ```
 ///
 /// A `Result` is not accepted; the compiler says what is missing:
@@ -58,8 +78,8 @@ use crate::{key::Key, policy::limit::Policy};
     note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
 )]
 pub trait PolicySource: Send + Sync + 'static {
-    /// The policies for one request by `key`. An empty list is an error, answered with 500. To exempt a request, use its
-    /// key extractor or its route.
+    /// The policies for one request by `key`. An empty list is an error, answered with 500. To exempt a request, use
+    /// its key extractor or its route.
     fn policies(&self, parts: &Parts, key: &Key) -> Policies;
 
     /// The policies, if they are the same for every request, so that mistakes are found before the first request.

@@ -1,11 +1,12 @@
-//! Bans: denials are counted under a policy of their own, whose full count denies the key.
+//! Bans: a second policy counts the denials of a key, and denies the key while that count is full.
 //!
-//! A charge under a policy with a ban therefore has two counts in a store: its own, and the count of its denials, which
-//! is evaluated with it but not charged for what is admitted. The count of denials is a sliding window log over the
-//! duration of the ban, whose limit is the number of denials. A denial charges one unit. The last denial charges the
-//! whole limit once more: there is no room until these units leave the window, all at once.
+//! A charge under a policy with a ban has two counts in a store: its own count, and the count of its denials. A store
+//! evaluates both together, but an admitted charge is committed only to its own count. The count of denials is a
+//! sliding window log over the duration of the ban; its limit is the number of denials that lead to the ban. A denial
+//! charges one unit. The last denial also charges the whole limit, so the count has no room until these units leave the
+//! window, all at the same time.
 //!
-//! During a ban nothing is charged, so the ban ends at the time that the first answer gave.
+//! During a ban nothing is charged, so the ban ends at the time that its first verdict gave.
 
 use crate::{check::Charge, policy::Policy, verdict::Outcome};
 
@@ -19,13 +20,13 @@ pub(super) struct PolicyCost<'a> {
 /// The cost under the charge's own policy, and under the policy that counts its denials if they lead to a ban.
 pub(super) fn policy_costs(charge: &Charge) -> impl Iterator<Item = PolicyCost<'_>> {
     let Charge { policy, cost, .. } = charge;
-    // A peek, and a cost that could never pass, count as no denial.
+    // A denied cost above the capacity could never pass and is not counted. A peek (cost 0) is never denied.
     let denial = u32::from((1..=policy.capacity()).contains(cost));
     let ban = policy.ban().map(|ban| PolicyCost { policy: ban, cost: denial });
     std::iter::once(PolicyCost { policy, cost: *cost }).chain(ban)
 }
 
-/// Merges the outcomes of a charge's own count and of its count of denials.
+/// Merges the outcome of a charge's own count with the outcome of the count of its denials.
 pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
     if ban.available > 0 {
         return own;

@@ -18,13 +18,13 @@ use crate::{
     note = "if this is a `Result`, add `?`; if it is a builder, finish it with `.connect(..)?`"
 )]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Judges `check` and, if all of it fits, charges it.
+    /// Judges `check`: charges all of its charges if all fit, and none otherwise.
     ///
     /// A count belongs to a key and a policy. Find it by [`Key::encoded`] and the policy's name, never by the `Debug`
     /// output of a key, which hides the key.
     ///
-    /// The answer owns what it needs. A pending answer does nothing before it is polled, and must not send the check
-    /// again when its fate is unknown.
+    /// The answer owns its data. A pending answer does nothing before it is polled, and must not send a check again
+    /// that may have been charged.
     fn check(&self, check: &Check) -> Answer<Verdict>;
 
     /// Forgets what `key` has spent under `policy`, and lifts a ban. Returns whether there was a count or a ban to
@@ -47,18 +47,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         DEFAULT_DEADLINE
     }
 
-    /// Sets the observer for what only the store knows: its calls, its breaker and warnings about its setup. `None`
-    /// removes an earlier observer, because the limiter is [quiet](crate::Limiter::quiet).
+    /// Sets the observer of events inside the store: its calls, and warnings about its setup. `None` removes an earlier
+    /// observer; a [quiet](crate::Limiter::quiet) limiter without observers passes `None`.
     ///
     /// Called when a limiter is created over the store, and whenever the limiter's observers change. The limiter itself
-    /// reports decisions and failures. Defaults to doing nothing.
+    /// reports decisions, failures and changes of the breaker. Defaults to doing nothing.
     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         let _ = observer;
     }
 
-    /// When the limiter stops asking for pending answers for a while.
+    /// The settings of the circuit breaker, which stops the limiter from asking a store that does not answer. Applies
+    /// to pending answers.
     ///
-    /// Defaults to `None`, never, for stores that cannot be down.
+    /// Defaults to `None`, no breaker, for stores that cannot be down.
     fn breaker(&self) -> Option<Breaker> {
         None
     }
@@ -80,8 +81,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// The number of instances that share this store, if it is known. For
-    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered), which calls it from its creation on.
+    /// The number of instances that share this store, if the store counts them.
+    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) calls this method once when it is set,
+    /// so that the store starts to count, and whenever it needs the number.
     ///
     /// Defaults to `None`, unknown.
     fn instances(&self) -> Option<u32> {
@@ -89,6 +91,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// The default of [`Store::deadline`].
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
 /// What a [`Store`] returns: a result, or the future of a result.

@@ -1,4 +1,4 @@
-//! Remembers denials of the store, which hold until time frees a unit.
+//! The deny cache: remembers denials that hold until time frees a unit.
 
 use std::{
     hash::{BuildHasher, Hash, Hasher, RandomState},
@@ -20,44 +20,45 @@ use crate::{
 /// Remembers denials for as long as they are certain to hold.
 ///
 /// A policy that is spent to the last unit admits nothing, whatever the cost, until time frees a unit. Until then its
-/// count is frozen: the store would deny the same check again with the same wait, and need not be asked. One frozen
-/// policy makes the denial of the whole check certain, also where the other policies have room.
+/// count is frozen: the store would deny the same check again until the same time, so the check is not sent. One frozen
+/// policy makes the denial of the whole check certain, even if the other policies have room.
 ///
 /// # The rest of the verdict
 ///
 /// The Retry-After of a check is the longest wait of all violated policies. Other checks may spend what the policies
-/// with room have left, and then the remembered wait is too short. A charge to the key by this process ends such
-/// denials. If all charges have one key, other processes charge all of its policies by the same checks in practice, and
-/// these checks are denied: the denial is kept for the longest age. If the keys differ (a tenant that many users
-/// share), or if a violated policy has some units left, the denial is kept for [`LOOSE_AGE_US`]. The available units of
-/// a policy with room are those of the store's answer.
+/// with room have left, and then the remembered wait is too short. If this process charges such a policy, it forgets
+/// the denial. Other processes may charge it as well. If all charges of the check have the same key, in practice every
+/// process charges these policies together, and such checks are denied; so the denial is kept for the longest age. If
+/// the keys differ (a tenant that many users share), or if a violated policy has some units left, the denial is kept
+/// for [`LOOSE_AGE_US`]. A remembered verdict repeats the available units of policies with room as the store reported
+/// them.
 ///
 /// Checks whose rejections are counted, including those that may lead to a ban, are never remembered: the store has to
-/// count them. A ban is frozen until its end. A verdict to which a slot of a cluster has not contributed is not
-/// remembered either.
+/// count them. A banned key is frozen until the ban ends. A verdict to which a slot of a cluster has not contributed is
+/// not remembered either.
 ///
 /// # Other changes of a count
 ///
-/// Besides time, a reset, a loss of data and, on a cluster, a refund change a count. A reset or a refund by this
-/// process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A lost
-/// connection forgets all denials, because then the failure policy decides. Any other change takes effect after the
-/// longest age, which is much shorter on a cluster.
+/// A count also changes by a reset, by a loss of data and, on a cluster, by a refund. A reset or a refund by this
+/// process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A connection
+/// to a single server that is lost makes the cache forget all denials, because then the failure policy decides. Any
+/// other change takes effect after the longest age at the latest, which is much shorter on a cluster.
 ///
-/// Times are local. A remembered denial counts from before the check was sent, and is shortened a little, because
-/// clocks run at different speeds.
+/// Times are those of the local clock. The age of a denial counts from before its check was sent. Its wait is shortened
+/// a little ([`DRIFT_DIVISOR`]), because clocks run at different speeds.
 #[derive(Debug)]
 pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
-    /// The epoch of all denials.
+    /// Number of times that all denials were forgotten.
     epoch: AtomicU64,
     /// The number of denials that have been remembered.
     denials: AtomicU64,
-    /// The epochs of the groups.
+    /// By group: number of times that the denials of the group were forgotten.
     epochs: Box<[AtomicU64]>,
-    /// The policies on which the denials of each group depend.
+    /// By group: the policies on which its denials depend.
     dependencies: Box<[Dependencies]>,
-    /// The longest age of a denial, however long its wait is.
+    /// The longest age of a denial in microseconds, however long its wait is.
     max_age_us: u64,
 }
 
@@ -75,15 +76,17 @@ struct Entry {
     until_us: u64,
 }
 
-/// 8 192 denials, at most about 3 MB. A new denial replaces the one of its set that ends first.
+/// Number of sets. The cache holds [`SETS`] times [`WAYS`] denials: 8 192, which take at most about 3 MB.
 const SETS: usize = 2_048;
+/// Number of denials in a set. A new denial replaces the one that ends first.
 const WAYS: usize = 4;
 
-/// A group of keys that share an epoch. A reset forgets the denials of the whole group: two or three of ten thousand
-/// keys.
+/// A group of keys that share an epoch. A reset forgets the denials of the whole group. Of ten thousand keys, two or
+/// three share a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyGroup(u16);
 
+/// Number of groups.
 const GROUPS: usize = 4_096;
 
 impl KeyGroup {
@@ -114,16 +117,19 @@ struct Dependencies {
     spent: AtomicU64,
 }
 
+/// The bit of a policy in [`Dependencies`].
 fn bit(policy: &Policy) -> u64 {
     1 << (policy.name_hash() % 64)
 }
 
-/// The longest age on a single server, which may have lost its data, or where another process may have reset the key.
+/// The longest age of a denial on a single server, in microseconds. It bounds the effect of lost data and of resets by
+/// other processes.
 pub(super) const MAX_AGE_US: u64 = 10_000_000;
-/// The longest age on a cluster, where another process may refund what it has just committed.
+/// The longest age of a denial on a cluster, in microseconds. It is shorter, because another process may refund the
+/// commit that caused the denial.
 pub(super) const MAX_AGE_ON_CLUSTER_US: u64 = 1_000_000;
 
-/// The longest age of a denial whose Retry-After other checks may make longer.
+/// The longest age of a denial whose Retry-After other checks may make longer, in microseconds.
 const LOOSE_AGE_US: u64 = 1_000_000;
 
 /// The part of a wait that is taken off for the drift of clocks: 1/1 000, twice the rate at which clocks are corrected
@@ -158,7 +164,8 @@ impl DenyCache {
 
     /// The denial of `check` at `now_us`, if one is remembered and certain.
     ///
-    /// `latest_us` is the latest time so far: a denial that was over does not return with a clock that runs backwards.
+    /// `latest_us` is the latest time that the clock has shown: a denial that has ended stays ended if the clock runs
+    /// backwards.
     pub(super) fn get(&self, fingerprint: &Fingerprint, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
         let hash = fingerprint.hash;
         let set = self.set(hash);
@@ -229,15 +236,17 @@ impl DenyCache {
         self.denials.load(Ordering::Acquire)
     }
 
-    /// The epoch of a check. It is read before the check is sent: a denial of an earlier epoch is not remembered.
+    /// The epoch of a check, which is read before the check is sent. A denial is not remembered if the epoch has
+    /// changed since.
     ///
-    /// It is the sum of the epoch of all denials and of the epochs of the check's groups. Each of them only grows, so
-    /// the sum stays the same only if all of them do.
+    /// The epoch is the sum of the counters of the cache and of the check's groups. Each counter only grows, so the sum
+    /// stays the same only if no counter has changed.
     pub(super) fn epoch(&self, fingerprint: &Fingerprint) -> u64 {
         let groups = fingerprint.groups.iter().map(|group| self.epochs[group.index()].load(Ordering::Acquire));
         groups.fold(self.epoch.load(Ordering::Acquire), u64::wrapping_add)
     }
 
+    /// The group of a key.
     pub(super) fn group(&self, key: &Key) -> KeyGroup {
         KeyGroup::of_hash(self.hasher.hash_one(key))
     }
@@ -252,11 +261,11 @@ impl DenyCache {
         self.epochs[group.index()].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Forgets denials that the verdict on a check makes wrong.
+    /// Forgets remembered denials that the verdict on a check contradicts.
     ///
     /// A policy that was charged may have no room any more. A policy that had no room and has some now was reset by
     /// another process, or got a refund.
-    pub(super) fn learn(&self, fingerprint: &Fingerprint, check: &Check, verdict: &Verdict) {
+    pub(super) fn forget_contradicted(&self, fingerprint: &Fingerprint, check: &Check, verdict: &Verdict) {
         if self.denials() == 0 {
             return;
         }
@@ -270,6 +279,7 @@ impl DenyCache {
         }
     }
 
+    /// Forgets the denials of `group` if one of them depends on `policy`, which is looked up in `policies`.
     fn forget_if(&self, group: KeyGroup, policy: &Policy, policies: impl Fn(&Dependencies) -> &AtomicU64) {
         let dependencies = &self.dependencies[group.index()];
         if policies(dependencies).load(Ordering::Acquire) & bit(policy) != 0 {
@@ -292,16 +302,17 @@ fn same(one: &Check, other: &Check) -> bool {
         && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)
 }
 
-/// How long a denial is certain.
+/// The time for which a denial is certain.
 struct Certainty {
-    /// Time until the first unit of a frozen policy is free, a ban ends, or another policy is no longer violated.
+    /// Microseconds until the first unit of a frozen policy is free, a ban ends, or another policy is no longer
+    /// violated.
     wait_us: u64,
     /// Whether other checks may make the Retry-After longer.
     is_loose: bool,
 }
 
-/// How long a denial is certain. `None` if no violated policy is frozen, so that a smaller charge might change the
-/// verdict.
+/// Computes for how long a denial is certain. `None` if no violated policy is frozen, because other checks may then
+/// change the verdict at any time.
 fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
     let charges = check.charges();
     let mut is_frozen = false;
@@ -310,7 +321,7 @@ fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
     for (charge, outcome) in charges.iter().zip(&verdict.outcomes) {
         match outcome {
             Outcome { fits: false, available: 0, retry_after_us: Some(_), .. } => {
-                // The store counts denials again after a ban.
+                // After a ban the store counts denials again, so the check has to be sent.
                 let change_us = if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
                 certainty.wait_us = certainty.wait_us.min(change_us);
                 is_frozen = true;
@@ -319,7 +330,8 @@ fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
                 certainty.wait_us = certainty.wait_us.min(retry_after_us.unwrap_or(u64::MAX));
                 certainty.is_loose = true;
             }
-            // A charge that fits leaves room if it is not committed. No room means that the slot has not answered.
+            // A charge that fits and is not committed leaves room. If there is no room, the charge's slot has not
+            // answered.
             Outcome { fits: true, available: 0, .. } if charge.cost > 0 => return None,
             Outcome { fits: true, .. } => {}
         }

@@ -1,4 +1,4 @@
-//! A store for tests of what happens without a verdict.
+//! A store that fails on demand, for tests of failure policies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::{
 /// A store that fails until [`recover`](Self::recover) is called, for tests of failure policies.
 ///
 /// It fails from the start, like a Redis that is down when the service starts. After [`recover`](Self::recover), it
-/// judges by the counts of a [`MemoryStore`]. Clones share the counts and the switch: keep one clone and give another
+/// judges by the counts of a [`MemoryStore`]. Clones share the counts and the failure: keep one clone and give another
 /// one to the [`Limiter`](crate::Limiter).
 ///
 /// # Examples
@@ -57,6 +57,16 @@ impl FailingStore {
 
     /// Creates a store that fails with [`ErrorKind::Unavailable`], and judges by the counts of `memory` after it has
     /// recovered, for example with the test's clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, ManualClock, MemoryStore, store::FailingStore};
+    ///
+    /// let clock = ManualClock::default();
+    /// let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
+    /// let limiter = Limiter::new(store.clone());
+    /// ```
     pub fn over(memory: MemoryStore) -> Self {
         Self { memory, failure: Arc::new(Mutex::new(Some(ErrorKind::Unavailable))) }
     }
@@ -77,7 +87,7 @@ impl FailingStore {
 
     fn error(&self) -> Option<Error> {
         let kind = *self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kind.map(|kind| Error::new(kind, "a FailingStore has been told to fail"))
+        kind.map(|kind| Error::new(kind, "this FailingStore is set to fail"))
     }
 }
 

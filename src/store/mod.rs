@@ -2,7 +2,7 @@
 //!
 //! A limit has to be counted somewhere. [`MemoryStore`] counts in the process: for one instance, for tests, for
 //! development. `RedisStore` counts on a Redis that all instances of a service share. Both give the same decisions for
-//! the same trace. Other back ends implement [`Store`].
+//! the same sequence of checks. Implement [`Store`] for another back end.
 //!
 //! # Rules for a store
 //!
@@ -12,7 +12,7 @@
 //!    limiter applies the [deadline](Store::deadline) and the [breaker](Store::breaker) to the future.
 //! 4. It sends a check once. If the fate of a check is unknown, its error says so
 //!    ([`Error::charge_unknown`](crate::Error::charge_unknown)).
-//! 5. It must be bounded in memory, whatever keys clients make up.
+//! 5. Its memory is bounded, whatever keys clients make up.
 //!
 //! # The default
 //!
@@ -24,7 +24,7 @@
 //!
 //! # Customised
 //!
-//! Room for a million keys, of which none is dropped while it is live:
+//! This store has room for a million keys and never drops a live count:
 //!
 //! ```
 //! use tollgate::{Limiter, MemoryStore, store::WhenFull};
@@ -38,14 +38,11 @@
 //!
 //! # A store of your own
 //!
-//! This store counts in fixed windows, whatever algorithm a policy has. It evaluates all charges of a check before it
-//! commits any, and drops counts of past windows.
+//! This store counts in fixed windows, whatever algorithm a policy has. It drops counts of past windows, then evaluates
+//! all charges of a check before it commits any.
 //!
 //! ```
-//! use std::{
-//!     collections::HashMap,
-//!     sync::Mutex,
-//! };
+//! use std::{collections::HashMap, sync::Mutex};
 //!
 //! use tollgate::{
 //!     Key, Limiter, Policy,
@@ -54,22 +51,23 @@
 //!     store::{Answer, Check, Outcome, Store, Verdict},
 //! };
 //!
-//! /// Counts by key, policy name and number of the window.
+//! /// Counts by key, policy name and end of the window, in microseconds since the Unix epoch.
 //! #[derive(Debug, Default)]
 //! struct FixedWindows(Mutex<HashMap<(Vec<u8>, String, u64), u32>>);
 //!
-//! /// The number of the current window, and its end in microseconds since the Unix epoch.
-//! fn window(policy: &Policy, now_us: u64) -> (u64, u64) {
+//! /// The end of the current window.
+//! fn end_us(policy: &Policy, now_us: u64) -> u64 {
 //!     let length_us = policy.window().as_micros() as u64;
-//!     (now_us / length_us, (now_us / length_us + 1) * length_us)
+//!     (now_us / length_us + 1) * length_us
 //! }
 //!
 //! impl Store for FixedWindows {
 //!     fn check(&self, check: &Check) -> Answer<Verdict> {
 //!         let now_us = SystemClock.now_us();
 //!         let mut counts = self.0.lock().unwrap();
+//!         counts.retain(|(_, _, end_us), _| *end_us > now_us);
 //!         let id = |key: &Key, policy: &Policy| {
-//!             (key.encoded().to_vec(), policy.name().to_owned(), window(policy, now_us).0)
+//!             (key.encoded().to_vec(), policy.name().to_owned(), end_us(policy, now_us))
 //!         };
 //!
 //!         // Evaluate: nothing changes.
@@ -85,10 +83,11 @@
 //!             if allowed {
 //!                 *spent += charge.cost;
 //!             }
-//!             let wait_us = window(&charge.policy, now_us).1 - now_us;
+//!             let wait_us = end_us(&charge.policy, now_us) - now_us;
 //!             Outcome {
 //!                 fits,
-//!                 available: charge.policy.limit() - *spent,
+//!                 // Policies with the same name and other limits share the count, such as the plans of a service.
+//!                 available: charge.policy.limit().saturating_sub(*spent),
 //!                 retry_after_us: (!fits && charge.cost <= charge.policy.limit()).then_some(wait_us),
 //!                 next_us: if *spent > 0 { wait_us } else { 0 },
 //!                 reset_us: if *spent > 0 { wait_us } else { 0 },

@@ -15,34 +15,34 @@ use crate::{
 };
 
 /// The future of a store's answer. See [`Answer::pending`](super::Answer::pending).
-#[must_use = "nothing is sent before it is polled"]
+#[must_use = "a pending answer does nothing before it is polled"]
 pub struct Pending<T> {
     future: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,
-    /// The store's knowledge about a check without an answer in time.
-    give_up: Option<Arc<dyn GiveUp>>,
+    /// Decides what happens at the deadline. With `None` the check gets an error and may have been charged.
+    handler: Option<Arc<dyn DeadlineHandler>>,
 }
 
-/// A store's knowledge about a check in flight, for the deadline.
-pub(crate) trait GiveUp: Send + Sync {
+/// What a store decides about a check in flight: its error at the deadline, extra time, and who asks the breakers.
+pub(crate) trait DeadlineHandler: Send + Sync {
     /// The error of a check that has no answer after `deadline`.
     fn error(&self, deadline: Duration) -> Error;
 
-    /// How much longer a check may wait that has waited for `deadline`, because the first connection is being made or
-    /// has just been made. `None` ends the wait.
+    /// The extra time of a check that has waited for `deadline`, while the first connection is made or right after it
+    /// was made. `None` ends the wait.
     fn more_time(&self, deadline: Duration) -> Option<Duration>;
 
-    /// Takes over the breakers of a check that may span several failure domains, each of which has its own breaker.
-    /// Returns whether the store does so. Called at the first poll.
+    /// Hands over the breakers of the failure domains. Returns whether the store itself asks them for this check,
+    /// because the check may span several domains; otherwise the limiter asks. Called at the first poll.
     fn takes_over(&self, breakers: &Arc<Breakers>) -> bool;
 }
 
 impl<T> Pending<T> {
     /// Wraps a future. A check that is dropped at the deadline counts as possibly charged.
     pub(crate) fn new(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
-        Self { future: Box::pin(future), give_up: None }
+        Self { future: Box::pin(future), handler: None }
     }
 
-    /// A future that never resolves, in place of an answer that another future waits for.
+    /// Creates a future that never resolves, in place of an answer that another future waits for.
     pub(crate) fn never() -> Self
     where
         T: Send + 'static,
@@ -50,33 +50,33 @@ impl<T> Pending<T> {
         Self::new(std::future::pending())
     }
 
-    /// Adds the store's knowledge about the check.
+    /// Sets what decides about the check at the deadline.
     #[cfg(feature = "redis")]
-    pub(crate) fn or(self, give_up: Arc<dyn GiveUp>) -> Self {
-        Self { give_up: Some(give_up), ..self }
+    pub(crate) fn with_deadline_handler(self, handler: Arc<dyn DeadlineHandler>) -> Self {
+        Self { handler: Some(handler), ..self }
     }
 
-    /// Whether the store asks the breakers by itself. See [`GiveUp::takes_over`].
+    /// Whether the store itself asks the breakers for this check. See [`DeadlineHandler::takes_over`].
     pub(crate) fn takes_over(&self, breakers: Option<&Arc<Breakers>>) -> bool {
-        let both = self.give_up.as_ref().zip(breakers);
-        both.is_some_and(|(give_up, breakers)| give_up.takes_over(breakers))
+        let both = self.handler.as_ref().zip(breakers);
+        both.is_some_and(|(handler, breakers)| handler.takes_over(breakers))
     }
 
-    /// See [`GiveUp::more_time`].
+    /// The extra time of the check. See [`DeadlineHandler::more_time`].
     pub(crate) fn more_time(&self, deadline: Duration) -> Option<Duration> {
-        self.give_up.as_ref()?.more_time(deadline)
+        self.handler.as_ref()?.more_time(deadline)
     }
 
     /// The error of a check that has no answer after `deadline`.
-    pub(crate) fn late(&self, deadline: Duration) -> Error {
-        match &self.give_up {
-            Some(give_up) => give_up.error(deadline),
+    pub(crate) fn deadline_error(&self, deadline: Duration) -> Error {
+        match &self.handler {
+            Some(handler) => handler.error(deadline),
             None => no_answer(deadline).charge_unknown(),
         }
     }
 }
 
-/// The error of a check without an answer.
+/// The error [`Deadline`](ErrorKind::Deadline). It does not say whether the check may have been charged.
 pub(crate) fn no_answer(deadline: Duration) -> Error {
     Error::new(ErrorKind::Deadline, format!("no answer within {deadline:?}"))
 }

@@ -85,7 +85,7 @@ impl Route {
     /// struct PaidPlan;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (free, paid) = (Policy::per_minute("search-free", 5)?, Policy::per_minute("search-paid", 100)?);
+    /// let (free, paid) = (Policy::per_minute("search", 5)?, Policy::per_minute("search", 100)?);
     /// let search = Route::policy(move |parts: &Parts, _: &Key| match parts.extensions.get::<PaidPlan>() {
     ///     Some(_) => paid.clone(),
     ///     None => free.clone(),

@@ -1,4 +1,4 @@
-//! The two steps of a check for one of its counts.
+//! Evaluates and commits one count of a check.
 
 use crate::{
     algorithm::{Admission, CountState},
@@ -11,12 +11,13 @@ use crate::{
     verdict::Outcome,
 };
 
-/// One count of a check, and the result of its first step.
+/// One count of a check, and the result of its evaluation.
 pub(super) struct Counted<'a> {
     pub(super) key: &'a Key,
     pub(super) charged: PolicyCost<'a>,
     pub(super) place: Place,
     pub(super) room: Room,
+    /// The index of the count in its shard. `None` if the shard has no such count.
     pub(super) index: Option<usize>,
     pub(super) fits: bool,
 }
@@ -27,9 +28,9 @@ pub(super) enum Room {
     Own,
     /// In its own place, which is free. The count starts with what the key may have spent in a shared bucket.
     Free { start: Option<Box<CountState>> },
-    /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` there.
+    /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` units of it.
     Shared { ahead: u32 },
-    /// Nowhere: the store is full until this time or longer.
+    /// Nowhere: the store is full until this time in microseconds, or longer.
     Nowhere { until: u64 },
 }
 
@@ -53,7 +54,7 @@ impl Counted<'_> {
 }
 
 impl Shard {
-    /// The first step: whether the cost fits. Changes nothing in the shard.
+    /// Evaluates: sets whether the cost fits. Changes nothing in the shard.
     pub(super) fn evaluate(&self, counted: &mut Counted<'_>, now: u64) {
         let PolicyCost { policy, cost } = counted.charged;
         counted.index = self.find(counted.key, policy, counted.place.hash);
@@ -73,7 +74,7 @@ impl Shard {
         };
     }
 
-    /// The second step: charges, if the check is admitted or rejections count, and reports.
+    /// Commits: charges the cost if the check is admitted or rejections count. Returns the outcome.
     pub(super) fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
         let &Counted { key, charged: PolicyCost { policy, cost }, ref place, ref room, index, fits } = counted;
         let index = match room {
@@ -87,7 +88,7 @@ impl Shard {
         }
         let mut state = counted.start();
         let outcome = state.commit(policy, now, cost, fits, admission);
-        // What was spent in a shared bucket is counted there, and needs no place of its own.
+        // A count that is not charged needs no place, even if it starts with the units of a shared bucket.
         let is_charged =
             admission == Admission::Admitted || (admission == Admission::Rejected && policy.count_rejected());
         if is_charged && cost > 0 {
@@ -96,13 +97,14 @@ impl Shard {
         outcome
     }
 
-    /// The second step for a count of denials.
+    /// Commits to a count of denials: charges one unit for a denial, and the whole limit for the last denial before a
+    /// ban.
     pub(super) fn commit_denial(&mut self, counted: &Counted<'_>, now: u64, denied: bool) -> Outcome {
         let &Counted { key, charged: PolicyCost { policy, cost }, ref place, fits, .. } = counted;
         let is_counted = denied && fits && cost > 0;
         let outcome = self.commit(counted, now, Admission::of(is_counted));
         match self.find(key, policy, place.hash) {
-            // This denial was the last one before the ban, which lasts from now on.
+            // The ban starts with this denial.
             Some(index) if is_counted && outcome.available == 0 => {
                 self.entries[index].commit(policy, now, policy.limit(), false, Admission::Admitted)
             }
@@ -110,7 +112,7 @@ impl Shard {
         }
     }
 
-    /// When a count in the shard becomes idle.
+    /// When the count becomes idle, in microseconds. `None` if the shard has no such count.
     pub(super) fn idle_at_of(&self, counted: &Counted<'_>) -> Option<u64> {
         let Counted { key, charged: PolicyCost { policy, .. }, place, .. } = counted;
         self.find(key, policy, place.hash).map(|index| self.entries[index].idle_at(policy))

@@ -1,4 +1,4 @@
-//! What the table knows about being full, and reports about it.
+//! What happens when the table is full: the setting, the shared buckets and the reports.
 
 use std::sync::{
     Arc, Mutex,
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What the table knows about being full.
+/// The setting, the shared buckets and the reports of a full table.
 pub(super) struct Fullness {
     /// The capacity in keys, as the user has set it.
     capacity: usize,
@@ -32,7 +32,7 @@ pub(super) struct Fullness {
     observer: ObserverCell,
 }
 
-/// Number of shared buckets. Policies that are made per request must not fill the memory either.
+/// Largest number of shared buckets. A service may create policies per request, so their number needs a bound.
 const SHARED_BUCKETS: usize = 1_024;
 
 impl Fullness {
@@ -67,7 +67,8 @@ impl Fullness {
         self.warned.rearm();
     }
 
-    /// Whether a shared bucket may be live. A key that has charged one sees it: the lock of its shard is in between.
+    /// Whether a shared bucket may be live. Every earlier charge of the same key is visible here, because the key's
+    /// shard is locked.
     pub(super) fn is_shared(&self, now: u64) -> bool {
         self.shared_until_us.load(Ordering::Relaxed) > now
     }

@@ -27,13 +27,13 @@ const SHARED: usize = usize::MAX;
 
 type Guards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 
-/// The clock's time, cut far beyond any date, so that sums of times do not overflow.
+/// The clock's time in microseconds, at most 2^53 (the year 2255), so that sums of times do not overflow.
 fn now_us(clock: &dyn Clock) -> u64 {
     clock.now_us().min(1 << 53)
 }
 
 impl Table {
-    /// What a key has spent by its own count. 0 if it has none.
+    /// The units that a key has spent by its own count; 0 without a count.
     pub(super) fn spent(&self, key: &Key, policy: &Policy, clock: &dyn Clock) -> u32 {
         let place = self.place(key, policy);
         let shard = lock(&self.shards[place.shard]);
@@ -98,7 +98,7 @@ impl Table {
             let shard = &mut guards[position(&order, counted)];
             match (outcomes.last_mut(), before.last()) {
                 (Some(outcome), Some(own)) if counted.charged.policy.is_ban() => {
-                    // Uses the result from before the rejection was counted.
+                    // `own.fits` is the result of the evaluation, from before this rejection was counted.
                     let denied = !own.fits && own.has_own_place() && counted.has_own_place();
                     *outcome = ban::merge(*outcome, shard.commit_denial(counted, now, denied));
                 }
@@ -114,7 +114,7 @@ impl Table {
                 }
             }
         }
-        // After all commits, because it moves entries.
+        // After all commits, because making room moves entries, and commits find them by index.
         let victims: SmallVec<[Victim; 1]> =
             guards.iter_mut().flat_map(|shard| shard.make_room(now, self.evicts())).collect();
         drop(guards);
@@ -135,7 +135,7 @@ impl Table {
     /// because a key with a place may have charged them.
     ///
     /// Charges come first, because the check needs their places to pass. Counts of denials get what is left. A peek
-    /// takes no place: it only learns whether there is one.
+    /// takes no place, and only finds out whether there is one.
     fn find_places(&self, counts: &mut [Counted<'_>], order: &[usize], guards: &mut Guards<'_>, now: u64) -> bool {
         let mut needs_shared = false;
         for charges in [true, false] {
@@ -150,7 +150,7 @@ impl Table {
                     Err(until) => Room::Nowhere { until },
                 };
                 if counted.charged.cost > 0 && (charges || found.is_ok()) {
-                    // Also without a place: the next charge of the check then waits for one more.
+                    // Also counted without a place, so that the next charge of the check waits for one place more.
                     shard.promise();
                 }
                 needs_shared |= !counted.charged.policy.is_ban() && (found.is_err() || self.fullness.is_shared(now));
@@ -185,6 +185,7 @@ impl Table {
         }
     }
 
+    /// The counts of a charge: its own, and the count of its denials if they lead to a ban.
     fn counts<'a>(&self, charge: &'a Charge) -> impl Iterator<Item = Counted<'a>> + use<'a, '_> {
         ban::policy_costs(charge).map(|charged| {
             let (key, place) = (&charge.key, self.place(&charge.key, charged.policy));

@@ -18,29 +18,30 @@ use crate::{algorithm::CountState, check::Charge, key::Key, policy::Policy, verd
 pub(super) struct Shard {
     pub(super) entries: IndexMap<CountId, CountState>,
     capacity: usize,
-    /// Places that the current check needs.
+    /// Places that are reserved for the current check.
     promised: usize,
-    /// Number of entries that the current check has added. They come last.
+    /// Number of entries that the current check has added. These entries are the last ones.
     added: usize,
-    /// Where the next sweep starts.
+    /// The index at which the next sweep starts.
     hand: usize,
-    /// The entries that become idle soonest, of those that were looked at while there was no room. They may have been
-    /// charged since, so their times are read again before use.
+    /// The indices of the entries that become idle soonest, of those that were inspected while there was no room. The
+    /// entries may have been charged since, so their times are read again before use.
     soonest: SmallVec<[usize; 2 * SWEEP]>,
     /// State of the generator that chooses candidates for eviction; never 0.
     random: u64,
 }
 
-/// What identifies a count: the subject, the policy's name, and what makes counts incompatible.
+/// What identifies a count: the key, and the policy by its name, algorithm, window and resolution.
 pub(super) struct CountId {
     key: Key,
     policy: Policy,
 }
 
-/// Number of neighbours that are looked at to make room for a new key, and smallest number of candidates for eviction.
+/// Number of neighbours that are inspected to make room for a new key, and smallest number of candidates for eviction.
 const SWEEP: usize = 8;
-/// Largest number of candidates, looked at while all of them have spent a large share of their limits. If three of four
-/// counts are spent, one in 100 million evictions finds no other.
+/// Largest number of candidates for eviction. More than [`SWEEP`] are inspected only while all of them have spent a
+/// [`LARGE_SHARE`] of their limits. If three of four counts have done so, one in 100 million evictions finds no other
+/// count.
 const MAX_CANDIDATES: usize = 64;
 /// A large share of a limit: half of it. Shares are fractions of 2^32.
 const LARGE_SHARE: u64 = 1 << 31;
@@ -60,7 +61,7 @@ pub(super) struct Victim {
 
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
-        // A random seed, so that clients cannot foresee which counts are looked at.
+        // A random seed, so that clients cannot foresee which counts are inspected.
         let random = RandomState::default().hash_one(capacity) | 1;
         let (entries, soonest) = (IndexMap::default(), SmallVec::new());
         Self { entries, capacity, promised: 0, added: 0, hand: 0, soonest, random }
@@ -132,7 +133,7 @@ impl Shard {
     }
 
     /// Drops the candidate with the smallest share of its limit spent, and among equals the one that becomes idle
-    /// soonest. Returns it if it was live.
+    /// soonest. Returns the dropped entry if it was live.
     ///
     /// The candidates are at random places, because neighbours were often added by the same client or under the same
     /// policy, and may all be spent. A new entry is dropped only if there is no other: a client whose count is always
@@ -172,7 +173,7 @@ impl Shard {
         taken
     }
 
-    /// Notes that the entry at `from` has taken the place of a removed one.
+    /// Updates `soonest` after the entry at `from` has taken the place of the removed entry at `to`.
     fn moved(&mut self, from: usize, to: usize) {
         if !self.soonest.is_empty() {
             self.soonest.retain(|index| *index != to);
@@ -180,18 +181,18 @@ impl Shard {
         }
     }
 
-    /// Whether one more entry may be added without dropping a live one. The error is the time at which enough of the
-    /// known entries are idle for the current check.
+    /// Makes room for one more entry by dropping idle ones. The error is the time, in microseconds, at which enough of
+    /// the inspected entries are idle for the current check.
     #[cold]
     pub(super) fn find_room(&mut self, now: u64) -> Result<(), u64> {
         self.sweep(now);
-        let mut known = mem::take(&mut self.soonest);
-        known.extend(self.neighbours(self.missing()));
-        known.sort_unstable();
-        known.dedup();
-        known.sort_by_key(|&index| self.idle_at(index));
-        known.truncate(self.missing().max(SWEEP));
-        self.soonest = known;
+        let mut inspected = mem::take(&mut self.soonest);
+        inspected.extend(self.neighbours(self.missing()));
+        inspected.sort_unstable();
+        inspected.dedup();
+        inspected.sort_by_key(|&index| self.idle_at(index));
+        inspected.truncate(self.missing().max(SWEEP));
+        self.soonest = inspected;
         while let Some(&first) = self.soonest.first()
             && self.idle_at(first) <= now
         {
@@ -204,6 +205,7 @@ impl Shard {
         Err(last.map_or(0, |&index| self.idle_at(index)).max(now + 1))
     }
 
+    /// Whether one more entry fits, besides those that are reserved.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.entries.len() + self.promised < self.capacity
@@ -219,7 +221,7 @@ impl Shard {
         self.promised += 1;
     }
 
-    /// A few entries before the hand, at least `least` of them.
+    /// The indices of a few entries before the hand, of at least `least` entries.
     fn neighbours(&self, least: usize) -> impl Iterator<Item = usize> + use<> {
         let (hand, entries) = (self.hand, self.entries.len());
         (1..=SWEEP.max(least).min(entries)).map(move |back| (hand + entries - back) % entries)
@@ -242,6 +244,7 @@ impl Shard {
         })
     }
 
+    /// When an entry becomes idle, in microseconds.
     fn idle_at(&self, index: usize) -> u64 {
         self.entries.get_index(index).map_or(0, |(id, state)| state.idle_at(&id.policy))
     }

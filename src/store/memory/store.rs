@@ -16,10 +16,10 @@ use crate::{
     verdict::Verdict,
 };
 
-/// Counts in this process: the default, for one instance, for tests and for development.
+/// A store that counts in this process: for one instance, for tests and for development.
 ///
 /// Clones share their counts. There is no background task and no maintenance to call: idle counts are dropped, a few at
-/// a time, whenever a new key comes in.
+/// a time, whenever a new key is added.
 ///
 /// # Bounded memory
 ///
@@ -35,7 +35,7 @@ use crate::{
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes; under the sliding
 /// window log 220 bytes with one request in the window, 290 with five and 1 200 with sixty. These figures are resident
 /// memory on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition.
-/// The denials that may lead to a ban are one more log.
+/// Under a policy with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log.
 ///
 /// # Examples
 ///
@@ -149,7 +149,7 @@ impl MemoryStore {
         self.table.judge_one(charge, false, &*self.clock);
     }
 
-    /// What a key has spent by its own count. 0 if it has none.
+    /// The units that a key has spent by its own count; 0 without a count.
     pub(crate) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
         self.table.spent(key, policy, &*self.clock)
     }
@@ -184,8 +184,8 @@ impl Store for MemoryStore {
         Answer::Ready(Ok(policies.fold(false, |found, policy| self.table.remove(key, policy, &*self.clock) | found)))
     }
 
-    /// Passes the observer on: it gets the live counts that are dropped, and a warning when the store is full for the
-    /// first time.
+    /// Sets the observer of live counts that are dropped. The observer also gets a warning when the store is full for
+    /// the first time.
     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         self.table.fullness.set_observer(observer);
     }

@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub(super) hash: u64,
 }
 
-/// Number of shards: more than the number of cores that contend for them.
+/// Largest number of shards: more than the number of cores that contend for them.
 const SHARDS: usize = 64;
 
 impl Table {
@@ -39,8 +39,8 @@ impl Table {
     /// The place of a count. All policies of a key share a shard, so that a check of one key takes one lock.
     pub(super) fn place(&self, key: &Key, policy: &Policy) -> Place {
         let key_hash = self.hasher.hash_one(key);
-        // 32 bits scaled to the number of shards, which needs no division. They are the middle bits, because the table
-        // of a shard uses the first and the last ones.
+        // 32 bits scaled to the number of shards, which needs no division. They are the middle bits of the hash,
+        // because the hash table of a shard uses the first and the last ones.
         let fraction = (key_hash >> 16) & u64::from(u32::MAX);
         let shard = usize::try_from((fraction * self.shards.len() as u64) >> 32).unwrap_or(0);
         // The hash of the key has a random seed, so no client can choose keys that collide.

@@ -14,7 +14,7 @@
 ///
 /// Choose `EvictLeastSpent` where keys are hard to make up (accounts, verified API keys) or where a refused client is
 /// worse than an unlimited one. Choose `ShareOneBucket` for keys that clients can make up (addresses, names in a login
-/// form), and `Deny` where not even a shared bucket may pass (attempts at a secret).
+/// form), and `Deny` where new keys must not even share one limit (attempts at a secret).
 ///
 /// # Examples
 ///
@@ -32,14 +32,14 @@
 pub enum WhenFull {
     /// Denies checks of new keys while the store is full. No live count is dropped.
     ///
-    /// Retry-After is the time until the first known count becomes idle and frees its place; for a check with several
-    /// new counts, until there is a place for each. Every new key makes the store look at a few more counts, so a place
-    /// may become free earlier. A new key gets the free place unless another key was faster or the count was charged
-    /// again. Retry-After is never longer than the longest window in the store (two windows of a sliding window
-    /// counter, the time to refill a bucket). A cost of 0 passes.
+    /// Retry-After is the time until the first of the inspected counts becomes idle and frees its place; for a check
+    /// with several new counts, until there is a place for each. For every new key the store inspects a few more
+    /// counts, so a place may become free earlier. A new key gets the free place unless another key was faster or the
+    /// count was charged again. Retry-After is never longer than the longest window in the store (two windows of a
+    /// sliding window counter, the time to refill a bucket). A cost of 0 passes.
     Deny,
     /// Drops a live count: of eight at random places the one with the smallest share of its limit spent, and among
-    /// equals the one that becomes idle soonest. Its client starts anew. Up to 64 counts are looked at while all of
+    /// equals the one that becomes idle soonest. Its client starts anew. Up to 64 counts are inspected while all of
     /// them have spent half of their limits or more.
     ///
     /// The default, because a store that is too small should not refuse new clients.
@@ -50,7 +50,7 @@ pub enum WhenFull {
     ///
     /// Once there is room, new keys get their own counts again. Such a count starts with what the shared bucket has
     /// spent, as long as that is live, so that no key spends its limit twice. A [reset](crate::Limiter::reset) does not
-    /// affect the shared bucket. There are 1 024 shared buckets; further policies deny.
+    /// affect the shared bucket. There are 1 024 shared buckets; under further policies, checks of new keys are denied.
     ///
     /// Under both `ShareOneBucket` and `Deny`, a key whose denials are not counted yet is not
     /// [banned](crate::Policy::ban_after) while the store is full, and denials by the shared bucket ban no key.

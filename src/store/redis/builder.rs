@@ -60,14 +60,14 @@ impl Default for RedisStoreBuilder {
 impl RedisStoreBuilder {
     /// Sets the prefix of all Redis keys. Defaults to `tollgate:`.
     ///
-    /// Services with the same prefix, policy names and keys share their budgets. A prefix contains no braces: they mark
-    /// the hash tag.
+    /// Services with the same prefix, policy names and keys share their budgets. Braces in a prefix are an error of
+    /// `connect`, because they mark the hash tag.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), ..self }
     }
 
     /// Sets the time within which a check gets its verdict. Defaults to 50 ms: longer than the slowest answers of a
-    /// healthy Redis, shorter than a person notices. Zero is an error.
+    /// healthy Redis, shorter than a person notices. Zero is an error of `connect`.
     ///
     /// The first connection of a process has a [deadline of its own](Self::first_dial_deadline).
     pub fn deadline(self, deadline: Duration) -> Self {
@@ -77,9 +77,9 @@ impl RedisStoreBuilder {
     /// Sets how long a check waits while the first connection is made. Defaults to 250 ms: with a round trip of 20 ms,
     /// TCP, TLS, the login and the lookup of a sentinel or a cluster take up to 200 ms.
     ///
-    /// Applies only to the first dial of each server that is known at the start, once for each runtime. When that dial
-    /// has ended, the checks that have waited have their [deadline](Self::deadline) for the call, or get an error if
-    /// the dial failed. Afterwards no check waits longer than the deadline.
+    /// Applies only to the first dial of each server that the URL or the first slot map names, once for each runtime.
+    /// When that dial has ended, the checks that have waited have their [deadline](Self::deadline) for the call, or get
+    /// an error if the dial failed. Afterwards no check waits longer than the deadline.
     ///
     /// With zero, the first checks wait no longer than others, so most of them get no verdict if a dial takes longer
     /// than the deadline. To wait before the first request instead, call [`Limiter::ready`](crate::Limiter::ready).
@@ -88,7 +88,7 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the number of connections to each server. Defaults to 2, so that one lost packet does not delay all checks;
-    /// zero is an error. More connections rarely help, because each carries any number of checks at once.
+    /// zero is an error of `connect`. More connections rarely help, because each carries any number of checks at once.
     pub fn pool_size(self, connections: u32) -> Self {
         Self { pool_size: connections, ..self }
     }
@@ -97,8 +97,8 @@ impl RedisStoreBuilder {
     /// that time.
     ///
     /// If a server forbids `TIME` in scripts (as ElastiCache Serverless does), its error is detected, and the process's
-    /// own time is used. Then the clocks of all instances have to agree: for as long as the clocks differ, units may be
-    /// admitted twice.
+    /// own time is used. Then the clocks of all instances have to agree: if two clocks differ by a second, the units of
+    /// one second may be admitted twice.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
@@ -175,8 +175,20 @@ impl RedisStoreBuilder {
         Self { deny_cache, ..self }
     }
 
-    /// Sets the circuit breaker, or with `None` that there is none. Defaults to [`Breaker::default`], because in an
-    /// outage each request would wait for the deadline.
+    /// Sets the circuit breaker; `None` switches it off. Defaults to [`Breaker::default`], because without a breaker
+    /// each request waits for the deadline during an outage.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{RedisStore, failure::Breaker};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let breaker = Breaker::default().with_consecutive_timeouts(2);
+    /// let store = RedisStore::builder().breaker(breaker).connect("redis://127.0.0.1:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn breaker(self, breaker: impl Into<Option<Breaker>>) -> Self {
         Self { breaker: breaker.into(), ..self }
     }
@@ -185,6 +197,18 @@ impl RedisStoreBuilder {
     /// Defaults to the certificates that the operating system trusts, because managed services use those.
     ///
     /// `connect` parses the text. A text without a certificate, or a URL without TLS, is a [`ConfigError`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let authority = std::fs::read("/etc/ssl/redis-ca.pem")?;
+    /// let store = RedisStore::builder().root_certificates(authority).connect("rediss://10.0.0.5:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -197,6 +221,18 @@ impl RedisStoreBuilder {
     /// none, because few servers request one.
     ///
     /// `connect` parses both. A chain or key that cannot be read, or a URL without TLS, is a [`ConfigError`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (chain, key) = (std::fs::read("/etc/ssl/shop.pem")?, std::fs::read("/etc/ssl/shop.key")?);
+    /// let store = RedisStore::builder().client_certificate(chain, key).connect("rediss://10.0.0.5:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {

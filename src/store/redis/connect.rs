@@ -36,6 +36,18 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`ConfigError::InvalidRedisUrl`]. An unavailable Redis is not an error here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ConfigError, RedisStore};
+    ///
+    /// // No connection is made yet.
+    /// assert!(RedisStore::connect("redis://127.0.0.1:6379").is_ok());
+    ///
+    /// let error = RedisStore::connect("127.0.0.1:6379").unwrap_err();
+    /// assert!(matches!(error, ConfigError::InvalidRedisUrl { .. }));
+    /// ```
     pub fn connect(url: &str) -> Result<Self, ConfigError> {
         Self::builder().connect(url)
     }
@@ -69,7 +81,7 @@ impl RedisStoreBuilder {
     /// checks go to the failure policy.
     ///
     /// A lookup may take 400 ms, or eight deadlines if that is longer. It takes seven round trips, so a deadline above
-    /// the round trip is enough. A sentinel that takes half a second for one reply is given up.
+    /// the round trip is enough. A sentinel that takes longer than half a second for one reply is not used.
     ///
     /// # Examples
     ///
@@ -116,17 +128,17 @@ impl RedisStoreBuilder {
     /// 3. If a slot denies its part, because another request was faster, the check is denied. The earlier commits are
     ///    **refunded**, right after the answer.
     ///
-    /// The consequences:
+    /// These steps have consequences:
     ///
     /// * Never over a limit: nothing is admitted that was not charged in every slot, and no refund exceeds its commit.
-    /// * Units that are held for a moment, for a round trip or two, may be denied to others. All checks commit in the
-    ///   same order, so one of those that compete is admitted.
+    /// * Such a check may hold units for one or two round trips, in which they are denied to other checks. All checks
+    ///   commit slots in the same order, so one of several competing checks is admitted.
     /// * A commit that cannot be refunded stays until it leaves its window: if the refund gets no answer (it is sent
     ///   once, like every charge), if the master is lost or its clock is set back in between, or if the log has more
     ///   than 255 newer records. A token bucket keeps what may have flowed in since. The commits of a check that gets
     ///   no answer stay as well, because its failure policy may admit it.
     /// * A [reset](crate::Limiter::reset) in between forgets the commit. Only the exact log detects that; the other
-    ///   algorithms then refund from what came after the reset.
+    ///   algorithms then refund units that were charged after the reset.
     /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The
     ///   answer waits for these slots with half of the rest of the deadline; a slot that is late counts after the
     ///   answer.
@@ -159,12 +171,12 @@ impl RedisStoreBuilder {
         self.dial(seeds.map(|seeds| Target::Cluster { seeds, size }))
     }
 
-    /// Creates a store on a bb8-redis pool of the service. The pool size of the builder is not used.
+    /// Creates a store on a bb8-redis pool that the service has created. The pool size of the builder is not used.
     ///
     /// The pool keeps its settings. By default it sends a PING before each check, which doubles the round trips; with
     /// `test_on_check_out(false)` it hands out a broken connection until the connection's lifetime ends. Its
-    /// connections have no TCP_NODELAY unless their `ConnectionInfo` sets it. The store does not know the pool's
-    /// password, so an error shows the password if the server's text does. The deadline holds in any case.
+    /// connections have no TCP_NODELAY unless their `ConnectionInfo` sets it. The store cannot read the pool's
+    /// password, so an error contains the password if the server's text does. The deadline holds with every pool.
     ///
     /// # Examples
     ///

@@ -15,33 +15,36 @@ use crate::{
     observe::Warning,
 };
 
-/// The state of the question for the server's eviction policy.
+/// Whether the eviction policy of the server still has to be requested.
 #[derive(Debug, Default)]
 pub(super) struct EvictionCheck(AtomicU8);
 
 /// There is no observer.
 const OFF: u8 = 0;
+/// The next check requests the policy.
 const DUE: u8 = 1;
+/// The policy was requested.
 const DONE: u8 = 2;
 
 impl EvictionCheck {
-    /// Makes the question due if there is an observer.
+    /// Makes a request due if there is an observer.
     pub(super) fn observer_changed(&self, has_observer: bool) {
         self.0.store(if has_observer { DUE } else { OFF }, Ordering::Relaxed);
     }
 
+    /// Makes a request due again.
     fn retry(&self) {
         self.0.store(DUE, Ordering::Relaxed);
     }
 
-    /// Returns true to one caller when the question is due.
+    /// Returns true to one caller when a request is due.
     fn is_due(&self) -> bool {
         let exchange = || self.0.compare_exchange(DUE, DONE, Ordering::Relaxed, Ordering::Relaxed);
         self.0.load(Ordering::Relaxed) == DUE && exchange().is_ok()
     }
 }
 
-/// Asks the server if the question is due. A task does so, because the check has its answer already.
+/// Requests the eviction policy if a request is due. A task does so, because the check has its answer already.
 pub(super) fn ask_if_due(eviction: &Arc<EvictionCheck>, client: &Arc<Client>) {
     if eviction.is_due()
         && let Ok(runtime) = Handle::try_current()
@@ -63,7 +66,7 @@ async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
         }
         // No reply: the next check asks again.
         Err(error) if error.is_io_error() => eviction.retry(),
-        // For example a missing permission, which is permanent. Limits work without the answer.
+        // Any other error is permanent, such as a missing permission. Limits work without the reply.
         _ => {}
     }
 }

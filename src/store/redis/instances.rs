@@ -24,8 +24,8 @@ use crate::{
 
 /// Counts the instances.
 ///
-/// Starts when the number is asked for the first time. Runs only after a check that Redis has answered, so a Redis that
-/// is unavailable gets no requests.
+/// Starts when the number is requested for the first time. Runs only after a check that Redis has answered, so a Redis
+/// that is unavailable gets no requests.
 #[derive(Debug)]
 pub(super) struct Instances {
     /// This instance's entry.
@@ -36,6 +36,7 @@ pub(super) struct Instances {
     estimate: Mutex<Estimate>,
     /// Refreshes so far.
     refreshes: AtomicU32,
+    /// When the next refresh is due.
     due_us: AtomicU64,
     warned: Once,
 }
@@ -62,16 +63,19 @@ struct Estimate {
 #[derive(Debug)]
 struct LowerCounts {
     highest: u32,
+    /// For how long all counts have been lower.
     for_us: u64,
+    /// When the last count was made.
     last_us: u64,
 }
 
-/// The longest time between two lower counts that adds to their lifetime: nothing is counted during an outage.
+/// The longest time between two lower counts that is added to [`LowerCounts::for_us`]. A longer time is an outage, in
+/// which nothing was counted.
 const MAX_GAP: Duration = MAX_PAUSE.saturating_mul(2);
 
 impl Estimate {
     /// Adds a count of Redis at `now_us` and returns the new estimate.
-    fn learn(&mut self, count: u32, now_us: u64) -> u32 {
+    fn add(&mut self, count: u32, now_us: u64) -> u32 {
         if count >= self.number {
             *self = Self { number: count, lower: None };
             return count;
@@ -123,14 +127,15 @@ impl Instances {
         self.due_us.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    fn learn(&self, count: u32) {
-        // No invariant spans a panic.
+    fn add_count(&self, count: u32) {
+        // A panic under the lock leaves a valid estimate.
         let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.number.store(estimate.learn(count, SystemClock.now_us()), Ordering::Relaxed);
+        self.number.store(estimate.add(count, SystemClock.now_us()), Ordering::Relaxed);
         self.refreshes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Warns once of a server that refuses: without a number, failure policy `local` refuses checks in an outage.
+    /// Warns once of a server that refuses to count: without a number, failure policy `local` refuses checks in an
+    /// outage.
     fn refused(&self, client: &Client, key: String, error: &Error) {
         if !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Misconfigured) {
             return;
@@ -154,14 +159,14 @@ pub(super) fn refresh_if_due(instances: &Arc<Instances>, client: &Arc<Client>) {
     }
 }
 
-/// A refresh that fails changes nothing; the next one follows.
+/// Refreshes the entry and the number. A refresh that fails changes nothing; a later check starts the next one.
 async fn refresh(instances: Arc<Instances>, client: Arc<Client>) {
     let Ok(runtime) = client.runtime() else { return };
     let key = format!("{}instances", client.prefix);
     let slot = client.target.slot_of(key.as_bytes());
     let Ok(mut connection) = client.connect(&runtime.pool, slot).await else { return };
     match count(&mut connection, &key, instances.id).await {
-        Ok(count) => instances.learn(count),
+        Ok(count) => instances.add_count(count),
         Err(error) => instances.refused(&client, key, &error::convert(&error, &client.target.passwords())),
     }
 }
@@ -187,44 +192,44 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     /// Adds a count every five seconds.
-    fn learn(estimate: &mut Estimate, now_us: &mut u64, counts: &[u32]) -> Vec<u32> {
-        let learn = |&count| {
+    fn add_all(estimate: &mut Estimate, now_us: &mut u64, counts: &[u32]) -> Vec<u32> {
+        let add = |&count| {
             *now_us += 5 * SECOND;
-            estimate.learn(count, *now_us)
+            estimate.add(count, *now_us)
         };
-        counts.iter().map(learn).collect()
+        counts.iter().map(add).collect()
     }
 
     #[test]
     fn a_higher_count_is_adopted_at_once_and_a_lower_one_after_a_minute() {
         let (mut estimate, mut now) = (Estimate::default(), 0);
-        assert_eq!(learn(&mut estimate, &mut now, &[1, 3, 8]), [1, 3, 8]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[1, 3, 8]), [1, 3, 8]);
         // Redis was emptied, and soon counts all instances again.
-        assert_eq!(learn(&mut estimate, &mut now, &[1, 5, 8]), [8, 8, 8]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[1, 5, 8]), [8, 8, 8]);
         // Some instances have gone. The minute begins with the first lower count.
-        assert_eq!(learn(&mut estimate, &mut now, &[4; 12]), [8; 12]);
-        assert_eq!(learn(&mut estimate, &mut now, &[5, 4, 6]), [5, 5, 6]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[4; 12]), [8; 12]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[5, 4, 6]), [5, 5, 6]);
     }
 
     #[test]
     fn a_count_as_high_as_before_starts_the_minute_anew() {
         let (mut estimate, mut now) = (Estimate::default(), 0);
-        assert_eq!(learn(&mut estimate, &mut now, &[8]), [8]);
-        assert_eq!(learn(&mut estimate, &mut now, &[7; 12]), [8; 12]);
-        assert_eq!(learn(&mut estimate, &mut now, &[8]), [8]);
-        assert_eq!(learn(&mut estimate, &mut now, &[7; 12]), [8; 12]);
-        assert_eq!(learn(&mut estimate, &mut now, &[2]), [7]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[8]), [8]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[7; 12]), [8; 12]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[8]), [8]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[7; 12]), [8; 12]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[2]), [7]);
     }
 
     #[test]
     fn an_outage_between_two_counts_does_not_complete_the_minute() {
         let (mut estimate, mut now) = (Estimate::default(), 0);
-        assert_eq!(learn(&mut estimate, &mut now, &[8, 1]), [8, 8]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[8, 1]), [8, 8]);
         for _ in 0..5 {
             now += 3_600 * SECOND;
-            assert_eq!(learn(&mut estimate, &mut now, &[1]), [8]);
+            assert_eq!(add_all(&mut estimate, &mut now, &[1]), [8]);
         }
         now += 3_600 * SECOND;
-        assert_eq!(learn(&mut estimate, &mut now, &[2]), [2]);
+        assert_eq!(add_all(&mut estimate, &mut now, &[2]), [2]);
     }
 }

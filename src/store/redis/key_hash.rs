@@ -1,4 +1,4 @@
-//! Keys as Redis gets them: hashed under a secret.
+//! Keys as Redis gets them: hashed under a secret, or readable.
 
 use smallvec::SmallVec;
 
@@ -16,8 +16,8 @@ pub(super) struct KeyHash {
     is_plain: bool,
 }
 
-/// The HMAC key without a secret of the user. It is not random, because each instance would then have budgets of its
-/// own, and new budgets after a restart.
+/// The HMAC key if the user sets no secret. It is not random, because each instance would then have budgets of its own,
+/// and new budgets after a restart.
 const NO_SECRET: &[u8] = b"tollgate";
 
 impl KeyHash {
@@ -41,7 +41,7 @@ impl KeyHash {
                 Some(hashed) if previous == Some(&charge.key) => hashed.clone(),
                 _ => self.apply(&charge.key),
             };
-            is_hashed |= self.concerns(&charge.key);
+            is_hashed |= self.hashes(&charge.key);
             previous = Some(&charge.key);
             keys.push(key);
         }
@@ -50,19 +50,20 @@ impl KeyHash {
 
     /// The key as Redis gets it.
     pub(super) fn apply(&self, key: &Key) -> Key {
-        if self.concerns(key) { self.hash(key) } else { key.clone() }
+        if self.hashes(key) { self.hash(key) } else { key.clone() }
     }
 
-    /// Whether a reader of Redis cannot find keys by trial.
+    /// Whether the user has set a secret. Without one, a reader of Redis can find keys by trial.
     pub(super) fn has_secret(&self) -> bool {
         self.has_secret
     }
 
-    fn concerns(&self, key: &Key) -> bool {
+    /// Whether `key` is hashed.
+    fn hashes(&self, key: &Key) -> bool {
         !self.is_plain || key.holds_hash()
     }
 
-    /// 128 bits: a collision is expected among 2^64 keys.
+    /// Hashes a key to 128 bits: a collision is expected among 2^64 keys.
     fn hash(&self, key: &Key) -> Key {
         Key::from_keyed_hash(&self.secret.hash(key))
     }

@@ -20,7 +20,7 @@ use crate::{
     runtime::{deadline::within, stalls::Begin},
 };
 
-/// How long slow dials and late replies are waited for.
+/// The longest wait for slow dials and late replies.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -42,12 +42,13 @@ pub(super) async fn ready(client: Arc<Client>) -> Result<(), Error> {
     }
 }
 
-/// The error after [`TIMEOUT`]. The error of the last attempt would name a shorter time.
+/// The error after [`TIMEOUT`]. The error of the last attempt is not used, because it names a shorter time.
 fn timed_out(kind: ErrorKind) -> Error {
     let missing = if kind == ErrorKind::Deadline { "answer" } else { "connection" };
     Error::new(kind, format!("no {missing} within {TIMEOUT:?}"))
 }
 
+/// Probes all masters at the same time. Returns the first error.
 async fn attempt(client: &Arc<Client>, runtime: &Arc<PerRuntime>) -> Result<(), Error> {
     let numbers = runtime.pool.probe_numbers(|number| client.target.slot_of(Key::from(number).encoded())).await?;
     let mut attempts = JoinSet::new();
@@ -73,11 +74,11 @@ async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Resul
     };
     let request = Request::whole(Arc::new(outgoing));
     client.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
-    // Commands that the script calls only now and then, and those of a reset. They do not change a key that does not
-    // exist, but a replica and a full server refuse them as they refuse a charge.
+    // The script calls these commands only now and then, and a reset calls UNLINK. They do not change a key that does
+    // not exist, but a replica and a full server refuse them as they refuse a charge.
     let redis_key = redis_key::text(&client.prefix, &key, &policy);
     let mut probes = JoinSet::new();
-    for (command, arguments) in WRITE_COMMANDS {
+    for (command, arguments) in PROBED_COMMANDS {
         let mut command = redis::cmd(command);
         command.arg(&redis_key).arg(arguments);
         let mut connection = connection.clone();
@@ -90,8 +91,8 @@ async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Resul
     Ok(())
 }
 
-/// Commands that are probed, with the arguments behind the key.
-const WRITE_COMMANDS: [(&str, &[&str]); 4] =
+/// Commands that are probed, each with the arguments that follow the key.
+const PROBED_COMMANDS: [(&str, &[&str]); 4] =
     [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[]), ("GET", &[])];
 
 /// The error of a task that ended with its runtime.

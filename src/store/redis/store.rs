@@ -1,4 +1,4 @@
-//! The [`RedisStore`].
+//! The public type of the shared store.
 
 use std::{
     fmt,
@@ -50,21 +50,22 @@ use crate::{
 ///
 /// The first check dials, and connections that break are replaced, so a service starts and runs while Redis is
 /// unavailable. Checks need a tokio runtime with timers and I/O (`enable_all()`); creating the store does not. On a
-/// runtime without them each check is an error that says so, and tokio prints one panic message, because it can only be
-/// asked by trying. Each runtime that uses a store has connections of its own.
+/// runtime without them each check is an error that says so, and tokio prints one panic message, because a missing
+/// driver can only be detected by using it. Each runtime that uses a store has connections of its own.
 ///
 /// # Failures
 ///
 /// A check waits at most for the deadline, 50 ms by default, whatever Redis does. Time in which the process itself did
 /// not run (a handler that blocks its threads, a pause) does not count. The first checks of a process may wait longer
-/// for the first connection ([`first_dial_deadline`](RedisStoreBuilder::first_dial_deadline), 250 ms). A check that is
-/// late because this process sends more than Redis can answer in time is [`Overloaded`](crate::ErrorKind::Overloaded).
+/// for the first connection, 250 ms by default
+/// ([`first_dial_deadline`](crate::store::RedisStoreBuilder::first_dial_deadline)). A check that is late because this
+/// process sends more than Redis can answer in time is [`Overloaded`](crate::ErrorKind::Overloaded).
 /// A check that was sent and not answered is **never sent again**: it may have been charged once, never twice. After a
 /// few failures in a row a [`Breaker`] answers at once, and probes now and then whether Redis is back.
 ///
 /// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
-/// name up and asks the sentinels again. While no server can be reached, dials follow each other every 50 to 400 ms
-/// without an end, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A
+/// name up and asks the sentinels again. While no server can be reached, dials are repeated every 50 to 400 ms until
+/// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A
 /// wrong password, a missing permission or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); checks succeed as soon as it is corrected.
 ///
@@ -84,27 +85,29 @@ use crate::{
 ///
 /// Feature `tls` is rustls. It uses the cryptography provider of the process, and installs ring's if there is none.
 /// Servers are verified with the certificates that the operating system trusts, or with your own
-/// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster`:
-#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](RedisStoreBuilder::connect_sentinel),")]
+/// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster` add to the builder:
+#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](crate::store::RedisStoreBuilder::connect_sentinel),")]
 #[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::connect_sentinel`,")]
-#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](RedisStoreBuilder::connect_cluster).")]
+#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](crate::store::RedisStoreBuilder::connect_cluster).")]
 #[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::connect_cluster`.")]
 ///
 /// # Redis
 ///
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
-/// faults on 7.0.15 alone. The script uses nothing newer than 6.2. Each key gets a TTL in the script that writes it.
+/// faults only on 7.0.15. The script uses nothing newer than 6.2. Each key gets a TTL in the script that writes it.
 /// Keys are `{prefix}{{subject}}:…`. The subject is the hash tag, and is hashed
-/// ([`key_secret`](RedisStoreBuilder::key_secret)) or readable ([`plain_keys`](RedisStoreBuilder::plain_keys)).
+/// ([`key_secret`](crate::store::RedisStoreBuilder::key_secret)) or readable
+/// ([`plain_keys`](crate::store::RedisStoreBuilder::plain_keys)).
 ///
-/// An eviction policy that drops keys resets their limits; give the limiter an instance with `noeviction`. Unless the
-/// limiter is [quiet](crate::Limiter::quiet), one INFO follows the first check, and any other policy is a
+/// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
+/// [quiet](crate::Limiter::quiet), one INFO follows the first check, and any other policy is a
 /// [warning](crate::observe::Warning::Eviction).
 ///
 /// The smallest set of permissions, with the default prefix:
 ///
 /// ```text
-/// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink
+/// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all
+/// ACL SETUSER gate +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink
 /// ```
 ///
 /// `+script|load` is optional: EVAL suffices, but Redis 7.4 and newer may then forget the script now and then. Without
@@ -155,7 +158,7 @@ impl RedisStore {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The Redis key of what `key` spends under `policy`, for inspection by hand.
+    /// The Redis key of the count of `key` under `policy`, for inspection by hand.
     ///
     /// The format of the value is not part of the API and may change. To forget the value, call
     /// [`Limiter::reset`](crate::Limiter::reset).
@@ -196,7 +199,7 @@ impl Inner {
         let outgoing = Arc::new(Outgoing { check, keys, progress, ticket });
         let verdict = self.send(Arc::clone(&outgoing)).await?;
         if let Some(ticket) = &outgoing.ticket {
-            client.denials.learn(&outgoing.check, ticket, &verdict);
+            client.denials.forget_contradicted(&outgoing.check, ticket, &verdict);
         }
         instances::refresh_if_due(&self.instances, client);
         eviction::ask_if_due(&self.eviction, client);
@@ -241,7 +244,7 @@ impl Store for RedisStore {
         };
         let progress = Progress::new(self.inner.may_span_domains(check));
         let verdict = Arc::clone(&self.inner).check(check.clone(), ticket, Arc::clone(&progress));
-        Answer::Pending(Pending::new(verdict).or(progress))
+        Answer::Pending(Pending::new(verdict).with_deadline_handler(progress))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
@@ -251,7 +254,8 @@ impl Store for RedisStore {
         let redis_key = self.redis_key(key, policy);
         let ban = policy.ban().map(|ban| self.redis_key(key, ban));
         Answer::pending(async move {
-            // Forgets before and after: a check that overtakes the reset may have been judged on either side of it.
+            // Forgets remembered denials now and after the reset, because a check in flight may be judged before the
+            // reset or after it.
             let _forget = client.denials.forget(groups);
             let mut connection = client.connect(&client.runtime()?.pool, slot).await?;
             let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;

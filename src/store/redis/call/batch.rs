@@ -21,11 +21,12 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    store::pending::GiveUp,
+    store::pending::DeadlineHandler,
     verdict::Verdict,
 };
 
-/// Empty queues that are kept, because their slots are likely to be used again: a kilobyte or two each.
+/// Number of queues above which empty ones are removed. Empty queues are kept because their slots are likely to be used
+/// again; each takes a kilobyte or two.
 const MAX_IDLE_QUEUES: usize = 1024;
 
 /// Sends a request whose keys are all in `slot` and remembers a denial. The request shares a call with others, unless
@@ -34,10 +35,11 @@ pub(crate) async fn send(client: Arc<Client>, slot: u16, request: Request) -> Re
     if client.batching {
         return submit(client, slot, request).await;
     }
-    // Boxed, or each request of a batch would carry the future.
+    // Boxed, because otherwise the future of each batched request would contain this large future.
     Box::pin(send_alone(client, slot, request)).await
 }
 
+/// Sends a request in a call of its own.
 async fn send_alone(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
     let runtime = client.runtime()?;
     client.await_first_dials(&runtime.pool, &[slot], &request.outgoing.progress).await?;
@@ -47,6 +49,7 @@ async fn send_alone(client: Arc<Client>, slot: u16, request: Request) -> Result<
     Ok(verdict)
 }
 
+/// Adds a request to the queue of its slot, and waits for the verdict.
 async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
     let runtime = client.runtime()?;
     client.await_first_dials(&runtime.pool, &[slot], &request.outgoing.progress).await?;
@@ -76,12 +79,13 @@ async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verd
         tokio::spawn(watch(Watch { client, runtime, slot, ended: false }));
     }
     // The channel closes without a verdict only if the runtime that was to send the request has ended.
-    let gone = |_| Error::new(ErrorKind::Unavailable, "the call was given up").charge_unknown();
+    let gone = |_| Error::new(ErrorKind::Unavailable, "the tokio runtime of the call has ended").charge_unknown();
     verdict.await.map_err(gone)?
 }
 
-/// Refuses a request whose lane is full, as soon as Redis answers others: then one key is flooded, and a failure policy
-/// that admits the request would lift its limit. While Redis is silent, the request waits for its deadline.
+/// Refuses a request whose lane is full, as soon as Redis answers other requests. A full lane then means that one key
+/// is flooded, and a failure policy that admits the request would lift the key's limit. While Redis is silent, the
+/// request waits for its deadline.
 async fn refuse(client: &Client, request: &Request) -> Result<Verdict, Error> {
     loop {
         tokio::time::sleep(MAX_WAIT).await;
@@ -89,7 +93,10 @@ async fn refuse(client: &Client, request: &Request) -> Result<Verdict, Error> {
             return Ok(denial);
         }
         if request.outgoing.progress.has_seen_answers() {
-            return Err(Error::new(ErrorKind::Overloaded, "too many checks of one key, or of a sixteenth of the keys"));
+            return Err(Error::new(
+                ErrorKind::Overloaded,
+                "too many checks of this key, or of the sixteenth of all keys that shares its queue",
+            ));
         }
     }
 }
@@ -118,12 +125,13 @@ impl Flight {
         self.runtime.queues.traffic(self.slot)
     }
 
-    /// Whether no other call is in flight. Then no caller has just been answered.
+    /// Whether no other call of the slot is in flight. Then no caller has just been answered.
     fn is_alone(&self) -> bool {
         self.with_queue(|queue| queue.in_flight == 1)
     }
 
-    /// Ends if no request waits. Under one lock, so that no request arrives in between and is left waiting.
+    /// Ends the series if no request waits. Tests and ends under one lock, so that no request arrives in between and is
+    /// left waiting.
     fn end_if_idle(&mut self) -> bool {
         let mut queues = self.runtime.queues.lock();
         let is_crowded = queues.len() > MAX_IDLE_QUEUES;
@@ -168,7 +176,7 @@ async fn drive(mut flight: Flight) {
         if flight.end_if_idle() {
             return;
         }
-        // Before the batch is taken: a connection may take time, and a request whose caller leaves meanwhile is not
+        // Connects before the batch is taken: a dial takes time, and a request whose caller leaves meanwhile is not
         // sent.
         let connection = flight.client.connect(&flight.runtime.pool, flight.slot).await;
         let (Taken { batch, denied, .. }, _in_flight) = flight.take();
@@ -195,7 +203,7 @@ async fn drive(mut flight: Flight) {
             }
             Err(error) => {
                 for waiting in batch {
-                    // Each check of a late batch may be late for a reason of its own.
+                    // The checks of a late batch may be late for different reasons.
                     let error = match error.kind() {
                         ErrorKind::Deadline => waiting.request.outgoing.progress.error(flight.client.settings.deadline),
                         _ => error.clone(),
@@ -208,11 +216,12 @@ async fn drive(mut flight: Flight) {
 }
 
 impl Waiting {
+    /// Sends the verdict to the caller, and remembers a denial.
     fn answer(self, client: &Client, verdict: Result<Verdict, Error>) {
         if let Ok(verdict) = &verdict {
             self.request.remember(&client.denials, verdict);
         }
-        // Fails if the caller has gone, who needs no answer.
+        // Fails if the caller has gone and needs no answer.
         let _ = self.verdict.send(verdict);
     }
 }

@@ -52,12 +52,13 @@ impl Client {
         })
     }
 
-    /// The number of failure domains, which may be unavailable one without the other.
+    /// The number of failure domains.
     pub(crate) fn failure_domains(&self) -> usize {
         if self.target.is_cluster() { CLUSTER_DOMAINS } else { 1 }
     }
 
-    /// A connection to the server that has `slot`. Fails as soon as it is known that there is none.
+    /// A connection to the server that has `slot`. Fails as soon as a dial has failed, at the latest after the
+    /// deadline.
     pub(crate) async fn connect(&self, pool: &Pool, slot: u16) -> Result<RoutedConnection, Error> {
         let late =
             || Err(Error::new(ErrorKind::Unavailable, "no connection in time").with_evidence(StoreEvidence::Late));
@@ -70,10 +71,10 @@ impl Client {
         if slots.iter().all(|&slot| pool.first_dial(slot).is_none()) {
             return Ok(());
         }
-        // Boxed, because it is rare.
+        // Boxed, because the wait is rare and its future is large.
         let dialled = Box::pin(async {
             for &slot in slots {
-                // On a cluster the slot map is loaded first; then the master is known and dialled.
+                // On a cluster the slot map is loaded first, and then its master is dialled.
                 while let Some(dial) = pool.first_dial(slot) {
                     if !dial.wait().await {
                         return false;
@@ -83,10 +84,10 @@ impl Client {
             true
         });
         let Settings { deadline, first_dial_deadline, .. } = self.settings;
-        progress.awaits_connection(first_dial_deadline);
+        progress.awaits_first_dial(first_dial_deadline);
         match within(first_dial_deadline, dialled).await {
-            Some(true) => progress.has_connection(),
-            _ => progress.misses_connection(deadline)?,
+            Some(true) => progress.first_dial_ended(),
+            _ => progress.first_dial_timed_out(deadline)?,
         }
         Ok(())
     }
@@ -110,9 +111,10 @@ impl Client {
         let now_us = self.clock.now_us();
         let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
-            // The script asks for the time first, so nothing has been charged. Boxed, because it is rare.
+            // The script requests the time first, so nothing has been charged. Boxed, because a second call is rare and
+            // its future is large.
             reply = Box::pin(self.run(&mut connection, Some(wall_clock_us()), requests.clone())).await;
-            // A server that fails the second call as well may have had another reason.
+            // If the second call fails as well, the first error may have had another reason.
             if reply.is_ok() {
                 self.clock.time_is_forbidden();
             }
@@ -132,7 +134,7 @@ impl Client {
         Ok(reply.verdicts)
     }
 
-    /// Runs the script once, at the time `now_us` or, if it is `None`, at the server's.
+    /// Runs the script once, with the time `now_us`. The script uses the server's time if `now_us` is `None`.
     async fn run<'a>(
         &self,
         connection: &mut RoutedConnection,
@@ -154,7 +156,7 @@ impl Client {
     }
 }
 
-/// Records in the progress of each check that a call is in flight, until it is dropped.
+/// Records in the progress of each check that a call is in flight, until this guard is dropped.
 struct InFlight<'a, I: Iterator<Item = &'a Request> + Clone>(I);
 
 impl<'a, I: Iterator<Item = &'a Request> + Clone> InFlight<'a, I> {

@@ -6,11 +6,11 @@
 //! denies its part because another request was faster, the check is denied and the earlier commits are refunded.
 //!
 //! So such a check may hold units for a moment without being admitted, and nothing is ever admitted that was not
-//! charged. A refund is sent once, like everything that changes a count; if it is lost, the units stay charged (law 9).
-//! The commits of a check that gets no verdict also stay, because its failure policy may admit it.
+//! charged. A refund is sent once, like everything that changes a count; if it is lost, the units stay charged. The
+//! commits of a check that gets no verdict also stay, because its failure policy may admit it.
 //!
 //! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
-//! They have a part of the deadline to answer in, because a longer wait of theirs belongs in Retry-After.
+//! The other slots have a part of the deadline to answer, because Retry-After is the longest wait of all slots.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,11 +33,11 @@ use super::{
 };
 use crate::{check::Charge, error::Error, runtime::deadline::within, runtime::stalls::Begin, verdict::Verdict};
 
-/// A check in flight, with the parts that belong to one slot each.
+/// A check in flight, divided into one part for each slot.
 struct CrossSlotCheck {
     client: Arc<Client>,
     outgoing: Arc<Outgoing>,
-    /// In the order of the slots.
+    /// The parts, in the order of their slots.
     parts: Vec<Part>,
     started: Begin,
 }
@@ -87,20 +87,21 @@ async fn ask(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict
 }
 
 impl CrossSlotCheck {
-    /// What is left of the deadline.
+    /// The rest of the deadline.
     fn left(&self) -> Duration {
         self.client.settings.deadline.saturating_sub(self.started.running(Instant::now()))
     }
 
+    /// The request for one step with the charges of `part`.
     fn request(&self, part: &Part, step: Step) -> Request {
         Request { outgoing: Arc::clone(&self.outgoing), charges: Charges::Some(part.charges.clone()), step }
     }
 
     /// Evaluates the check in all slots at the same time.
     ///
-    /// The first denial or error decides that the check is not committed. The other slots then have half of what is
-    /// left of the deadline: a slot may deny where the first had an error, and the longest wait of all denials is the
-    /// true one.
+    /// The first denial or error decides that the check is not committed. The other slots then have half of the rest of
+    /// the deadline: after an error another slot may still deny the check, and Retry-After is the longest wait of all
+    /// denials.
     async fn evaluate(&self) -> Result<Verdict, Error> {
         let mut evaluations = JoinSet::new();
         for (number, part) in self.parts.iter().enumerate() {
@@ -139,7 +140,7 @@ impl CrossSlotCheck {
                 }
                 verdict.allowed = false;
                 part.put(&commit, verdict);
-                // Earlier slots need no rejection: what counts rejections keeps its commit.
+                // Earlier slots need no rejection, because their policies that count rejections keep the commit.
                 self.reject(&self.parts[number + 1..], verdict).await;
                 return Ok(());
             }
@@ -153,9 +154,9 @@ impl CrossSlotCheck {
 
     /// Sends the rejection to the slots of `parts` that count rejections.
     ///
-    /// A task sends it to each slot, once, so the rejection also counts when the caller has gone. The answers have half
-    /// of what is left of the deadline, because the rejection may make the wait longer or lead to a ban. The denial
-    /// stands without them.
+    /// A task sends it to each slot, once, so the rejection also counts when the caller has gone. The slots have half
+    /// of the rest of the deadline to answer, because the rejection may make the wait longer or lead to a ban. The
+    /// check is denied even without their answers.
     async fn reject(&self, parts: &[Part], verdict: &mut Verdict) {
         let deadline = self.client.settings.deadline;
         let (sender, mut rejections) = mpsc::unbounded_channel();
@@ -176,7 +177,7 @@ impl CrossSlotCheck {
         drop(sender);
         let all = async {
             while let Some((number, rejected)) = rejections.recv().await {
-                // A part that fits by now is still rejected, for the reason that was found before.
+                // A part that was denied before and fits by now keeps its earlier outcome.
                 if !rejected.allowed {
                     parts[number].put(&rejected, verdict);
                 }

@@ -1,4 +1,4 @@
-//! Remembered denials: the deny cache, by the local clock.
+//! The deny cache of a store, with the clock by which denials end.
 
 use std::sync::{
     Arc,
@@ -25,7 +25,7 @@ pub(crate) struct Denials {
     outlive_connections: bool,
 }
 
-/// What is known when a check is sent.
+/// The state of the deny cache when a check is sent. It decides later whether a denial may be remembered.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     fingerprint: Fingerprint,
@@ -43,7 +43,7 @@ pub(crate) enum Lookup {
     Unknown(Option<Ticket>),
 }
 
-/// One group for each of some keys, in order.
+/// The groups of several keys, in the order of the keys.
 pub(crate) type KeyGroups = SmallVec<[KeyGroup; 4]>;
 
 impl Denials {
@@ -76,23 +76,24 @@ impl Denials {
         }
     }
 
-    /// Forgets the denials that the verdict on a check makes wrong.
-    pub(crate) fn learn(&self, check: &Check, ticket: &Ticket, verdict: &Verdict) {
+    /// Forgets the denials that the verdict on a check contradicts.
+    pub(crate) fn forget_contradicted(&self, check: &Check, ticket: &Ticket, verdict: &Verdict) {
         if let Some(cache) = &self.cache {
-            cache.learn(&ticket.fingerprint, check, verdict);
+            cache.forget_contradicted(&ticket.fingerprint, check, verdict);
         }
     }
 
-    /// Forgets what Redis may have lost with a connection.
+    /// Forgets all denials when a connection is lost, because Redis may have lost the counts.
     ///
-    /// On a cluster denials are remembered for a second at most and stay: the loss of one master is no reason to ask
-    /// the other masters about each denial.
+    /// On a cluster denials are remembered for a second at most and stay: the loss of one master must not send the
+    /// denied checks of other masters to Redis.
     pub(crate) fn connection_lost(&self) {
         if let Some(cache) = self.cache.as_ref().filter(|_| !self.outlive_connections) {
             cache.forget();
         }
     }
 
+    /// The group of `key`; empty if the deny cache is off.
     pub(crate) fn group_of(&self, key: &Key) -> KeyGroups {
         self.cache.iter().map(|cache| cache.group(key)).collect()
     }
@@ -104,11 +105,12 @@ impl Denials {
         guard
     }
 
-    /// The time that remembered denials go by.
+    /// The time by which denials end: the user's clock, or the system clock.
     fn now_us(&self) -> u64 {
         self.clock.as_ref().map_or_else(|| SystemClock.now_us(), |clock| clock.now_us())
     }
 
+    /// The latest time that the clock has shown.
     fn latest_us(&self, now_us: u64) -> u64 {
         if self.clock.is_none() {
             // The system clock never runs backwards.

@@ -1,4 +1,4 @@
-//! Permits of the circuit breakers of failure domains.
+//! Permits from the breakers of failure domains.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,23 +12,25 @@ use crate::{
     breaker::{CallOutcome, Permit},
     error::Error,
     runtime::stalls::Begin,
-    store::pending::GiveUp,
+    store::pending::DeadlineHandler,
     verdict::Verdict,
 };
 
 /// The permit to call one failure domain, for a check that asks the breaker of each domain by itself.
 ///
-/// A domain that is silent until the deadline counts as a failure. A call that is given up earlier has no outcome.
+/// A call that has no reply at the deadline counts as a failure. A call that is dropped earlier has no outcome.
 pub(crate) struct DomainPermit {
     progress: Arc<Progress>,
     deadline: Duration,
     permit: Option<Permit>,
 }
 
-/// Timers are late by about this time.
+/// The usual delay of a timer.
 const TIMER_DELAY: Duration = Duration::from_millis(2);
 
 impl DomainPermit {
+    /// Requests a permit from the breaker of the domain that `slot` belongs to.
+    ///
     /// # Errors
     ///
     /// The breaker of the domain is open.
@@ -43,6 +45,7 @@ impl DomainPermit {
         self.permit.as_ref().is_some_and(Permit::is_probe)
     }
 
+    /// Ends the call and reports its result to the breaker.
     pub(crate) fn end(mut self, result: &Result<Verdict, Error>) {
         self.settle(|_| CallOutcome::of_verdict(result));
     }

@@ -7,7 +7,7 @@ use crate::{
     verdict::{Outcome, Source, Verdict},
 };
 
-/// What some of the slots have found.
+/// The results of the slots that have answered so far.
 pub(crate) struct Findings {
     /// By charge; `None` where the slot has not answered.
     outcomes: SmallVec<[Option<Outcome>; 4]>,
@@ -63,16 +63,17 @@ impl Findings {
 
 /// The outcome of a charge whose slot has not answered, beside a denial with a wait of `wait_us`.
 ///
-/// The check is not denied because of this charge. Nothing is available until the check may be repeated.
+/// The charge does not deny the check. It has nothing available until the check may be repeated.
 fn unknown_until(wait_us: u64) -> Outcome {
     Outcome { fits: true, available: 0, retry_after_us: None, next_us: wait_us, reset_us: wait_us, ban_us: 0 }
 }
 
 /// The error of a task that ended with its runtime.
 pub(crate) fn given_up() -> Error {
-    Error::new(ErrorKind::Unavailable, "the call was given up")
+    Error::new(ErrorKind::Unavailable, "the tokio runtime of the call has ended")
 }
 
+/// The error of a check without charges.
 pub(crate) fn no_charge() -> Error {
-    Error::new(ErrorKind::Config, "a check without a charge")
+    Error::new(ErrorKind::Config, "the check has no charge")
 }

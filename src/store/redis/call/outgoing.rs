@@ -48,7 +48,7 @@ pub(crate) enum Step {
     /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
     #[cfg(feature = "cluster")]
     Reject,
-    /// Takes a commit back that was made at this time. Evaluates nothing.
+    /// Refunds the commit that was made at `committed_us`, by the server's clock. Evaluates nothing.
     #[cfg(feature = "cluster")]
     Refund { committed_us: u64 },
 }
@@ -64,6 +64,7 @@ pub(crate) struct Request {
 /// Which charges of a check a request carries.
 #[derive(Clone, Debug)]
 pub(crate) enum Charges {
+    /// All charges of the check.
     All,
     /// The charges at these indices.
     #[cfg(feature = "cluster")]
@@ -114,6 +115,7 @@ impl Request {
         }
     }
 
+    /// Whether the request carries all charges of the check.
     fn is_whole(&self) -> bool {
         matches!(self.charges, Charges::All)
     }

@@ -22,7 +22,8 @@ pub(crate) struct PerRuntime {
 
 /// The runtimes that use a store.
 ///
-/// Boxed: each check takes the lock, and the fields beside it in the client are only read.
+/// Boxed, because each check writes to the lock: without the box, the lock would share cache lines with fields of the
+/// client that are only read.
 #[derive(Debug, Default)]
 pub(crate) struct Runtimes(Box<Mutex<OldestFirst>>);
 
@@ -33,21 +34,22 @@ type OldestFirst = VecDeque<(runtime::Id, Arc<PerRuntime>)>;
 const MAX_RUNTIMES: usize = 256;
 
 impl Runtimes {
-    /// What the store has on the current runtime. The first call on a runtime opens it.
+    /// The connections and queues of the current runtime. The first call on a runtime opens them.
     ///
     /// # Errors
     ///
     /// There is no runtime, or it has no timers or no I/O.
     pub(crate) fn current(&self, open: impl FnOnce() -> PerRuntime) -> Result<Arc<PerRuntime>, Error> {
         let runtime = Handle::try_current().map_err(|_| no_runtime())?.id();
-        // No invariant spans a panic: opening a pool does no I/O.
+        // A panic under the lock leaves a valid list.
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let find =
             |runtimes: &OldestFirst| runtimes.iter().find(|(id, _)| *id == runtime).map(|(_, found)| Arc::clone(found));
         if let Some(found) = find(&lock()) {
             return Ok(found);
         }
-        // Tried without the lock: a panic hook may check a limit of the same store.
+        // Tested without the lock: a missing driver makes tokio panic, and a panic hook may check a limit of the same
+        // store.
         if !(Driver::Timers.is_there() && Driver::Io.is_there()) {
             return Err(no_runtime());
         }
@@ -64,6 +66,7 @@ impl Runtimes {
     }
 }
 
+/// The error of a check outside of a tokio runtime with timers and I/O.
 pub(crate) fn no_runtime() -> Error {
     Error::new(
         ErrorKind::Misconfigured,

@@ -16,12 +16,12 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     runtime::stalls::Begin,
-    store::pending::{GiveUp, no_answer},
+    store::pending::{DeadlineHandler, no_answer},
 };
 
-/// Adds up the time during which calls of one check are in flight.
+/// The progress of one check. Adds up the time during which calls of the check are in flight.
 ///
-/// The time that a check spends in a queue of this process is not a failure of the store.
+/// Other time, in queues of this process, is not a failure of the store.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// When the check was made, or when its wait for the first connection ended.
@@ -42,10 +42,10 @@ pub(crate) struct Progress {
     breakers: OnceLock<(Arc<Breakers>, Begin)>,
 }
 
-/// Whether the check waits for the first connection, beyond its deadline.
+/// Whether the check waits or has waited for the first connection.
 #[derive(Clone, Copy, Debug, Default)]
 enum FirstConnection {
-    /// The check did not wait.
+    /// The connection was there: the check did not wait.
     #[default]
     Made,
     /// The check waits, at most for `limit`.
@@ -89,23 +89,23 @@ impl Progress {
     }
 
     /// Records that the check waits for the first connection, at most for `limit`.
-    pub(crate) fn awaits_connection(&self, limit: Duration) {
+    pub(crate) fn awaits_first_dial(&self, limit: Duration) {
         if let Some(since) = Begin::now(limit) {
             *self.first_connection() = FirstConnection::Awaited { since, limit };
         }
     }
 
-    /// Records the end of the wait for the first connection, with or without one. The deadline starts here.
-    pub(crate) fn has_connection(&self) {
+    /// Records that the first dial has ended, with or without a connection. The deadline starts here.
+    pub(crate) fn first_dial_ended(&self) {
         if let Some(until) = Begin::now(Duration::ZERO) {
             *self.first_connection() = FirstConnection::Waited { until };
             self.made_us.store(SystemClock.now_us(), Ordering::Relaxed);
         }
     }
 
-    /// Records that the first connection is not there in time. A check that has waited longer than its deadline gets an
-    /// error; another check has the rest of its deadline.
-    pub(crate) fn misses_connection(&self, deadline: Duration) -> Result<(), Error> {
+    /// Records that the first dial has not ended in time. A check that has waited for its deadline or longer gets an
+    /// error; another check keeps the rest of its deadline.
+    pub(crate) fn first_dial_timed_out(&self, deadline: Duration) -> Result<(), Error> {
         let error = self.error(deadline);
         match std::mem::take(&mut *self.first_connection()) {
             FirstConnection::Awaited { since, .. } if since.running(Instant::now()) >= deadline => Err(error),
@@ -114,13 +114,13 @@ impl Progress {
     }
 
     fn first_connection(&self) -> MutexGuard<'_, FirstConnection> {
-        // The value is replaced as a whole.
+        // The value is replaced as a whole, so a poisoned lock is usable.
         self.first_connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a request of the check is queued.
     pub(crate) fn queued(&self, traffic: &Arc<Traffic>) {
-        // The value is replaced as a whole.
+        // The value is replaced as a whole, so a poisoned lock is usable.
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         *queued = Some(Queued {
             answers: traffic.answers(),
@@ -155,14 +155,14 @@ impl Progress {
         self.is_queued_and(|queued| queued.traffic.answers() != queued.answers)
     }
 
-    /// Whether Redis still answers: since the check was queued, and in the second half of the deadline. A Redis that
+    /// Whether Redis has answered since the check was queued, and within half a deadline before `now_us`. A Redis that
     /// has just fallen silent is left to the failure policy.
     fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
         let is_recent = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2, now_us);
         self.has_seen_answers() && self.is_queued_and(is_recent)
     }
 
-    /// Whether the check has been in a crowd, when it was queued or now.
+    /// Whether the traffic is crowded, or was crowded when the check was queued. See [`Traffic::is_crowded`].
     fn has_seen_crowd(&self) -> bool {
         self.is_queued_and(|queued| queued.was_crowded || queued.traffic.is_crowded())
     }
@@ -182,14 +182,14 @@ impl Progress {
     }
 }
 
-impl GiveUp for Progress {
+impl DeadlineHandler for Progress {
     fn error(&self, deadline: Duration) -> Error {
         if let FirstConnection::Awaited { limit, .. } = *self.first_connection() {
             return Error::new(ErrorKind::Deadline, format!("no first connection within {limit:?}"));
         }
         let now_us = SystemClock.now_us();
         let is_own_load = || self.has_seen_crowd() || self.has_waited_here(deadline, now_us);
-        // A Redis that still answers is not silent: this process sends more than it can answer in time.
+        // Redis still answers, so this process sends more than Redis can answer in time.
         let error = if self.sees_answers(deadline, now_us) && is_own_load() {
             Error::new(ErrorKind::Overloaded, format!("too many checks for an answer within {deadline:?}"))
         } else {

@@ -1,5 +1,5 @@
-//! The wire format of the script: keys and packed numbers out, packed numbers back. `lua/check.lua` has the same
-//! format.
+//! The wire format of the script: a call has keys and packed numbers, a reply has packed numbers. `lua/check.lua`
+//! describes the format.
 
 use std::mem;
 
@@ -35,7 +35,7 @@ mod usage {
     /// Evaluates the charge and commits nothing, except as [`COUNT_REJECTED`] demands.
     #[cfg(feature = "cluster")]
     pub(super) const EVALUATE: u8 = 2;
-    /// Takes an earlier commit back.
+    /// Refunds an earlier commit.
     #[cfg(feature = "cluster")]
     pub(super) const REFUND: u8 = 4;
     /// Counts the denials of the previous charge, which may lead to a ban.
@@ -91,8 +91,8 @@ pub(crate) fn write<'a>(
     }
 }
 
-/// The counts that a step with a charge concerns: its own, and that of its denials if they lead to a ban. A refund
-/// concerns no count of denials, because the charge was admitted.
+/// The counts that a step with a charge concerns: the charge's own count, and the count of its denials if they lead to
+/// a ban. A refund concerns no count of denials, because the charge was admitted.
 fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = PolicyCost<'_>> {
     ban::policy_costs(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
 }
@@ -119,6 +119,7 @@ struct Policies<'a> {
 }
 
 impl<'a> Policies<'a> {
+    /// The index of the policy in the call. Adds a policy that is not in the call yet.
     fn number(&mut self, policy: &'a Policy, step: Step) -> u16 {
         let number = self.seen.iter().position(|seen| *seen == (policy, step)).unwrap_or_else(|| {
             self.seen.push((policy, step));
@@ -153,6 +154,7 @@ impl<'a> Policies<'a> {
     }
 }
 
+/// The usage of a policy in one step.
 fn usage_of(policy: &Policy, step: Step) -> u8 {
     let commit = match policy.count_rejected() {
         _ if policy.is_ban() => usage::BAN,
@@ -172,7 +174,7 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
     }
 }
 
-/// Windows are validated to be below 2^53 microseconds, so nothing is lost.
+/// Packs a number as a double. Windows are validated to be below 2^53 microseconds, so no digit is lost.
 #[expect(clippy::cast_precision_loss)]
 fn double(number: u64) -> [u8; 8] {
     (number as f64).to_le_bytes()
@@ -266,5 +268,5 @@ impl<'a> Packed<'a> {
 
 /// The error of a reply in another format. The script ran, so it may have charged.
 fn unexpected() -> Error {
-    Error::new(ErrorKind::Misconfigured, "the script's reply is not understood").charge_unknown()
+    Error::new(ErrorKind::Misconfigured, "the reply of the script has an unknown format").charge_unknown()
 }

@@ -13,17 +13,18 @@ use tokio::sync::oneshot;
 use super::{denials::Denials, outgoing::Request, traffic::MAX_CHARGES_PER_CALL};
 use crate::{error::Error, verdict::Verdict};
 
-/// Calls in flight up to which the next request starts a further call: one is evaluated while the next one travels.
+/// Below this number of calls in flight, a request starts a further call at once: Redis evaluates one call while the
+/// next one travels.
 const ALWAYS_IN_FLIGHT: usize = 2;
 /// The most calls in flight. Over a network a call takes a round trip, and full batches must not wait for a reply until
 /// their deadline.
 const MAX_IN_FLIGHT: usize = 32;
-/// The longest wait of a request while no call starts: a fraction of relevant round trips, and more than a call takes
-/// on a machine beside Redis.
+/// The longest time that a request waits while no call starts: a fraction of the round trip to a distant Redis, and
+/// longer than a call to a Redis nearby.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(3);
 /// The number of lanes of a queue.
 pub(crate) const LANES: usize = 16;
-/// The most requests in one lane. They take Redis less than twenty milliseconds, which is within the deadline.
+/// The most requests in one lane. They take Redis less than twenty milliseconds, which is within the default deadline.
 const LANE_CAPACITY: usize = 4096;
 /// The most requests that one batch takes from the queue, so that the lock is held for a short time.
 const MAX_TAKEN: usize = 1024;
@@ -35,12 +36,15 @@ pub(crate) struct Waiting {
     pub(crate) verdict: oneshot::Sender<Result<Verdict, Error>>,
 }
 
+/// The requests of one slot that wait, and the number of its calls in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     lanes: [VecDeque<Waiting>; LANES],
     /// The lane whose turn it is.
     turn: usize,
+    /// Number of requests in all lanes.
     waiting: usize,
+    /// Number of calls of the slot in flight.
     pub(crate) in_flight: usize,
     /// When requests were last taken for a call.
     last_taken: Option<Instant>,
@@ -84,7 +88,7 @@ impl Queue {
     /// Returns whether a further call has to start because none has started for [`MAX_WAIT`], and counts the call if
     /// so.
     ///
-    /// Over a network all calls in flight may be far from their replies.
+    /// Over a network, the replies to all calls in flight may still take a long time.
     pub(crate) fn start_late_call(&mut self) -> bool {
         let starts = !self.is_empty()
             && self.in_flight < MAX_IN_FLIGHT
@@ -97,7 +101,8 @@ impl Queue {
         self.waiting == 0
     }
 
-    /// Takes a batch, lane by lane. Drops requests whose callers have gone, and sets denied ones apart.
+    /// Takes a batch, lane by lane. Drops requests whose callers have gone, and puts denied ones into
+    /// [`Taken::denied`].
     pub(crate) fn take(&mut self, denials: &Denials) -> Taken {
         let mut taken = Taken { batch: Vec::with_capacity(self.waiting.min(MAX_CHARGES_PER_CALL)), ..Taken::default() };
         let (mut charges, mut empty, mut popped) = (0, 0, 0);

@@ -18,11 +18,12 @@ use super::{
 /// Queues by slot.
 pub(crate) type BySlot = HashMap<u16, Queue, RandomState>;
 
+/// The queues and the traffic of one runtime.
 #[derive(Debug)]
 pub(crate) struct Queues {
     by_slot: Mutex<BySlot>,
     hasher: RandomState,
-    /// By failure domain: one domain of a cluster may be silent while others answer.
+    /// The traffic by failure domain: one domain of a cluster may be silent while others answer.
     traffic: Box<[Arc<Traffic>]>,
 }
 
@@ -33,7 +34,7 @@ impl Queues {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, BySlot> {
-        // No invariant spans a panic.
+        // A panic under the lock leaves valid queues.
         self.by_slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,7 +42,7 @@ impl Queues {
         &self.traffic[domain_of(slot, self.traffic.len())]
     }
 
-    /// The lane of a request: that of its first key.
+    /// The lane of a request, which its first key determines.
     pub(crate) fn lane_of(&self, request: &Request) -> usize {
         let hash = request.charges().next().map_or(0, |(_, key)| self.hasher.hash_one(key));
         usize::try_from(hash % LANES as u64).unwrap_or(0)

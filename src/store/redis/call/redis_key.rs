@@ -32,7 +32,7 @@ pub(crate) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Po
     }
 }
 
-/// The Redis key of the count of `key`, which is hashed already.
+/// The Redis key of the count of `key` as text. `key` is hashed already if it has to be.
 pub(crate) fn text(prefix: &str, key: &Key, policy: &Policy) -> String {
     let mut encoded = Vec::new();
     encode(&mut encoded, prefix, key, policy);

@@ -38,22 +38,23 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Runs a call that [`evalsha`] started. A missing script has not run, so EVAL may follow in the same check: two
-    /// round trips, and no race with the next SCRIPT FLUSH.
+    /// Runs a call that [`evalsha`] started. If the server does not have the script, nothing has run, so EVAL may
+    /// follow in the same check: two round trips, and no race with the next SCRIPT FLUSH.
     pub(crate) async fn run(&self, connection: &mut RoutedConnection, call: &Cmd) -> RedisResult<Value> {
         let seen = self.loads.load(Ordering::Acquire);
         match connection.query(call).await {
-            // Boxed, because it is rare.
+            // Boxed, because EVAL is rare and its future is large.
             Err(error) if is_missing(&error) => Box::pin(self.run_with_body(connection, call, seen)).await,
             result => result,
         }
     }
 
+    /// Runs a call as EVAL, and loads the script for later calls.
     async fn run_with_body(&self, connection: &mut RoutedConnection, call: &Cmd, seen: u64) -> RedisResult<Value> {
         // EVAL alone suffices on most servers, but Redis 7.4 evicts scripts that were never loaded.
         let loading = self.begin(seen);
         if loading.is_some() {
-            // An error, such as a missing permission, does not matter: a call that finds no script sends it.
+            // An error, such as a missing permission, does not matter, because EVAL sends the script as well.
             connection.send_ahead(load()).await;
         }
         connection.query(&with_body(call)).await
@@ -67,7 +68,7 @@ impl Loader {
     }
 }
 
-/// A load in flight. Ends also when the check is cancelled, so that the next check can load.
+/// A load in flight. Ends when it is dropped, also when the check is cancelled, so that the next check can load.
 struct Loading<'a>(&'a Loader);
 
 impl Drop for Loading<'_> {
@@ -95,9 +96,10 @@ fn with_body(call: &Cmd) -> Cmd {
     eval
 }
 
-/// Whether the server forbids `TIME` in scripts: for all users, by renaming it, or for this user.
+/// Whether the error means that the server forbids `TIME` in scripts: for all users, by renaming the command, or for
+/// this user.
 ///
-/// The script calls all its other commands within a check, so an error of the whole call is about `TIME`.
+/// The script reports errors of all other commands for a single check, so an error of the whole call is about `TIME`.
 pub(crate) fn is_time_forbidden(error: &RedisError) -> bool {
     let text = error.to_string();
     TIME_FORBIDDEN.iter().any(|forbidden| text.contains(forbidden))

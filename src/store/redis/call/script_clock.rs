@@ -1,4 +1,4 @@
-//! The time that the script goes by: the server's, or the process's where the server forbids `TIME` in scripts.
+//! The time that the script uses: the server's time, or this process's time if the server forbids `TIME` in scripts.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ impl ScriptClock {
         Self { clock, time_forbidden_until_us: AtomicU64::new(0) }
     }
 
-    /// The time to send with a call. `None` lets the script take the server's.
+    /// The time to send with a call. With `None` the script uses the server's time.
     pub(crate) fn now_us(&self) -> Option<u64> {
         if let Some(clock) = &self.clock {
             return Some(clock.now_us());
@@ -42,8 +42,8 @@ impl ScriptClock {
     }
 }
 
-/// The machine's time, including its steps: machines have to agree on the time, and the time of a key in Redis never
-/// runs backwards.
+/// The wall clock of this machine in microseconds. It may step, because all machines have to agree on the time; the
+/// time of a key in Redis never runs backwards.
 pub(crate) fn wall_clock_us() -> u64 {
     micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

@@ -21,7 +21,7 @@ pub(crate) struct Traffic {
     answers: AtomicU64,
     /// When the last call was answered, by the process's clock.
     answered_us: AtomicU64,
-    /// Checks that wait or are in flight, in all domains of the runtime: all of them take the same threads.
+    /// Checks that wait or are in flight, in all failure domains of the runtime, because all domains share its threads.
     checks: Arc<AtomicUsize>,
 }
 
@@ -55,7 +55,7 @@ impl Traffic {
         now_us.saturating_sub(self.answered_us.load(Ordering::Relaxed)) < micros(period)
     }
 
-    /// Whether there are more checks than two full calls carry. So many checks may be late because of each other.
+    /// Whether there are more checks than two full calls carry. With more checks than this, checks delay each other.
     pub(crate) fn is_crowded(&self) -> bool {
         self.checks.load(Ordering::Relaxed) > 2 * MAX_CHARGES_PER_CALL
     }

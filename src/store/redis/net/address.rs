@@ -15,7 +15,7 @@ use super::{
 };
 use crate::error::{ConfigError, Error};
 
-/// What is dialled.
+/// The address that a pool dials.
 #[derive(Clone)]
 pub(crate) enum Address {
     #[cfg(feature = "sentinel")]
@@ -38,7 +38,7 @@ impl Address {
         }
     }
 
-    /// The error of a failed dial. Before the first success it detects a URL with the wrong scheme.
+    /// The error of a failed dial. If no dial has succeeded yet, a URL with the wrong scheme is detected as well.
     pub(crate) async fn dial_error(&self, error: &RedisError, has_succeeded: bool) -> Error {
         match self {
             Self::Server(client) if !has_succeeded => {

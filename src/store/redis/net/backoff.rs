@@ -7,8 +7,8 @@ use std::{
 
 /// The shortest pause from the start of one dial to the start of the next.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// The longest such pause, also while the previous dial has not ended. With the probes of the breaker, limits hold
-/// again within a second of the server's return.
+/// The longest pause from the start of one dial to the start of the next, even if the first one has not ended. With the
+/// probes of the breaker, limits hold again within a second of the server's return.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(400);
 
 /// The longest pause for a server that refuses the login. A person has to correct the login, and each dial adds a line
@@ -18,7 +18,7 @@ const MAX_PAUSE_REFUSED: Duration = Duration::from_secs(5);
 /// instances.
 const REFUSALS_AT_FULL_RATE: u32 = 10;
 
-/// Exponential backoff with jitter, without an end.
+/// Exponential backoff with jitter, for any number of dials.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,

@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     deadline: Duration,
 }
 
-/// How long a connection is kept open for a reply that is not read.
+/// The longest time that a connection is kept open for an unread reply.
 const UNREAD_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Connection {
@@ -46,7 +46,7 @@ impl Connection {
         tracked(&self.liveness, command.query_async(&mut self.inner)).await
     }
 
-    /// Sends a command to this server although another one still has its slot and has replied with ASK.
+    /// Sends a command that the owner of its slot has redirected to this server with ASK, because the slot is moving.
     #[cfg(feature = "cluster")]
     pub(crate) async fn send_asking(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut pipeline = redis::pipe();
@@ -95,7 +95,7 @@ async fn tracked<T>(liveness: &Arc<ConnectionLiveness>, reply: impl Future<Outpu
 
 /// The error of a command without a reply.
 ///
-/// The client's own timeout is not used: it would count the time in which the process did not run.
+/// The redis crate's own timeout is not used, because it counts time in which the process did not run.
 pub(crate) fn no_reply<T>() -> RedisResult<T> {
     Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)))
 }

@@ -53,8 +53,7 @@ pub(crate) struct Dialer {
     pool: Weak<()>,
 }
 
-/// Dials in progress. They are polled by [`Dialer::connect`] and are no tasks, so that an outage leaves no tasks
-/// behind.
+/// Dials in progress. [`Dialer::connect`] polls them; they are no tasks, so that an outage leaves no tasks behind.
 type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Wire>> + Send>>>;
 
 impl Dialer {
@@ -62,8 +61,7 @@ impl Dialer {
         let config = AsyncConnectionConfig::new()
             // A dial takes a few round trips, a call takes one.
             .set_connection_timeout(Some(DIAL_TIMEOUT.max(settings.deadline.saturating_mul(4))))
-            // The deadline of a connection does not count the time in which the process did not run; this timeout
-            // would.
+            // [`Connection`] has its own deadline, which does not count time in which the process did not run.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         Self {
@@ -81,7 +79,7 @@ impl Dialer {
     }
 
     fn backoff(&self) -> MutexGuard<'_, Backoff> {
-        // No invariant spans a panic.
+        // A panic under the lock leaves a valid backoff.
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +146,8 @@ impl ManageConnection for Dialer {
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
         if connection.broke_young() {
-            // For example a replica, which refuses every command: the next dial and the checks must not wait for it.
+            // For example, the server is a replica and refuses every command. The next dial has to pause, and checks
+            // must fail without waiting for the dial.
             self.backoff().failed();
             self.failure.send_replace(Some(Error::new(ErrorKind::Unavailable, "connections break at once")));
         }
@@ -176,6 +175,7 @@ async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Wire>
     within(time, ended).await
 }
 
+/// The error of a dial that exceeds [`MAX_PAUSE`].
 fn too_slow() -> RedisError {
     RedisError::from(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {MAX_PAUSE:?}")))
 }

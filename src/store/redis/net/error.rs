@@ -41,10 +41,10 @@ const fn class(kind: ErrorKind, socket: Socket, charged: Charged) -> Class {
 #[rustfmt::skip]
 const CODES: &[(&str, ErrorKind, Socket)] = &[
     // The server cannot serve now. The connection works again when the server can.
-    ("BUSY",         ErrorKind::Unavailable,   Keep),    // another client's script does not end
+    ("BUSY",         ErrorKind::Unavailable,   Keep),    // another client's script still runs
     ("CLUSTERDOWN",  ErrorKind::Unavailable,   Keep),    // slots without a master
     ("INPROG",       ErrorKind::Unavailable,   Keep),    // a failover is under way
-    ("IOERR",        ErrorKind::Unavailable,   Keep),    // a slot is being moved, and its target is away
+    ("IOERR",        ErrorKind::Unavailable,   Keep),    // a slot is moving, and its target is unavailable
     ("LOADING",      ErrorKind::Unavailable,   Keep),    // reading the data set from disk
     ("MISCONF",      ErrorKind::Unavailable,   Keep),    // no writes while snapshots fail
     ("NOREPLICAS",   ErrorKind::Unavailable,   Keep),    // no writes without enough replicas
@@ -53,7 +53,7 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
     ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and the script has written already
     // The role of the server has changed; its name may lead to another server by now.
     ("MASTERDOWN",   ErrorKind::Unavailable,   Replace), // a replica that has lost its master
-    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, from a sentinel
+    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, reported by a sentinel
     ("READONLY",     ErrorKind::Unavailable,   Replace), // a replica
     ("REDIRECT",     ErrorKind::Unavailable,   Replace), // Valkey: the role has just changed
     // The connection is not logged in; a new connection logs in again.
@@ -65,7 +65,7 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
     ("CROSSSLOT",    ErrorKind::Misconfigured, Keep),    // a cluster behind a proxy
     ("ERR",          ErrorKind::Misconfigured, Keep),    // unknown commands, forbidden ones, a script that fails
     ("EXECABORT",    ErrorKind::Misconfigured, Keep),
-    ("MOVED",        ErrorKind::Misconfigured, Keep),    // see ASK
+    ("MOVED",        ErrorKind::Misconfigured, Keep),    // a cluster, connected to as a single server
     ("NOPERM",       ErrorKind::Misconfigured, Keep),    // the ACL lacks a command or a key
     ("NOPROTO",      ErrorKind::Misconfigured, Keep),
     ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // after EVAL has sent the script: a proxy that mixes servers
@@ -94,7 +94,7 @@ fn class_of(error: &RedisError) -> Class {
         // A reply that cannot be parsed: the replies behind it cannot be trusted either.
         RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
         RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
-        // The name has no address; no sentinel knows a master.
+        // The name has no address, or no sentinel names a master.
         RedisErrorKind::InvalidClientConfig | RedisErrorKind::MasterNameNotFoundBySentinel => {
             class(ErrorKind::Unavailable, Replace, No)
         }
@@ -115,7 +115,7 @@ fn class_of(error: &RedisError) -> Class {
 
 /// Whether TLS has refused a certificate.
 fn is_invalid_data(error: &RedisError) -> bool {
-    // redis returns the `Arc` in which it keeps the error.
+    // The redis crate returns the `Arc` in which it keeps the error.
     let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
     io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
@@ -124,7 +124,7 @@ fn is_invalid_data(error: &RedisError) -> bool {
 /// Converts an error of the client or of the server.
 pub(crate) fn convert(error: &RedisError, passwords: &Passwords) -> Error {
     let error = finish(class_of(error), text_of(error, passwords));
-    // A moving slot serves other checks.
+    // While a slot moves, its nodes still answer other checks.
     if is_about_several_keys(&error) { error.with_evidence(StoreEvidence::Answered) } else { error }
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn is_about_several_keys(error: &Error) -> bool {
     error.message().split(' ').next() == Some(TRY_AGAIN)
 }
 
-/// Converts an error of a dial. No check has been sent on the connection yet.
+/// Converts an error of a dial. No check has been sent on the connection, so none was charged.
 pub(crate) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
     let Class { kind, .. } = class_of(error);
     let kind = if kind == ErrorKind::Deadline { ErrorKind::Unavailable } else { kind };
@@ -168,6 +168,7 @@ pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, 
     (error, class.socket == Replace)
 }
 
+/// Creates the error of a class.
 fn finish(class: Class, message: String) -> Error {
     let error = Error::new(class.kind, message);
     if class.charged == Perhaps { error.charge_unknown() } else { error }

@@ -10,9 +10,10 @@ use std::{
 
 use crate::clock::micros;
 
-/// Unanswered calls in a row after which a connection counts as half open: the other end is gone without a word.
+/// Unanswered calls in a row after which a connection counts as half open: the other end has gone without closing the
+/// connection.
 const MAX_UNANSWERED: u32 = 3;
-/// A connection that breaks at a lower age was not worth dialling.
+/// A connection that breaks at a lower age counts as a failed dial.
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// What the connections of one pool share.
@@ -25,7 +26,7 @@ pub(crate) struct PoolLiveness {
     /// A call that was dropped sooner does not count as unanswered: its client may have hung up.
     min_wait_us: u64,
     timeouts: TimeoutStreak,
-    /// Connections that were made earlier are half open.
+    /// Connections that were made before this time count as half open.
     lost_before_us: AtomicU64,
 }
 
@@ -114,8 +115,8 @@ impl ConnectionLiveness {
         self.has_failed() || self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether the connection broke soon after it was made. A connection that has answered and is closed while idle did
-    /// not: the next dial must not wait when a server restarts.
+    /// Whether the connection broke soon after it was made. A connection that has answered and is closed while idle
+    /// does not count, because the next dial must not wait when a server restarts.
     pub(crate) fn broke_young(&self) -> bool {
         let useless = self.has_failed() || !self.has_answered.load(Ordering::Relaxed);
         self.is_broken() && useless && self.pool.now_us() - self.born_us < micros(YOUNG)

@@ -1,4 +1,5 @@
-//! How Redis is reached: addresses, connections, pools and the nodes of a cluster. Knows nothing of checks.
+//! How Redis is reached: addresses, connections, pools and the nodes of a cluster. This module does not depend on
+//! checks.
 
 pub(crate) mod address;
 mod backoff;

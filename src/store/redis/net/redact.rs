@@ -1,4 +1,4 @@
-//! Removes keys and passwords from the errors of a server (law 10).
+//! Removes keys and passwords from the errors of a server.
 //!
 //! The text of an error says what is wrong and often what to do. Some texts quote arguments of the call, and an
 //! argument may be a key or a password. So a text is cut where it begins to quote an argument. Names of commands stay:
@@ -36,7 +36,7 @@ impl<'a> Passwords<'a> {
 
 /// Returns the text as one line of at most 200 characters, without passwords, up to the first argument that it quotes.
 pub(crate) fn without_arguments(text: &str, passwords: &Passwords) -> String {
-    // Before the cut, which must not leave a part of a password.
+    // Passwords are hidden before the cut, which could leave a part of one.
     let text = &*passwords.hide(text);
     let cut = [text.find("args beginning with"), first_key(text), first_quote(text)].into_iter().flatten().min();
     let kept = &text[..cut.unwrap_or(text.len())];
@@ -65,7 +65,7 @@ fn first_quote(text: &str) -> Option<usize> {
         let open = from + offset;
         let quote = &text[open..=open];
         if text[..open].ends_with(|before: char| before.is_alphanumeric()) {
-            // An apostrophe.
+            // This character is an apostrophe.
             from = open + 1;
             continue;
         }

@@ -1,7 +1,7 @@
 //! A connection to the server that has a slot.
 //!
 //! A node of a cluster that does not have a slot replies with the node that has it (MOVED, ASK) and has not run the
-//! command, so the command is sent on. Nothing else is ever sent twice (law 9).
+//! command, so the command is sent to that node. No other command is ever sent twice.
 
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
 #[cfg(feature = "cluster")]
@@ -70,7 +70,9 @@ impl RoutedConnection {
     async fn follow(&mut self, mut node: Node, command: &Cmd, mut result: RedisResult<Value>) -> RedisResult<Value> {
         for _ in 0..MAX_REDIRECTIONS {
             let Some(redirection) = Redirection::read(&result, node.host()) else { return result };
-            let gone = |_| RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot's node is gone"));
+            let gone = |_| {
+                RedisError::from((ErrorKind::ClusterConnectionNotFound, "the node that has the slot cannot be reached"))
+            };
             let mut next = node.redirect(&redirection).await.map_err(gone)?;
             if redirection.moved_slot.is_some() {
                 result = next.send(command).await;
@@ -80,7 +82,9 @@ impl RoutedConnection {
             }
         }
         match Redirection::read(&result, node.host()) {
-            Some(_) => Err(RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot is on the move"))),
+            Some(_) => {
+                Err(RedisError::from((ErrorKind::ClusterConnectionNotFound, "the slot is moving to another node")))
+            }
             None => result,
         }
     }

@@ -1,4 +1,4 @@
-//! A master whose address sentinels know.
+//! Finds a master through its sentinels.
 
 use std::{fmt, io, time::Duration};
 
@@ -43,7 +43,7 @@ impl Sentinels {
         let sentinels: Vec<_> =
             sentinels.into_iter().map(|url| url::read_any(url.as_ref(), security)).collect::<Result<_, _>>()?;
         if sentinels.is_empty() {
-            return Err(url::invalid("there is no sentinel; give one at least"));
+            return Err(url::invalid("there is no sentinel; give the URL of at least one"));
         }
         let is_name = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
         let master = match master.contains("://") {
@@ -51,8 +51,8 @@ impl Sentinels {
             // A login without a scheme would become part of the name, and errors show the name.
             false if !master.chars().all(is_name) => {
                 return Err(url::invalid(
-                    "a master's name has letters, digits and the characters .-_; write redis://user:password@mymaster for \
-                     a login",
+                    "a master's name has letters, digits and the characters .-_; write redis://user:password@mymaster \
+                     for a login",
                 ));
             }
             false => url::read_any("redis://unnamed", security)?.set_addr(ConnectionAddr::Tcp(master.to_owned(), 0)),
@@ -88,8 +88,8 @@ impl Sentinels {
         within(self.timeout, self.ask()).await.unwrap_or_else(late)
     }
 
-    /// Uses one client for each sentinel. A single client takes the answers in order, and the first sentinel may be
-    /// lost together with the machine of the master. The clients are new: their connections belong to the current
+    /// Asks each sentinel with a client of its own. A single client asks the sentinels in order, and the first one may
+    /// be lost together with the machine of the master. The clients are new, because connections belong to the current
     /// runtime.
     async fn ask(&self) -> RedisResult<Client> {
         let mut asked = JoinSet::new();

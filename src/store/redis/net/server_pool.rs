@@ -19,7 +19,7 @@ use super::{
 };
 use crate::error::{Error, ErrorKind};
 
-/// The connections to one server.
+/// A pool of connections to one server.
 #[derive(Debug)]
 pub(crate) struct ServerPool {
     dialer: Dialer,
@@ -80,12 +80,14 @@ impl ServerPool {
     }
 }
 
+/// Builds the bb8 pool.
 fn build(dialer: Dialer, size: u32) -> bb8::Pool<Dialer> {
     bb8::Pool::builder()
         .max_size(size)
-        // A pool grows by itself only while guards are held, and no guard is held: the connections must be requested.
+        // A pool grows by itself only while guards are held. Here no guard is held for long, so all connections are
+        // requested.
         .min_idle(size)
-        // First in, first out is round robin.
+        // First in, first out: calls take the connections in turn.
         .queue_strategy(QueueStrategy::Fifo)
         .test_on_check_out(false)
         .idle_timeout(None)

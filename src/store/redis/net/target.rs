@@ -55,7 +55,7 @@ impl Target {
         }
     }
 
-    /// Opens a pool on the current runtime. A pool of the store's own dials at once.
+    /// Opens a pool on the current runtime. A pool that the store creates dials at once.
     pub(crate) fn open(&self, settings: Settings) -> Pool {
         let first_dial = FirstDial::begin(settings.first_dial_deadline);
         match self {

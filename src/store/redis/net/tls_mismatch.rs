@@ -30,13 +30,14 @@ const TLS_PROBE: &[u8] = &[0x16, 0x03, 0x01, 0x00, 0x05, 0x01, 0x00, 0x00, 0x01,
 pub(crate) async fn dial_error(error: &RedisError, info: &ConnectionInfo) -> Error {
     let converted = error::convert_dial(error, &Passwords::of([info]));
     let has_connected = !error.is_connection_refusal();
-    let says_nothing = matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Parse);
-    match has_connected && says_nothing {
+    let is_unspecific = matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Parse);
+    match has_connected && is_unspecific {
         true => mismatch(info.addr()).await.unwrap_or(converted),
         false => converted,
     }
 }
 
+/// Probes the server. Returns an error if the server expects the other scheme.
 async fn mismatch(address: &ConnectionAddr) -> Option<Error> {
     let (host, port, probe, is_encrypted) = match address {
         ConnectionAddr::Tcp(host, port) => (host, *port, TLS_PROBE, false),

@@ -1,8 +1,8 @@
 //! Dials one server and negotiates the version of the protocol.
 //!
 //! A server may close an idle connection: after its `timeout`, before a restart, or when it becomes a replica. With
-//! RESP3 the client reports the close at once, so that no check has to find out. Servers and proxies without RESP3 get
-//! RESP2.
+//! RESP3 the client reports the close at once, so that no check is sent on a closed connection. Servers and proxies
+//! without RESP3 get RESP2.
 
 use std::{
     convert::Infallible,
@@ -22,7 +22,7 @@ use redis::{
 /// elected and is dialled by all instances take a while.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(1_200);
 
-/// A connection as the client makes it.
+/// A connection of the redis crate, and whether the server has closed it.
 pub(crate) struct Wire {
     pub(crate) connection: MultiplexedConnection,
     /// Becomes true when the server closes the connection, also while it is idle. Stays false with RESP2.
@@ -63,7 +63,8 @@ pub(crate) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> 
     info.set_redis_settings(settings)
 }
 
-/// Whether the server knows neither RESP3 nor the command that requests it. Some servers hang up instead of replying.
+/// Whether the server lacks RESP3, or even the command HELLO, which requests RESP3. Some servers hang up instead of
+/// replying.
 fn lacks_resp3(error: &RedisError) -> bool {
     let names_hello = || error.detail().is_some_and(|text| text.to_ascii_uppercase().contains("HELLO"));
     match error.kind() {

@@ -30,11 +30,11 @@ use crate::{
     runtime::deadline::within,
 };
 
-/// The masters of a cluster, as one runtime reaches them.
+/// The masters of a cluster on one runtime: their pools and their slots.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     seeds: Seeds,
-    /// Connections to each master.
+    /// Number of connections to each master.
     size: u32,
     settings: Settings,
     /// The first load of the slot map, for which checks wait as for the first dial of a server.
@@ -68,7 +68,8 @@ impl State {
     }
 }
 
-/// Numbers that are tried for each master. A master with one slot of 16 384 is found with a probability of 99.97 %.
+/// Numbers that are tried to find a slot of every master. A master with one slot of 16 384 is found with a probability
+/// of 99.97 %.
 const MAX_PROBE_NUMBERS: u64 = 1 << 17;
 
 impl Nodes {
@@ -85,7 +86,7 @@ impl Nodes {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No invariant spans a panic.
+        // A panic under the lock leaves a valid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +137,7 @@ impl Nodes {
 
     /// One number for each master, such that `slot_of(number)` is a slot of that master.
     pub(crate) async fn probe_numbers(self: &Arc<Self>, slot_of: impl Fn(u64) -> u16) -> Result<Vec<u64>, Error> {
-        // Loads the slot map.
+        // Loads the slot map if there is none yet.
         self.get(slot_of(0)).await?;
         // A copy, so that no check waits for the lock while many numbers are hashed.
         let map = self.state().map.clone();
@@ -174,7 +175,7 @@ impl Nodes {
         Ok(pool)
     }
 
-    /// Why a slot has no master.
+    /// The error of a check whose slot has no master.
     fn failure(&self) -> Error {
         let failure = self.state().failure.clone();
         failure.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no node of the cluster has the slot"))
@@ -226,7 +227,7 @@ impl Nodes {
             if map.replace(layout) {
                 backoff.succeeded();
             }
-            // The next refresh has to wait, also while two nodes contradict each other again and again.
+            // The next refresh has to pause, also if two nodes keep contradicting each other.
             backoff.failed();
             *failure = None;
             let lost = pools.extract_if(|address, _| !map.masters().contains(address)).collect();
@@ -234,7 +235,7 @@ impl Nodes {
         };
         for address in new {
             let nodes = Arc::clone(self);
-            // Dialled before the first check needs the connection.
+            // The dial starts now, before the first check needs the connection.
             tokio::spawn(async move { drop(nodes.connect(address).await) });
         }
     }

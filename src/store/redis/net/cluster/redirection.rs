@@ -27,7 +27,7 @@ impl Node {
         Redirection::read(result, self.host()).is_some()
     }
 
-    /// Becomes the node that a redirection names, and returns a connection to it.
+    /// Replaces this node with the node that a redirection names. Returns a connection to the new node.
     pub(crate) async fn redirect(&mut self, redirection: &Redirection) -> Result<Connection, Error> {
         if let Some(slot) = redirection.moved_slot {
             self.nodes.moved(slot, &redirection.address);

@@ -30,13 +30,13 @@ impl Seeds {
     pub(crate) fn new(urls: impl IntoIterator<Item: AsRef<str>>, security: &Security) -> Result<Self, ConfigError> {
         let seeds: Vec<_> = urls.into_iter().map(|url| url::read(url.as_ref(), security)).collect::<Result<_, _>>()?;
         if seeds.is_empty() {
-            return Err(url::invalid("there is no node of a cluster; give one at least"));
+            return Err(url::invalid("there is no node of a cluster; give the URL of at least one"));
         }
         if seeds.iter().any(|seed| matches!(seed.addr(), ConnectionAddr::Unix(_))) {
             return Err(url::invalid("the nodes of a cluster are reached by TCP; write redis://host:port"));
         }
         if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
-            return Err(url::invalid("a cluster has no database but 0; write redis://host:port"));
+            return Err(url::invalid("a cluster has only database 0; write redis://host:port"));
         }
         Ok(Self(seeds))
     }
@@ -90,7 +90,7 @@ impl fmt::Debug for Seeds {
 fn host(addr: &ConnectionAddr) -> &str {
     match addr {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        // `Seeds::new` refuses sockets.
+        // `Seeds::new` refuses the paths of sockets.
         _ => "",
     }
 }

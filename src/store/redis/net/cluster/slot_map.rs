@@ -26,8 +26,8 @@ pub(crate) struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// The address of a node that the node at `asked` names. A node that does not know its own host leaves the host out
-    /// or reports "?".
+    /// The address of a node that the node at `asked` names. A node without a configured host leaves the host out or
+    /// reports "?".
     pub(crate) fn named(host: &str, port: u16, asked: &str) -> Self {
         let host = if matches!(host, "" | "?") { asked } else { host };
         Self { host: host.into(), port }
@@ -136,7 +136,7 @@ impl SlotMap {
         &self.masters
     }
 
-    /// Replaces the map by a layout. Returns whether the layout changes an owner.
+    /// Replaces the map with a layout. Returns whether the layout changes an owner.
     pub(crate) fn replace(&mut self, layout: &Layout) -> bool {
         let mut next = Self::default();
         for Range { first, last, master } in &layout.0 {
@@ -173,7 +173,7 @@ mod tests {
         Layout::read(&redis::parse_redis_value(reply.as_bytes()).unwrap(), "asked")
     }
 
-    /// A reply with host names, with the metadata of newer servers, and with a node that does not know its host.
+    /// A reply with host names, with the metadata of newer servers, and with a node without a configured host.
     const REPLY: &str = "*3\r\n\
         *4\r\n:5461\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:7002\r\n$2\r\nid\r\n*0\r\n\
         *3\r\n$9\r\n127.0.0.1\r\n:7005\r\n$2\r\nid\r\n\
@@ -233,7 +233,7 @@ mod tests {
         majority.add(None);
         assert!(majority.is_decided());
         assert_eq!(majority.most(), Some(new.clone()));
-        // More than half decide, also while another node is silent.
+        // More than half of the nodes decide, even if another one is silent.
         let mut majority = Majority::of(3);
         majority.add(Some(new.clone()));
         majority.add(Some(new.clone()));
