@@ -13,8 +13,8 @@
 //!
 //! Programs for common tasks are in [`recipes`](crate::recipes).
 
-// A page in `docs/` links to other pages by file name. The definitions before a page replace those at its end, because
-// the first definition of a link counts. rustdoc checks them.
+// Each page of `docs/` ends with link definitions that name other pages by file. The definitions before a page replace
+// them with rustdoc paths, because the first definition of a link counts. rustdoc checks these paths.
 
 #[doc = "[boundary]: #plot"]
 #[doc = "[performance]: performance"]

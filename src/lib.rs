@@ -6,7 +6,7 @@
 //! * **Exact.** A window that starts on the minute admits twice the limit around the minute. The default algorithm, a
 //!   sliding window log, never admits more than the limit in any window.
 //! * **Weighted.** Requests differ in cost: a search may cost as much as a hundred page views. Each request is charged
-//!   its cost, all of it or nothing.
+//!   its whole cost or nothing.
 //! * **Safe.** A limiter that waits for its store takes the service down with the store. Each check has a deadline, and
 //!   a failure policy decides when the store cannot answer.
 //!
@@ -71,13 +71,13 @@
 //!
 //! 1. A request is charged once per layer that it passes, before the inner service is called. A later failure is not
 //!    refunded.
-//! 2. All charges of a request, one per policy and key, are paid together or not at all. A denied request changes no
+//! 2. All charges of a request, one per policy and key, are committed together or none is. A denied request changes no
 //!    count, unless the policy [counts rejections](Policy::with_count_rejected) or [bans](Policy::ban_after).
-//! 3. Clones of a layer, and layers derived from one, share one budget, because they share the [`Limiter`], the
+//! 3. Clones of a layer, and layers derived from a layer, share one budget, because they share the [`Limiter`], the
 //!    policies and the keys. Processes whose [`RedisStore`] has the same prefix share one budget too.
 //! 4. A request without a key is refused with 400, unless the layer sets another [`MissingKey`].
-//! 5. A cost above the limit can never pass: a fixed one is a [`ConfigError`] of the setter, a computed one is refused
-//!    with 400 and no Retry-After.
+//! 5. A cost above the limit can never pass. For a fixed cost the setter returns a [`ConfigError`]. A request whose
+//!    computed cost is above the limit is refused with 400 and no Retry-After.
 //!
 //! # Algorithms
 //!
@@ -92,9 +92,9 @@
 //! # Store failures
 //!
 //! A check has a deadline, 50 ms by default, which covers dialling, waiting and the script. The first connection of a
-//! process has a longer one, 250 ms; [`Limiter::ready`] opens it before the first request. If the deadline passes, or
-//! Redis refuses, restarts, is full, read-only or loading, there is no verdict, and the [`FailurePolicy`] of the route
-//! or the layer decides:
+//! process has a longer deadline, 250 ms; [`Limiter::ready`] opens that connection before the first request. If the
+//! deadline passes, or Redis refuses the check, restarts, is full, read-only or loading, there is no verdict, and the
+//! [`FailurePolicy`] of the route or the layer decides:
 //!
 //! * **open** (the default) forwards the request without RateLimit fields;
 //! * **closed** responds with 503 and Retry-After;
@@ -102,26 +102,26 @@
 //!   much is admitted in total.
 //!
 //! Choose closed or local where an unlimited request does more harm than a refused one, such as logins and anything
-//! that spends money. If the process itself sends more checks than Redis answers in time, they are refused under every
-//! policy ([`ErrorKind::Overloaded`]).
+//! that spends money. If the process itself sends more checks than Redis answers in time, the excess is refused under
+//! every failure policy ([`ErrorKind::Overloaded`]).
 //!
 //! A check whose result is unknown is never sent again: it may have been charged once, never twice. After a few
-//! failures in a row a [`Breaker`](failure::Breaker) opens, and checks fail at once without I/O while it probes the
-//! store now and then. Connections are reopened in the background, at most 400 ms apart, so limits hold again within a
+//! failures in a row a [`Breaker`](failure::Breaker) opens: checks fail at once without I/O, and the breaker probes the
+//! store at intervals. Connections are reopened in the background, at most 400 ms apart, so limits hold again within a
 //! second after Redis is back.
 //!
 //! # Observability
 //!
-//! A limiter reports by itself when it does not limit, and when its setup looks wrong, as `tracing` warnings or on
-//! stderr: see [`observe`]. [`Limiter::quiet`] switches the reports off.
+//! A limiter reports by default when it does not enforce limits and when its setup looks wrong. The reports are
+//! `tracing` warnings or lines on stderr, see [`observe`]. [`Limiter::quiet`] switches the reports off.
 //!
 //! [`Limiter::with_observer`] adds an [`Observer`](observe::Observer) of every decision, failure, batch and breaker
 //! change: [`observe::Tracing`] logs them, [`observe::Metrics`] counts them, or write your own. No observer receives a
-//! key. Without an observer a check costs one branch more.
+//! key. Without an observer, observation costs a check one branch.
 //!
 //! # Key privacy
 //!
-//! No log, metric or response contains a key. A [`RedisStore`] receives a hash of each key under your secret
+//! No log, metric or response contains a key. A [`RedisStore`] receives a hash of each key, keyed with your secret
 //! (`RedisStoreBuilder::key_secret`). Without a secret the hash is unkeyed, and observers are warned. With `plain_keys`
 //! the keys are stored as text.
 //!
@@ -142,11 +142,11 @@
 //!
 //! # Cancel safety
 //!
-//! A [`Limiter`]'s future that was never polled has charged nothing. The layer asks a store that answers at once, such
-//! as [`MemoryStore`], when the service is called, and Redis when the response future is first polled. If that future
-//! is dropped while it waits for the store (the client has disconnected, an outer timeout), the check may have been
-//! charged without a response. It is never charged twice, and the inner service is not called. Dropped later, the
-//! charge stays.
+//! A [`Limiter`]'s future that was never polled has charged nothing. The layer sends the check to a store that answers
+//! at once, such as [`MemoryStore`], when the service is called, and to Redis when the response future is first polled.
+//! If the response future is dropped while it waits for the store, for example because the client has disconnected or
+//! an outer timeout has passed, the check may have been charged without a response. The check is never charged twice,
+//! and the inner service is not called. If the response future is dropped later, the charge stays.
 //!
 //! # Feature flags
 //!
@@ -169,7 +169,7 @@
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
-// Where the items are not compiled, their links lead to the feature that does.
+// A link to an item of a disabled feature leads to the section on features.
 #![cfg_attr(not(feature = "redis"), doc = "[`RedisStore`]: #feature-flags")]
 #![cfg_attr(not(feature = "grpc"), doc = "[`GrpcStatus`]: #feature-flags")]
 #![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
@@ -186,7 +186,7 @@ pub mod decision;
 mod error;
 pub mod failure;
 mod fallback;
-// Documentation only. The programs in it need the three features.
+// Compiled for documentation only. The doctests of the guide need three features.
 #[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
 pub mod guide;
 pub mod headers;
@@ -195,7 +195,7 @@ pub mod limiter;
 pub mod middleware;
 pub mod observe;
 pub mod policy;
-// Documentation only. The programs in it need the three features.
+// Compiled for documentation only. The doctests of the recipes need three features.
 #[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
 pub mod recipes;
 pub mod rejection;
@@ -203,7 +203,7 @@ mod runtime;
 pub mod store;
 mod verdict;
 
-// Inlined, so that the front page describes each of them.
+// Inlined, so that the front page of the documentation describes each item.
 #[cfg(feature = "test-util")]
 #[doc(inline)]
 pub use self::clock::ManualClock;

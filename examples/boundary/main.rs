@@ -28,7 +28,7 @@ const STEP: Duration = Duration::from_millis(20);
 /// A window boundary in microseconds since the Unix epoch, a multiple of the window.
 const BOUNDARY_US: u64 = 1_767_225_610_000_000;
 
-/// A clock that only moves when it is set. Clones share the time.
+/// A clock that shows the time to which it was last set. Clones share the time.
 #[derive(Clone, Debug, Default)]
 struct ManualClock(Arc<AtomicU64>);
 

@@ -24,7 +24,7 @@ const GRID: &str = "#e4e7eb";
 const WITHIN: &str = "#2f7ed8";
 const OVER: &str = "#d64545";
 
-/// Draws all runs.
+/// Draws one panel for each run.
 pub(crate) fn svg(runs: &[Run]) -> Result<String, std::fmt::Error> {
     let height = TOP + PITCH * runs.len() as f64;
     let mut svg = String::new();

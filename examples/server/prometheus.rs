@@ -1,7 +1,7 @@
 //! A recorder of the `metrics` facade that renders Prometheus' text format, without help texts and buckets.
 //!
-//! A service uses the crate `metrics-exporter-prometheus`, as [`tollgate::observe::Metrics`] shows. This example has a
-//! recorder of its own because that crate and its dependencies add a fifth to the packages that it compiles.
+//! A service uses the crate `metrics-exporter-prometheus`, as [`tollgate::observe::Metrics`] shows. This example
+//! has this small recorder instead, because that crate and its dependencies add a fifth to the packages to compile.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-/// All metrics by name and labels. Clones share them.
+/// All metrics by name and labels. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prometheus(Arc<Mutex<BTreeMap<(String, String), Value>>>);
 
@@ -24,7 +24,7 @@ enum Value {
     Histogram(Arc<Sum>),
 }
 
-/// The sum of the recorded values and their number.
+/// The sum of the recorded values, and how many values were recorded.
 #[derive(Debug, Default)]
 struct Sum(Mutex<(f64, u64)>);
 
@@ -44,7 +44,7 @@ impl Prometheus {
         text
     }
 
-    /// The value of a metric, which is registered with its first use.
+    /// Returns the value of a metric, and registers the metric on its first use.
     fn register(&self, key: &Key, new: fn(Arc<Sum>) -> Value) -> Arc<Sum> {
         let labels: Vec<_> = key.labels().map(|label| format!("{}={:?}", label.key(), label.value())).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };

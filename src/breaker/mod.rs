@@ -1,6 +1,6 @@
 //! The circuit breaker, which stops asking a store that does not answer.
 //!
-//! [`Breaker`] has the settings, `machine` the three states of one failure domain, `breakers` one machine for each
+//! `settings` has the settings, `machine` the three states of one failure domain, `breakers` one machine for each
 //! failure domain of a store, `window` the recent failures, `notifier` the reports.
 
 mod breakers;
@@ -13,5 +13,4 @@ mod window;
 pub(crate) use self::{
     breakers::{Breakers, Permit},
     call_outcome::CallOutcome,
-    settings::Breaker,
 };

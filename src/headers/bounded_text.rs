@@ -1,8 +1,9 @@
-//! A text of bounded length, written without an allocation.
+//! A text of bounded length, built without an allocation.
 
-/// Room for a policy's name of up to 64 characters and two numbers.
+/// Bytes of a text: a policy's name of up to 64 characters, two numbers and the syntax around them.
 const CAPACITY: usize = 128;
 
+/// A text of at most [`CAPACITY`] bytes.
 pub(super) struct BoundedText {
     text: [u8; CAPACITY],
     length: usize,

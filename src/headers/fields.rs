@@ -17,7 +17,7 @@ use super::{
 ///
 /// # Examples
 ///
-/// An inner limiter has denied the request, this one allows it: the stricter limit stays.
+/// An inner limiter has no units left, and this limiter has 59. The stricter limit is kept:
 ///
 /// ```
 /// use http::{HeaderMap, HeaderName, HeaderValue};
@@ -49,8 +49,7 @@ impl Fields {
         self.fields.push((name, value));
     }
 
-    /// Adds the fields of a rejection: no cache may keep the response, and the client may repeat the request after
-    /// `retry_after` seconds.
+    /// Adds the fields of a rejection: `Retry-After` if a wait helps, and `Cache-Control: no-store`.
     pub(super) fn push_rejection(&mut self, retry_after: Option<u64>) {
         if let Some(seconds) = retry_after {
             self.push(RETRY_AFTER, number(seconds));
@@ -58,13 +57,13 @@ impl Fields {
         self.push(CACHE_CONTROL, NO_STORE);
     }
 
-    /// Merges the fields into the headers of a response and never loosens what an inner limiter has sent.
+    /// Merges the fields into the headers of a response, so that the stricter limit is kept.
     ///
-    /// * Lists are appended to.
-    /// * Of two limits in a single-valued style, the stricter one is kept as a whole: the one with fewer units left,
-    ///   then the one with the later reset. An inner limit that cannot be read is kept, because it may be the stricter
-    ///   one.
-    /// * Of two `Retry-After` values the longer one is kept, on one line. A date is replaced.
+    /// * A field that is a list gets one more line.
+    /// * Of two limits in a style that sends a single limit, the stricter limit is kept as a whole: the limit with
+    ///   fewer units left, then the limit with the later reset. An inner limit that cannot be parsed is kept, because
+    ///   it may be the stricter limit.
+    /// * Of two `Retry-After` values the longer one is kept, on one line. A date is replaced with seconds.
     /// * A `Cache-Control` that the response has is kept.
     pub fn apply(self, headers: &mut HeaderMap) {
         let group = self.style.stricter_group();
@@ -89,24 +88,24 @@ impl Fields {
         }
     }
 
-    /// Whether the single-valued limit of this set replaces the limit in `headers`.
+    /// Whether the single limit in this set replaces the limit in `headers`, because it is stricter.
     fn is_stricter_than(&self, headers: &HeaderMap) -> bool {
-        let ours = |name: &HeaderName| self.fields.iter().find_map(|(other, value)| (name == other).then_some(value));
-        let ours = SingleLimit::read(self.style, ours);
-        // A value on two lines cannot be read.
+        let in_set = |name: &HeaderName| self.fields.iter().find_map(|(other, value)| (name == other).then_some(value));
+        let outer = SingleLimit::read(self.style, in_set);
+        // A field on two lines has no single value and is treated as absent.
         let single_line = |name: &HeaderName| {
             let mut lines = headers.get_all(name).iter();
             lines.next().filter(|_| lines.next().is_none())
         };
         let inner = SingleLimit::read(self.style, single_line);
-        let (Some(ours), Some(inner)) = (ours, inner) else { return false };
+        let (Some(outer), Some(inner)) = (outer, inner) else { return false };
         // A client that the inner limiter has denied must not get an earlier reset.
-        let earlier = headers.contains_key(RETRY_AFTER) && ours.reset < inner.reset;
-        (ours.remaining, Reverse(ours.reset)) < (inner.remaining, Reverse(inner.reset)) && !earlier
+        let earlier = headers.contains_key(RETRY_AFTER) && outer.reset < inner.reset;
+        (outer.remaining, Reverse(outer.reset)) < (inner.remaining, Reverse(inner.reset)) && !earlier
     }
 }
 
-/// The one limit that a single-valued style sends.
+/// The limit of a style that sends a single limit.
 struct SingleLimit {
     remaining: u64,
     /// In seconds from now or since the Unix epoch, depending on the style.
@@ -125,15 +124,15 @@ impl SingleLimit {
     }
 }
 
-/// Reads an Integer of a Dictionary without Strings, which is the format of revision 07.
+/// Reads the Integer at `key` in a Dictionary without Strings, the format of revision 07.
 fn member(dictionary: &str, key: &str) -> Option<u64> {
     let mut members = dictionary.split(',').filter_map(|member| member.trim().split_once('='));
     let (_, value) = members.find(|(name, _)| *name == key)?;
     value.split(';').next()?.parse().ok()
 }
 
-/// Writes the fields of a rejection straight into `headers`, with the result of [`Fields::push_rejection`] and
-/// [`Fields::apply`].
+/// Inserts the fields of a rejection into `headers`. Has the effect of [`Fields::push_rejection`] and
+/// [`Fields::apply`], without a set of fields.
 pub(crate) fn insert_rejection(headers: &mut HeaderMap, retry_after: Option<u64>) {
     if let Some(seconds) = retry_after {
         insert_longest(headers, RETRY_AFTER, number(seconds));
@@ -143,7 +142,8 @@ pub(crate) fn insert_rejection(headers: &mut HeaderMap, retry_after: Option<u64>
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// Keeps the longest of several waits, on one line, because clients cannot read `5, 30`.
+/// Inserts a wait, or keeps a longer wait that `headers` has. The result is on one line, because clients cannot parse
+/// `5, 30`.
 fn insert_longest(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let inner = headers.get_all(&name).iter().filter_map(|value| read_number(Some(value))).max();
     let value = inner.filter(|inner| Some(*inner) >= read_number(Some(&value))).map_or(value, number);

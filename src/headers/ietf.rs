@@ -67,12 +67,12 @@ pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> Head
 ///
 /// `q` and `w` of revision 11 state a rate and cannot state a burst above it. Earlier revisions let the two differ
 /// ("Service Limit", revision 06) and leave the difference to documentation. A client that paces itself by `q` would
-/// read a larger `r` as an error, and a client that spends `r` at once can spend it in either case.
+/// treat a larger `r` as an error. A client that spends all of the smaller `r` at once stays within the burst.
 fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
     Quota { remaining: quota.remaining.min(quota.limit), ..*quota }
 }
 
-/// Revision 07: one Dictionary for the selected policy.
+/// Adds the fields of revision 07: one Dictionary for the selected policy, and all policies.
 pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
@@ -84,7 +84,7 @@ pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// Revision 06: one field each for limit, remaining and reset.
+/// Adds the fields of revision 06: one field each for the limit, the units left and the reset, and all policies.
 pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(snapshot) {
         fields.push(RATELIMIT_LIMIT, number(selected.capacity));
@@ -94,7 +94,7 @@ pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// Revision 03: the policies follow the limit in one field.
+/// Adds the fields of revision 03. In `RateLimit-Limit`, all policies follow the limit.
 pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
@@ -105,15 +105,16 @@ pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// The selected quota and its reset. These revisions require a reset, on a denial equal to `Retry-After`.
+/// The selected quota and its reset in seconds. Revisions 03, 06 and 07 require a reset, which equals `Retry-After` on
+/// a denial.
 fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, u64)> {
     let selected = snapshot.selected()?;
     let reset = if snapshot.allowed { None } else { snapshot.retry_after() };
     Some((selected, reset.or_else(|| snapshot.effective_window(selected))?))
 }
 
-/// `100;w=60, 1000;w=86400`: each limit once, because revisions 06 and 07 forbid two policies with one limit. Of equal
-/// limits the selected policy is listed.
+/// Adds each policy to a List: `100;w=60, 1000;w=86400`. Lists each limit once, because revisions 06 and 07 forbid two
+/// policies with one limit. Of policies with equal limits, the selected one is listed.
 fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<'_>) -> List {
     for (index, quota) in snapshot.quotas.iter().enumerate() {
         let is_selected = std::ptr::eq(quota, selected);
@@ -125,7 +126,7 @@ fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<
             parameter(out, "", quota.limit);
             window(out, quota.window);
             if quota.capacity != quota.limit {
-                // The parameter in the examples of these revisions.
+                // The parameter name in the examples of revisions 03, 06 and 07.
                 parameter(out, ";burst=", quota.capacity);
             }
         });

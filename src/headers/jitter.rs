@@ -7,17 +7,17 @@ use std::{
 
 use super::seconds::whole_seconds;
 
-/// Draws the jitter of a wait: whole seconds, because fields state whole seconds, at most `most` and never more than
-/// the wait.
+/// Draws the jitter of a wait: a whole number of seconds, because fields contain whole seconds, at most `most` and at
+/// most the wait rounded up.
 pub(super) fn draw(wait: Duration, most: u32) -> Duration {
     // Each `RandomState` has new random keys, so the hash of a constant is a random number.
-    Duration::from_secs(share(whole_seconds(wait).min(most.into()), RandomState::new().hash_one(0_u8)))
+    Duration::from_secs(scale(whole_seconds(wait).min(most.into()), RandomState::new().hash_one(0_u8)))
 }
 
-/// Maps a random 64-bit number to 0..=`most`, all equally likely.
-fn share(most: u64, random: u64) -> u64 {
-    let share = ((u128::from(most) + 1) * u128::from(random)) >> 64;
-    u64::try_from(share).unwrap_or(most)
+/// Maps a random 64-bit number to 0..=`most`. All results are equally likely.
+fn scale(most: u64, random: u64) -> u64 {
+    let scaled = ((u128::from(most) + 1) * u128::from(random)) >> 64;
+    u64::try_from(scaled).unwrap_or(most)
 }
 
 #[cfg(test)]
@@ -25,11 +25,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_reach_from_zero_to_the_most() {
+    fn scaling_covers_zero_to_the_maximum() {
         for (most, random, expected) in
             [(10, 0, 0), (10, 1 << 63, 5), (10, u64::MAX, 10), (0, u64::MAX, 0), (u64::MAX, u64::MAX, u64::MAX)]
         {
-            assert_eq!(share(most, random), expected);
+            assert_eq!(scale(most, random), expected);
         }
     }
 

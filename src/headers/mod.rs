@@ -1,15 +1,17 @@
-//! The response fields that tell a client its limit, what is left, and when to return.
+//! Response fields that contain a client's limit, the units left and the time to wait.
 //!
-//! A client that knows its quota can pace itself; a client that does not is refused and tries again. There is no single
-//! standard for these fields, so a [`HeaderStyle`] chooses one of the common forms. The default is
-//! draft-ietf-httpapi-ratelimit-headers-11. A draft may still change, so its number is in the name of the style.
+//! A client that receives its quota can pace its requests. A client that does not can only retry until a request
+//! passes. There is no single standard for these fields, so a [`HeaderStyle`] chooses one of the common forms. The
+//! default is draft-ietf-httpapi-ratelimit-headers-11. A draft may still change, so the name of its style contains its
+//! number.
 //!
 //! # Rules
 //!
 //! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style.
-//! * Waits are whole seconds, rounded up: a client that waits this long is not early.
-//! * Fields of an inner limiter are merged and never loosened; see [`Fields::apply`].
-//! * A decision without a store's verdict (fail-open, fail-closed) has no RateLimit fields.
+//! * Waits are whole seconds, rounded up, so that a client that waits as long as a field says is not early.
+//! * Fields of an inner limiter are merged with the fields of this limiter, and the stricter limit is kept; see
+//!   [`Fields::apply`].
+//! * A decision without a verdict of a store (fail-open, fail-closed) has no RateLimit fields.
 //! * No field contains a key. [`PartitionKeys`] send a hash or a public label instead, if a policy asks for it.
 //!
 //! # Examples
@@ -33,7 +35,8 @@
 //! # }
 //! ```
 //!
-//! Customised: the de-facto `X-RateLimit` fields, with random jitter of up to five seconds on waits, for a layer.
+//! Customised: a layer that sends the de-facto `X-RateLimit` fields, with a random jitter of up to five seconds on
+//! waits.
 //!
 //! ```
 //! use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 
-// Constants instead of statics: a constant is built in place, a static is cloned through its vtable.
+// Constants instead of statics, because cloning a static `HeaderName` calls through its vtable.
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");

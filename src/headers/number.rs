@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-/// Formats a number in one allocation of the right size; the conversion of `http` allocates twice.
+/// Formats a number. Allocates once, where `HeaderValue::from(u64)` allocates twice.
 pub(super) fn number(number: u64) -> HeaderValue {
     HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are a header value")
 }

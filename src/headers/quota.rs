@@ -1,13 +1,14 @@
-//! The state of one quota, counted by a store or elsewhere.
+//! The state of one quota, counted by a store or by something else.
 
 use std::time::Duration;
 
 use crate::decision::PolicyDecision;
 
-/// The state of one quota, as fields state it.
+/// The state of one quota, in the terms of the RateLimit fields.
 ///
-/// Made from a [`PolicyDecision`], or by you for quotas that something else counts, see
-/// [`Writer::write_quotas`](crate::headers::Writer::write_quotas) for an example.
+/// A [`Writer`](crate::headers::Writer) converts each [`PolicyDecision`] into a quota. For quotas that something else
+/// counts, create them and pass them to [`Writer::write_quotas`](crate::headers::Writer::write_quotas), which has an
+/// example.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota<'a> {
     /// The policy's name.
@@ -28,7 +29,8 @@ pub struct Quota<'a> {
     pub next: Option<Duration>,
     /// Time until all units are available again, if known.
     pub reset: Option<Duration>,
-    /// Time until the denied request passes; `None` if the quota did not deny it or it can never pass.
+    /// Time until the denied request passes; `None` if this quota did not deny the request, or the request can never
+    /// pass.
     pub retry_after: Option<Duration>,
     /// Whether this quota denied the request.
     pub violated: bool,

@@ -1,4 +1,4 @@
-//! The arithmetic that all styles share.
+//! The arithmetic of all header styles.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use super::{
     seconds::{seconds_up, whole_seconds},
 };
 
-/// The quotas at the time of a response, and the options that change how they are sent.
+/// The quotas at the time of a response, and the options of the writer.
 pub(super) struct Snapshot<'a> {
     pub(super) quotas: &'a [Quota<'a>],
     pub(super) allowed: bool,
     pub(super) now_us: u64,
     pub(super) capped_ratio: bool,
-    /// Added to each wait.
+    /// The random time that is added to each wait.
     pub(super) jitter: Duration,
 }
 
 impl Snapshot<'_> {
-    /// Whole seconds until the denied request passes; `None` if it was allowed or can never pass.
+    /// Whole seconds until the denied request passes; `None` if the request was allowed or can never pass.
     pub(super) fn retry_after(&self) -> Option<u64> {
         let mut waits = self.quotas.iter().filter(|quota| quota.violated).map(|quota| quota.retry_after);
         let first = waits.next()??;
@@ -26,7 +26,7 @@ impl Snapshot<'_> {
         Some(whole_seconds(longest.saturating_add(self.jitter)))
     }
 
-    /// `t`, the effective window: seconds in which the client can use no more than `remaining`.
+    /// `t`, the effective window: the seconds in which the client can spend at most `remaining`.
     pub(super) fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
         let next = quota.next?;
         let has_to_wait = quota.violated || self.allowed && quota.remaining == 0;
@@ -40,7 +40,8 @@ impl Snapshot<'_> {
         }
     }
 
-    /// The quota of styles with a single limit: the longest wait on a denial, otherwise the fewest units left.
+    /// The quota that a style with a single limit sends: on a denial the violated quota with the longest wait,
+    /// otherwise the quota with the fewest units left.
     pub(super) fn selected(&self) -> Option<&Quota<'_>> {
         let window = |quota: &Quota<'_>| quota.window.unwrap_or(Duration::MAX);
         if self.allowed {
@@ -55,7 +56,7 @@ impl Snapshot<'_> {
 
 /// Seconds that `units` last at the rate of `limit` per `window`, rounded up.
 fn paced_seconds(units: u64, window: Duration, limit: u64) -> u64 {
-    // The common case: 128-bit division is several times slower.
+    // 64-bit numbers suffice in most cases, and 128-bit division is several times slower.
     let narrow = u64::try_from(window.as_micros()).ok().and_then(|window| window.checked_mul(units));
     if let (Some(paced), Some(rate)) = (narrow, limit.checked_mul(1_000_000)) {
         return paced.div_ceil(rate);

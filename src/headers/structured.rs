@@ -1,4 +1,4 @@
-//! Parts of Structured Fields (RFC 9651).
+//! Serialization of Structured Fields (RFC 9651).
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use smallvec::SmallVec;
 
 use super::{fields::Fields, seconds::seconds_up};
 
-/// The text of a field.
+/// The text of a field under construction.
 pub(super) type Text = SmallVec<[u8; 96]>;
 
-/// An Integer has at most 15 digits.
+/// The largest Integer, which has 15 digits (RFC 9651, section 3.3.1).
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// A List. The values of one policy fit in place; those of several may need the heap.
+/// A List under construction. The members of one policy fit in place; the members of several may need the heap.
 #[derive(Default)]
 pub(super) struct List(Text);
 
 impl List {
+    /// Adds the member that `write` writes.
     pub(super) fn member(&mut self, write: impl FnOnce(&mut Text)) {
         if !self.0.is_empty() {
             self.0.extend_from_slice(b", ");
@@ -26,8 +27,8 @@ impl List {
         write(&mut self.0);
     }
 
-    /// The field's value; `None` for an empty List, which must not be sent, and for text that no field can contain (a
-    /// control character in a name that is not a policy's).
+    /// Returns the value of the field. `None` for an empty List, which must not be sent, and for text that no field can
+    /// contain: a [`Quota`](super::Quota) that is not made from a policy may have a name with a control character.
     pub(super) fn value(self) -> Option<HeaderValue> {
         (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
     }
@@ -42,7 +43,7 @@ impl List {
 /// Writes a String, with `"` and `\` escaped.
 pub(super) fn string(out: &mut Text, text: &str) {
     out.push(b'"');
-    // The name of a policy needs no escape.
+    // The name of a policy needs no escape and is copied as a whole.
     if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
         for byte in text.bytes() {
             if matches!(byte, b'"' | b'\\') {
@@ -56,13 +57,13 @@ pub(super) fn string(out: &mut Text, text: &str) {
     out.push(b'"');
 }
 
-/// Writes a parameter with an Integer as its value.
+/// Writes `name`, which includes the separators, and an Integer of at most [`MAX_INTEGER`].
 pub(super) fn parameter(out: &mut Text, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value.min(MAX_INTEGER)).as_bytes());
 }
 
-/// Writes the parameter `w`, in whole seconds, at least 1; nothing for a quota without a window.
+/// Writes the parameter `w` in whole seconds, at least 1. Writes nothing for a quota without a window.
 pub(super) fn window(out: &mut Text, window: Option<Duration>) {
     if let Some(window) = window {
         parameter(out, ";w=", seconds_up(window).max(1));

@@ -1,4 +1,4 @@
-//! The styles: their field names, and how each field is merged.
+//! Header styles: the names of their fields, and how each field is merged.
 
 use http::{
     HeaderName,
@@ -12,10 +12,10 @@ use super::names;
 /// Every style sends `Retry-After` and `Cache-Control: no-store` on a denial, because both are published standards.
 ///
 /// In styles with one limit, the limit of a token bucket with a burst is the burst, because the units left are counted
-/// from it. Revisions 03, 06 and 07 send the rate beside it, `10;w=60;burst=100`. [`Draft11`](Self::Draft11) sends the
-/// rate as `q` and `w`, and as `r` the units left of the burst, at most `q`.
+/// from the burst. Revisions 03, 06 and 07 also send the rate: `10;w=60;burst=100`. [`Draft11`](Self::Draft11) sends
+/// the rate as `q` and `w`, and the units left of the burst, at most `q`, as `r`.
 ///
-/// Give nested layers one style, because styles use the same names with different meanings.
+/// Give nested layers the same style, because styles use the same names with different meanings.
 ///
 /// # Examples
 ///
@@ -57,8 +57,8 @@ pub enum HeaderStyle {
 }
 
 impl HeaderStyle {
-    /// The names of all fields that the style may send, for `Access-Control-Expose-Headers`: without them, scripts of
-    /// another origin cannot read the fields.
+    /// Returns the names of all fields that the style may send. List the names in `Access-Control-Expose-Headers`, so
+    /// that scripts of another origin can read the fields.
     ///
     /// `Cache-Control` is not in the list, because scripts may always read it. The layer writes no CORS fields; put a
     /// CORS layer outside it.
@@ -84,8 +84,8 @@ impl HeaderStyle {
         }
     }
 
-    /// The fields that describe one limit together, in a style that sends a single limit: the units left first, the
-    /// reset last.
+    /// In a style that sends a single limit, the fields that describe this limit together: first the units left, last
+    /// the reset. Empty in other styles.
     pub(super) fn stricter_group(self) -> &'static [HeaderName] {
         match self {
             Self::Draft03 | Self::Draft06 => &SINGLE_DRAFT,
@@ -96,7 +96,7 @@ impl HeaderStyle {
         }
     }
 
-    /// How a field of this style is merged into a response that has the field already.
+    /// How the field `name` is merged in this style.
     pub(super) fn merge(self, name: &HeaderName) -> Merge {
         if name == RETRY_AFTER || name == names::X_AFTER {
             Merge::Longest
@@ -110,13 +110,13 @@ impl HeaderStyle {
     }
 }
 
-/// What happens to a field that the response has already.
+/// How a field is merged into a response that has the field already.
 pub(super) enum Merge {
-    /// Both values stay: the field is a list.
+    /// Both values are kept, because the field is a list.
     Append,
-    /// The longer wait stays.
+    /// The longer wait is kept.
     Longest,
-    /// The value of the response stays.
+    /// The value of the response is kept.
     IfAbsent,
     /// All fields of the [group](HeaderStyle::stricter_group) are kept or replaced together.
     StricterGroup,

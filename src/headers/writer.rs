@@ -1,4 +1,4 @@
-//! From a decision to fields.
+//! The writer: turns a decision into response fields.
 
 use std::{
     slice,
@@ -24,9 +24,9 @@ use crate::{
 
 /// Writes the fields of a response.
 ///
-/// The layer writes fields by itself: pass a writer to
-/// [`with_header_writer`](crate::RateLimitLayer::with_header_writer) to change how. Call the writer directly where no
-/// layer does it, for example after [`Limiter::check`](crate::Limiter::check).
+/// A layer has a writer. To change its options, pass a writer to
+/// [`with_header_writer`](crate::RateLimitLayer::with_header_writer). Call a writer directly where no layer writes the
+/// fields, for example after [`Limiter::check`](crate::Limiter::check).
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ pub struct Writer {
     style: HeaderStyle,
     capped_ratio: bool,
     all_policies_on_denial: bool,
-    /// In seconds.
+    /// The largest jitter in seconds; 0 for no jitter.
     jitter: u32,
 }
 
@@ -62,15 +62,15 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Creates a writer of one style.
+    /// Creates a writer of one style, with the default options.
     pub fn new(style: HeaderStyle) -> Self {
         Self { style, capped_ratio: true, all_policies_on_denial: false, jitter: 0 }
     }
 
     /// Sets whether `t` is raised until `r / t` is at most the policy's own rate.
     ///
-    /// Defaults to `true`: `r=90;t=5` would invite 18 requests a second from a client that may send 1.7 (draft-11,
-    /// section 8.5).
+    /// Defaults to `true`. Without the cap, `r=90;t=5` would invite 18 requests a second from a client whose policy
+    /// allows 1.7 (draft-11, section 8.5).
     ///
     /// # Examples
     ///
@@ -88,7 +88,7 @@ impl Writer {
 
     /// Sets whether `RateLimit` lists every policy on a denial, instead of the violated policies alone.
     ///
-    /// Defaults to `false`, because `Retry-After` should not point before the end of a window in `RateLimit`.
+    /// Defaults to `false`, because `Retry-After` should not end before any window that `RateLimit` lists.
     ///
     /// # Examples
     ///
@@ -106,9 +106,9 @@ impl Writer {
     /// Sets the jitter: each wait grows by a random time of at most `most`, so that clients with the same wait do not
     /// return in the same second.
     ///
-    /// In whole seconds, because `Retry-After` is; a fraction of a second is dropped. All amounts are equally likely,
-    /// and none is longer than the wait itself. Defaults to zero, which keeps `Retry-After` exact. Set it for fixed
-    /// windows, where all clients wait for the same instant.
+    /// The jitter is in whole seconds, as `Retry-After` is; a fraction of a second in `most` is dropped. All amounts
+    /// are equally likely, and none is longer than the wait itself. Defaults to zero, which keeps `Retry-After` exact.
+    /// Set a jitter for fixed windows, where all clients wait for the same instant.
     ///
     /// `Retry-After`, the fields with the same wait (`t`, a reset) and
     /// [`Denial::retry_after`](crate::rejection::Denial::retry_after) grow by the same amount. On an allowed response,
@@ -133,7 +133,7 @@ impl Writer {
         Self { jitter: u32::try_from(most.as_secs()).unwrap_or(u32::MAX), ..self }
     }
 
-    /// Writes the fields for a decision. A decision without a store's verdict has no fields.
+    /// Writes the fields for a decision. A decision without a verdict of a store has no fields.
     pub fn write(&self, decision: &Decision) -> Fields {
         self.write_with_jitter(decision, self.jitter_of(decision))
     }
@@ -143,14 +143,14 @@ impl Writer {
         self.apply_with_jitter(decision, self.jitter_of(decision), headers);
     }
 
-    /// Writes the fields for an allowed or denied decision, with waits longer by `jitter`.
+    /// Writes the fields for an allowed or denied decision. Each wait is longer by `jitter`.
     pub(crate) fn apply_with_jitter(&self, decision: &Decision, jitter: Duration, headers: &mut HeaderMap) {
         let (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }], Some(now_us)) =
             (self.style, decision.policies(), decision.time_us())
         else {
             return self.write_with_jitter(decision, jitter).apply(headers);
         };
-        // The common case needs no set of fields: this style only appends.
+        // One policy in the style `Draft11`, the common case, needs no set of fields, because the style only appends.
         let quota = Quota::from(only);
         let quotas = slice::from_ref(&quota);
         headers.append(RATELIMIT_POLICY, policy_field(only, quotas));
@@ -163,7 +163,9 @@ impl Writer {
         }
     }
 
-    /// Writes the fields for quotas that something else has counted, with `now` as the time of the counts.
+    /// Writes the fields for quotas that something else has counted.
+    ///
+    /// `allowed` says whether the request passes, and `now` is the time of the counts.
     ///
     /// # Examples
     ///
@@ -196,7 +198,7 @@ impl Writer {
         self.write_snapshot(|| ietf::draft_11_policies(quotas), &self.snapshot(quotas, allowed, now_us, jitter))
     }
 
-    /// Draws the jitter of one wait; zero without a wait.
+    /// Draws the jitter of a wait. Zero without a wait.
     pub(crate) fn draw(&self, wait: Option<Duration>) -> Duration {
         match (self.jitter, wait) {
             (0, _) | (_, None) => Duration::ZERO,
@@ -252,7 +254,7 @@ impl Writer {
     }
 }
 
-/// The longest wait in the fields of a response.
+/// The longest wait that the fields of a response contain.
 fn longest_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> Option<Duration> {
     let wait = |quota: Quota<'a>| match allowed {
         true => quota.next.filter(|_| quota.remaining == 0),
@@ -261,7 +263,7 @@ fn longest_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> O
     quotas.filter_map(wait).max()
 }
 
-/// `RateLimit-Policy` of one policy without a partition key. The value never changes, so the policy keeps it.
+/// `RateLimit-Policy` of one policy without a partition key. The policy caches the value, which never changes.
 fn policy_field(decision: &PolicyDecision, quotas: &[Quota<'_>]) -> HeaderValue {
     let write = || ietf::draft_11_policies(quotas).expect("a policy's name is a Token, which headers can hold");
     decision.policy.derived(write)

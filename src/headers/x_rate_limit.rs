@@ -11,25 +11,25 @@ use super::{
     structured::{List, parameter, string, window},
 };
 
-/// Resets in seconds from now.
+/// Adds the fields with the reset in seconds from now.
 pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let limit = number(selected.capacity);
-        triple(fields, selected, limit, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
+        push_limit(fields, selected, limit, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
     }
 }
 
-/// Resets in seconds since the Unix epoch.
+/// Adds the fields with the reset in seconds since the Unix epoch.
 pub(super) fn epoch(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let at = |wait_us| snapshot.now_us.saturating_add(wait_us).div_ceil(1_000_000);
         // On a denial the reset is in the future.
-        let least = if snapshot.allowed { 0 } else { snapshot.now_us / 1_000_000 + 1 };
-        triple(fields, selected, number(selected.capacity), wait_us.map(|wait_us| at(wait_us).max(least)));
+        let earliest = if snapshot.allowed { 0 } else { snapshot.now_us / 1_000_000 + 1 };
+        push_limit(fields, selected, number(selected.capacity), wait_us.map(|wait_us| at(wait_us).max(earliest)));
     }
 }
 
-/// The fields of Envoy: every policy, with its name, follows the limit.
+/// Adds the fields of Envoy. In `X-RateLimit-Limit`, every policy follows the limit, with its name.
 pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let mut limits = List::default();
@@ -43,7 +43,7 @@ pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
             });
         }
         if let Some(limits) = limits.value() {
-            triple(fields, selected, limits, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
+            push_limit(fields, selected, limits, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
         }
     }
     if !snapshot.allowed {
@@ -51,17 +51,18 @@ pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     }
 }
 
-/// The fields of tower_governor, without a reset.
+/// Adds the fields of tower_governor, which have no reset.
 pub(super) fn tower_governor(snapshot: &Snapshot<'_>, fields: &mut Fields) {
     if let Some(selected) = snapshot.selected() {
-        triple(fields, selected, number(selected.capacity), None);
+        push_limit(fields, selected, number(selected.capacity), None);
     }
     if let Some(seconds) = snapshot.retry_after() {
         fields.push(X_AFTER, number(seconds));
     }
 }
 
-fn triple(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, reset: Option<u64>) {
+/// Adds the units left, the limit and, if known, the reset.
+fn push_limit(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, reset: Option<u64>) {
     fields.push(X_REMAINING, number(selected.remaining));
     fields.push(X_LIMIT, limit);
     if let Some(reset) = reset {
@@ -69,15 +70,15 @@ fn triple(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, reset: 
     }
 }
 
-/// The quota to send, and the microseconds until its reset: on an allowed response until all units are available again,
-/// on a denial until the request passes, or `None` if no wait helps.
+/// The quota to send, and the microseconds until its reset. On an allowed response, the reset is when all units are
+/// available again. On a denial, the reset is when the request passes, and `None` if no wait helps.
 fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, Option<u64>)> {
     let selected = snapshot.selected()?;
     let wait = match snapshot.allowed {
         true => selected.reset,
         false => selected.retry_after.map(|wait| wait.saturating_add(snapshot.jitter)),
     };
-    // Without a known reset there are no fields, except on a denial that no wait helps.
+    // Without a known reset no fields are sent, except on a denial that no wait helps.
     if wait.is_none() && (snapshot.allowed || selected.next.is_none()) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Extractors made of closures, tuples and boxes.
+//! Closures, tuples and boxes as key extractors.
 
 use http::request::Parts;
 
@@ -9,14 +9,28 @@ use super::{
     subject::Key,
 };
 
-/// The return types of a closure that is a [`KeyExtractor`]: a key, an option, or a result of either.
+/// The return types of a closure that is a [`KeyExtractor`]: a key or a `String`, an option, or a result of either.
 ///
-/// **`None` exempts the request from the limit.** For a key that is missing, return [`KeyError::missing`]:
-/// `header.ok_or_else(|| KeyError::missing("x-user"))`. Observers count exempt requests
-/// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
+/// **`None` exempts the request from the limit.** If the key is missing, return [`KeyError::missing`]. Observers
+/// receive each exempt request ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
+///
+/// # Examples
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Key, KeyExtractor, key::KeyError};
+///
+/// let by_user = |parts: &Parts| -> Result<Key, KeyError> {
+///     let user = parts.headers.get("x-user").ok_or_else(|| KeyError::missing("x-user"))?;
+///     Ok(Key::new(user))
+/// };
+/// # fn assert_extractor(_: impl KeyExtractor) {}
+/// # assert_extractor(by_user);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
-    label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result<_, KeyError>` of these",
+    label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result<_, KeyError>` of \
+             these",
     note = "`Key::from(..)` takes text, bytes, addresses and integers; other errors become a `KeyError` by \
             `.map_err(|_| KeyError::missing(\"..\"))`"
 )]
@@ -25,7 +39,7 @@ pub trait IntoExtraction {
     ///
     /// # Errors
     ///
-    /// The error of the value, if it is one.
+    /// The error of the value, if the value is a `Result` with an error.
     fn into_extraction(self) -> Result<Option<Key>, KeyError>;
 }
 
@@ -83,7 +97,8 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 
 macro_rules! tuple {
     ($($part:ident $key:ident),+) => {
-        /// One compound key of all parts. If one part is exempt, the request is exempt.
+        /// Extracts all keys and joins them into one compound key. If one extractor exempts the request, the request is
+        /// exempt.
         impl<$($part: KeyExtractor),+> KeyExtractor for ($($part,)+) {
             fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
                 let ($($key,)+) = self;
@@ -91,21 +106,21 @@ macro_rules! tuple {
                 Ok(Some(Key::join([$($key),+])))
             }
 
-            /// The origin of the first part that has one.
+            /// Returns the first origin that is not [`KeyOrigin::Other`].
             fn origin(&self) -> KeyOrigin {
                 let ($($key,)+) = self;
                 let origins = [$($key.origin()),+];
                 origins.into_iter().find(|&origin| origin != KeyOrigin::Other).unwrap_or_default()
             }
 
-            /// The setting of the first part whose key is missing.
+            /// Returns the setting of the first extractor whose key is missing.
             fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
                 let ($($key,)+) = self;
                 $(if $key.extract(parts).is_err() { return $key.missing_key(parts) })+
                 None
             }
 
-            /// Asks each part.
+            /// Refuses the request if one of the extractors refuses it.
             fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
                 let ($($key,)+) = self;
                 $($key.check_denied(parts).or_else(KeyError::unless_missing)?;)+

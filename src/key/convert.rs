@@ -38,7 +38,7 @@ macro_rules! from_integer {
         }
 
         impl From<&$integer> for Key {
-            /// The same key as by value.
+            /// Returns the same key as the conversion by value.
             fn from(subject: &$integer) -> Self {
                 Self::from(*subject)
             }
@@ -58,7 +58,7 @@ impl From<uuid::Uuid> for Key {
 
 #[cfg(feature = "uuid")]
 impl From<&uuid::Uuid> for Key {
-    /// The same key as by value.
+    /// Returns the same key as the conversion by value.
     fn from(subject: &uuid::Uuid) -> Self {
         Self::from(*subject)
     }
@@ -66,7 +66,7 @@ impl From<&uuid::Uuid> for Key {
 
 impl From<IpAddr> for Key {
     /// Encodes the whole address. [`PeerIp`](crate::PeerIp) and [`ClientIp`](crate::ClientIp) group IPv6 addresses by
-    /// prefix: to reset or peek at a client of theirs, use [`PeerIp::key_of`](crate::PeerIp::key_of) or
+    /// prefix. To reset or peek at a key of these extractors, use [`PeerIp::key_of`](crate::PeerIp::key_of) or
     /// [`ClientIp::key_of`](crate::ClientIp::key_of).
     fn from(address: IpAddr) -> Self {
         Self::new(address.to_canonical().to_string())

@@ -1,8 +1,8 @@
-//! The bytes of a key, without an allocation for short keys.
+//! The encoded bytes of a key. Short keys need no allocation.
 
 use std::hash::{Hash, Hasher};
 
-/// Up to [`INLINE`] bytes are stored in place, and are copied and compared as a whole.
+/// The encoded bytes of a key. Up to [`INLINE`] bytes are stored in place, and are copied and compared as a whole.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) enum Encoded {
     /// All bytes after the first `length` are 0.
@@ -11,7 +11,7 @@ pub(super) enum Encoded {
     Heap(Box<[u8]>),
 }
 
-/// Room for most subjects and all hashes.
+/// The most bytes that are stored in place: enough for most subjects and all hashes.
 const INLINE: usize = 38;
 
 impl Encoded {

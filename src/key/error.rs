@@ -1,4 +1,4 @@
-//! The error of a key extractor.
+//! Errors of key extractors.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,7 +8,7 @@ use http::HeaderName;
 ///
 /// # Examples
 ///
-/// An extractor of your own reports a missing key, so that the layer's [`MissingKey`](crate::MissingKey) applies:
+/// A custom extractor reports a missing key, so that the layer's [`MissingKey`](crate::MissingKey) applies:
 ///
 /// ```
 /// use http::request::Parts;
@@ -27,13 +27,15 @@ use http::HeaderName;
 pub enum KeyError {
     /// The client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny). The response is 403.
     AddressDenied,
-    /// The header contains fewer addresses than the request must have passed proxies.
+    /// The header contains fewer addresses than the extractor expects, for example fewer than 2 for
+    /// [`ClientIp::x_forwarded_for_hops(2)`](crate::ClientIp::x_forwarded_for_hops).
     ChainTooShort(HeaderName),
     /// The header is present but cannot be parsed.
     MalformedHeader(HeaderName),
-    /// Another part of the key is missing; made by [`KeyError::missing`].
+    /// The key of a custom extractor is missing; made by [`KeyError::missing`].
     Missing(Cow<'static, str>),
-    /// The extension is missing. The response is 500: the layer that inserts the extension must be outside this one.
+    /// The extension is missing. The response is 500, because the layer that inserts the extension must be outside the
+    /// limit.
     MissingExtension(&'static str),
     /// The header is missing.
     MissingHeader(HeaderName),
@@ -48,7 +50,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// Creates the error for a missing `what`.
+    /// Creates the error of a custom extractor for a missing key. `what` names the missing value.
     ///
     /// # Examples
     ///
@@ -75,7 +77,7 @@ impl KeyError {
         }
     }
 
-    /// Drops the error of a missing key, for requests that no policy limits.
+    /// Turns the error of a missing key into `Ok`, because a request that no policy limits needs no key.
     pub(crate) fn unless_missing(self) -> Result<(), Self> {
         if self.is_missing() { Ok(()) } else { Err(self) }
     }

@@ -1,4 +1,4 @@
-//! Keys from the request's extensions.
+//! The extractor of a key from the request's extensions.
 
 use std::{any, fmt, marker::PhantomData};
 
@@ -9,8 +9,8 @@ use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 /// Charges a value that an outer layer has inserted into the request's extensions, such as the authenticated user.
 ///
 /// `T` is a type whose reference converts into a [`Key`]: your own type, `String`, an integer, or a `Uuid` with feature
-/// `uuid`. A request without the extension is refused with 500, because the order of the layers is wrong, unless
-/// [`MissingKey`](crate::MissingKey) says otherwise.
+/// `uuid`. A request without the extension is refused with 500, because the order of the layers is wrong, unless the
+/// layer or the extractor sets another [`MissingKey`](crate::MissingKey).
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! The trait of key extractors, and the wrapper that sets what a missing key means.
+//! The trait of key extractors, and the wrapper that sets what happens to a request without a key.
 
 use http::request::Parts;
 
@@ -6,8 +6,8 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 
 /// Finds the [`Key`] in a request.
 ///
-/// Implemented by the extractors of this crate, by closures, by tuples (one compound key of all parts) and by
-/// `Box<dyn KeyExtractor>`.
+/// Implemented by the extractors of this crate, by closures, by tuples of extractors, which return one compound key,
+/// and by `Box<dyn KeyExtractor>`.
 ///
 /// Each key has its own budget. A key made of a value that the client can write at will, such as the path, the query or
 /// an unchecked header, gives the client a new budget for each spelling. Take the key from what the server knows: the
@@ -48,7 +48,7 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 /// });
 /// ```
 ///
-/// A type of your own, whose name can be written in the type of a layer, `RateLimitLayer<Account>`:
+/// A struct as an extractor, unlike a closure, has a name for the type of a layer: `RateLimitLayer<Account>`.
 ///
 /// ```
 /// use http::request::Parts;
@@ -69,39 +69,41 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find a key in a request",
-    label = "expected `PeerIp::default()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl IntoExtraction`",
+    label = "expected `PeerIp::default()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl \
+             IntoExtraction`",
     note = "if this is a `Result`, add `?`: `HeaderKey::new(\"x-tenant\")?`",
     note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// Finds the key; `None` if the request is **exempt** from the policies of this key.
+    /// Finds the key in the request with the head `parts`. Returns `None` if the request is **exempt** from the
+    /// policies of this key.
     ///
     /// # Errors
     ///
     /// [`KeyError`] if the key is missing or cannot be used.
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError>;
 
-    /// Where the keys come from, for [warnings](crate::observe::Warning) about keys that do not tell clients apart.
-    /// Called in the first requests only. Defaults to [`KeyOrigin::Other`], which causes no warnings.
+    /// Returns where the keys come from, for [warnings](crate::observe::Warning) about keys that do not distinguish
+    /// clients. Called in the first requests only. Defaults to [`KeyOrigin::Other`], which causes no warnings.
     fn origin(&self) -> KeyOrigin {
         KeyOrigin::Other
     }
 
-    /// What this request gets if its key is [missing](KeyError::is_missing). Defaults to `None`: the setting of the
-    /// layer applies ([`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)).
+    /// Returns what happens to this request if its key is [missing](KeyError::is_missing). Defaults to `None`: the
+    /// setting of the layer applies ([`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)).
     ///
-    /// Called only after [`extract`](Self::extract) has returned such an error. To set the value for an extractor, wrap
-    /// it with [`on_missing_key`](Self::on_missing_key).
+    /// Called only after [`extract`](Self::extract) has returned the error of a missing key. To set the value for an
+    /// extractor, wrap it with [`on_missing_key`](Self::on_missing_key).
     fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
         let _ = parts;
         None
     }
 
-    /// Refuses a request that no policy limits, because its route or its key is exempt.
+    /// Decides whether to refuse a request that no policy limits, because its route or its key is exempt.
     ///
     /// Defaults to `Ok`, which lets the request pass. [`ClientIp`](crate::ClientIp) refuses the addresses of
-    /// [`ClientIp::deny`](crate::ClientIp::deny), and, if there are any, requests whose address it cannot read. A
-    /// closure has the default, also a closure that calls a `ClientIp`.
+    /// [`ClientIp::deny`](crate::ClientIp::deny) and, if that list is not empty, requests whose address cannot be read.
+    /// A closure has the default, even if it calls a `ClientIp`.
     ///
     /// # Errors
     ///
@@ -112,10 +114,10 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Sets what a request without this key gets, in place of the setting of the
+    /// Sets what happens to a request without this key, in place of the setting of the
     /// [layer](crate::RateLimitLayer::on_missing_key).
     ///
-    /// In a tuple, the first part with a missing key decides for the compound key.
+    /// In a tuple, the setting of the first extractor whose key is missing applies to the compound key.
     ///
     /// # Examples
     ///
@@ -137,12 +139,36 @@ pub trait KeyExtractor: Send + Sync + 'static {
 }
 
 /// Where the keys of a [`KeyExtractor`] come from.
+///
+/// # Examples
+///
+/// A custom extractor of an address that a proxy sends. [`Forwarded`](Self::Forwarded) makes the layer warn if all
+/// requests have one address:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::{Key, KeyExtractor, key::{KeyError, KeyOrigin}};
+///
+/// /// The address in `x-edge-client`, which the proxy overwrites.
+/// struct EdgeClient;
+///
+/// impl KeyExtractor for EdgeClient {
+///     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+///         let address = parts.headers.get("x-edge-client").ok_or_else(|| KeyError::missing("x-edge-client"))?;
+///         Ok(Some(Key::new(address)))
+///     }
+///
+///     fn origin(&self) -> KeyOrigin {
+///         KeyOrigin::Forwarded
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum KeyOrigin {
     /// The client's address, from a header of a trusted proxy.
     Forwarded,
-    /// Anything else. One key for all requests may be intended.
+    /// Anything else. All requests may have one key by intention, so the layer does not warn.
     #[default]
     Other,
     /// The address of the connection's peer.

@@ -1,4 +1,4 @@
-//! Extractors of headers: a tenant's name, a caller's API key.
+//! Extractors that read a header: a tenant's name, a caller's API key.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 /// spend from the budget of any other. A repeated header is an error, because it is not clear which value to charge.
 /// Blanks around the value are ignored (RFC 9110, section 5.5).
 ///
-/// A header that changes while its sender stays the same is the wrong key: each new value has a new budget.
+/// Do not use a header whose value changes between requests of one sender: each new value has a new budget.
 ///
 /// # Examples
 ///
@@ -36,13 +36,13 @@ impl HeaderKey {
     /// # Errors
     ///
     /// [`ConfigError::InvalidHeaderName`] if `name` is not a valid header name, [`ConfigError::AuthorizationHeader`] if
-    /// it is `authorization`, whose value is a credential and has several spellings.
+    /// `name` is `authorization`, whose value is a credential and has several spellings.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         key_header(name).map(Self)
     }
 
-    /// The key that requests with this value are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
-    /// [`Limiter::peek`](crate::Limiter::peek).
+    /// Returns the key that requests with this header value are charged to, for
+    /// [`Limiter::reset`](crate::Limiter::reset) and [`Limiter::peek`](crate::Limiter::peek).
     ///
     /// # Examples
     ///
@@ -66,14 +66,14 @@ impl KeyExtractor for HeaderKey {
     }
 }
 
-/// Charges the caller's API key, and keeps only a hash of it.
+/// Charges the caller's API key, and stores only a hash of the key.
 ///
-/// Put the layer **inside** authentication: outside, each invented key has a new budget. A limit by address outside
-/// authentication covers clients that guess keys.
+/// Put the layer **inside** authentication, because outside authentication each invented key has a new budget. Add a
+/// limit by address outside authentication for clients that guess keys.
 ///
-/// Tokens that are refreshed are the wrong key, because each refresh has a new budget: OAuth access tokens, session
-/// tokens, JWTs. Charge the account that authentication has found, with an [`ExtensionKey`](crate::ExtensionKey). The
-/// same applies if one account may have many API keys.
+/// Do not charge tokens that are refreshed, such as OAuth access tokens, session tokens and JWTs, because each new
+/// token has a new budget. Charge the account that authentication has found, with an
+/// [`ExtensionKey`](crate::ExtensionKey). Do the same if one account may have many API keys.
 ///
 /// Blanks around the value are ignored (RFC 9110, section 5.5).
 ///
@@ -117,8 +117,8 @@ impl ApiKey {
     /// # Errors
     ///
     /// [`ConfigError::InvalidHeaderName`] if `name` is not a valid header name, [`ConfigError::AuthorizationHeader`] if
-    /// it is `authorization`: `Bearer a`, `bearer a` and `Bearer  a` are one token, which [`bearer`](Self::bearer)
-    /// reads.
+    /// `name` is `authorization`. Use [`bearer`](Self::bearer) for that header, because `Bearer a`, `bearer a` and
+    /// `Bearer  a` are one token.
     ///
     /// # Examples
     ///
@@ -135,10 +135,10 @@ impl ApiKey {
         key_header(name).map(Location::Header).map(Self)
     }
 
-    /// The key that requests with this token are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
+    /// Returns the key that requests with this token are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
     /// [`Limiter::peek`](crate::Limiter::peek).
     ///
-    /// With [`bearer`](Self::bearer), pass the token without its scheme.
+    /// For an extractor made by [`bearer`](Self::bearer), pass the token without `Bearer`.
     pub fn key_of(&self, token: impl AsRef<[u8]>) -> Key {
         Key::hashed(without_blanks(token.as_ref()))
     }
@@ -167,7 +167,7 @@ fn key_header(name: &str) -> Result<HeaderName, ConfigError> {
     Ok(header)
 }
 
-/// The header's only value. An empty value counts as missing.
+/// The header's only value, without blanks around it. An empty value counts as missing.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], KeyError> {
     let value = single_line(headers, name)?.map(|value| without_blanks(value.as_bytes()));
     value.filter(|value| !value.is_empty()).ok_or_else(|| KeyError::MissingHeader(name.clone()))
@@ -190,7 +190,7 @@ pub(super) fn single_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Resu
     }
 }
 
-/// The token of `Bearer`. Another scheme counts as missing, not as malformed.
+/// The token after `Bearer`. With another scheme, the token counts as missing, not as malformed.
 fn bearer(value: &[u8]) -> Result<&[u8], KeyError> {
     let missing = || KeyError::MissingHeader(AUTHORIZATION);
     let (scheme, token) = value.split_at_checked("bearer ".len()).ok_or_else(missing)?;

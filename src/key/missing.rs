@@ -1,8 +1,8 @@
-//! Requests without a key.
+//! The setting for requests without a key.
 
-/// What a request without a key gets.
+/// What happens to a request without a key.
 ///
-/// A key that is present but cannot be used is always refused; see
+/// A request whose key is present but cannot be used is always refused; see
 /// [`KeyError::is_missing`](crate::key::KeyError::is_missing).
 ///
 /// # Examples
@@ -25,8 +25,8 @@
 pub enum MissingKey {
     /// The policies of the missing key do not limit the request.
     ///
-    /// This applies whatever the reason: without connection information, a router exempts *all* requests from a limit
-    /// by [`PeerIp`](crate::PeerIp). Observers count them
+    /// The exemption applies whatever the reason for the missing key: a router without connection information exempts
+    /// *all* requests from a limit by [`PeerIp`](crate::PeerIp). Observers receive each exempt request
     /// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
     Exempt,
     /// The request is refused with 400.

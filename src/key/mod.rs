@@ -1,29 +1,29 @@
-//! Who is charged: the [`Key`], and the extractors that find it in a request.
+//! Who is charged: the [`Key`], and the extractors that find the key in a request.
 //!
 //! A limit of 60 requests per minute needs an answer to "60 requests of whom?". The key is that answer: each key has a
-//! budget of its own under each policy. A [`KeyExtractor`] finds the key in a request's head.
+//! separate budget under each policy. A [`KeyExtractor`] finds the key in a request's head.
 //!
 //! | extractor | charges |
 //! | --- | --- |
 //! | [`PeerIp`] | the address of the connection's peer |
 //! | [`ClientIp`] | the address of the client behind proxies that you trust |
-//! | [`ApiKey`] | the caller's API key or bearer token, kept as a hash |
+//! | [`ApiKey`] | the caller's API key or bearer token, stored as a hash |
 //! | [`ExtensionKey`] | a value that an outer layer has inserted, such as the authenticated user |
-//! | [`HeaderKey`] | the value of a header that a proxy of yours sets |
+//! | [`HeaderKey`] | the value of a header that your proxy sets |
 //! | [`MatchedPathKey`] | the matched route, all clients together |
 //! | [`GlobalKey`] | all requests together |
-//! | a tuple | the combination: one budget per client and route, for example |
-//! | a closure `Fn(&Parts) -> ..` | what it returns, see [`IntoExtraction`] |
+//! | a tuple of extractors | the combination of their keys, for example one budget per client and route |
+//! | a closure `Fn(&Parts) -> ..` | the key that the closure returns, see [`IntoExtraction`] |
 //!
 //! # Rules
 //!
 //! * **Charge what the server knows.** A value that a client can write at will, such as the path, the query or an
 //!   unchecked header, gives the client a new budget for each spelling.
-//! * **A missing key is refused with 400** unless the layer or the extractor sets another [`MissingKey`]. A key that is
-//!   present but unusable is always refused.
-//! * **`None` exempts** the request from the policies of this key.
+//! * **A request without a key is refused with 400** unless the layer or the extractor sets another [`MissingKey`]. A
+//!   request whose key is present but unusable is always refused.
+//! * **An extractor that returns `None` exempts** the request from the policies of its key.
 //! * **Keys are injective**: two different subjects never share a key, whatever bytes they contain.
-//! * **Keys are private**: `Debug` does not show them, no log, metric or response contains them.
+//! * **Keys are private**: `Debug` does not show a key, and no log, metric or response contains a key.
 //!
 //! # Examples
 //!

@@ -1,15 +1,15 @@
-//! `pk`: which partition of a policy a quota belongs to.
+//! Partition keys: the `pk` parameter, which names the partition of a policy that a quota belongs to.
 
 use std::{fmt, sync::Arc};
 
 use super::{secret::Secret, subject::Key};
 use crate::error::ConfigError;
 
-/// Computes the `pk` parameter of the RateLimit fields: it tells the partitions of a policy apart without showing their
-/// keys.
+/// Computes the `pk` parameter of the RateLimit fields, which distinguishes the partitions of a policy without showing
+/// their keys.
 ///
-/// A client of one user has one partition and needs no `pk`. A client that acts for several users, such as a gateway,
-/// learns from `pk` which of its requests share a quota. Only
+/// A client that acts for one user has one partition and needs no `pk`. A client that acts for several users, such as a
+/// gateway, needs `pk` to see which of its requests share a quota. Only
 /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11) sends the parameter.
 ///
 /// # Examples
@@ -39,26 +39,27 @@ type Label = dyn Fn(&Key) -> Vec<u8> + Send + Sync;
 impl PartitionKeys {
     /// The shortest secret, in bytes. Shorter secrets can be found by trial, and the keys with them.
     pub const SHORTEST_SECRET: usize = Secret::SHORTEST;
-    /// Hashed before the key. A secret that also hashes keys for Redis makes other hashes there, because no encoded key
-    /// contains a 0.
+    /// Prefix of the hashed text. The prefix keeps `pk` different from the hash of the same key in Redis with the same
+    /// secret, because no encoded key contains a 0 byte.
     const DOMAIN: &[u8] = b"pk\0";
-    /// Length of a `pk` in bytes. 12 bytes distinguish partitions; `pk` proves nothing.
+    /// Length of a `pk` in bytes. 12 bytes suffice to distinguish partitions, and nothing is authenticated with a `pk`.
     const LENGTH: usize = 12;
 
-    /// Sends the first 12 bytes of the HMAC-SHA-256 of `pk`, a byte of 0 and the [`Key`], under `secret`.
+    /// Sends the first 12 bytes of an HMAC-SHA-256 with the key `secret`. The hashed text is `pk`, a 0 byte and the
+    /// encoded [`Key`].
     ///
-    /// A plain hash of an address or an API key can be inverted by trial. All instances of a service need the same
-    /// secret. `Debug` does not show the secret.
+    /// A secret is required, because a plain hash of an address or an API key can be inverted by trial. All instances
+    /// of a service need the same secret. `Debug` does not show the secret.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SecretTooShort`] below [`SHORTEST_SECRET`](Self::SHORTEST_SECRET).
+    /// [`ConfigError::SecretTooShort`] if `secret` is shorter than [`SHORTEST_SECRET`](Self::SHORTEST_SECRET).
     pub fn hmac(secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
         let secret = Secret::new(secret.as_ref())?.with_prefix(Self::DOMAIN);
         Ok(Self(Arc::new(Labelling::Hmac(secret))))
     }
 
-    /// Sends the bytes that `label` returns for the key. Everyone who sees a response can read them.
+    /// Sends the bytes that `label` returns for the key. Any reader of a response can read these bytes.
     ///
     /// Return a few bytes that name a plan, a region or a tenant whose name is public. Never return an address, an API
     /// key, or bytes from which either can be recovered.
@@ -89,7 +90,7 @@ impl fmt::Debug for PartitionKeys {
     }
 }
 
-/// One `pk`. A single pointer, because every decision has room for one.
+/// The value of one `pk`. A single pointer, because every policy in a decision reserves space for this type.
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionKey(Arc<Vec<u8>>);
 

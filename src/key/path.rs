@@ -6,8 +6,8 @@ use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 
 /// Charges the route that the request matched (`/users/{id}`), one budget per route.
 ///
-/// Slashes at the end are ignored: `/api/` and `/api` are one route. Requests that no route matched share one budget;
-/// with a key per raw path, a scanner could create any number of budgets.
+/// Slashes at the end are ignored: `/api/` and `/api` are one route. Requests that no route matched share one budget,
+/// because with a key per raw path a scanner could create any number of budgets.
 ///
 /// # Examples
 ///
@@ -59,17 +59,18 @@ impl KeyExtractor for GlobalKey {
 #[cfg(feature = "axum")]
 pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
     let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
-    // An internal route: newer versions of axum route their fallback through it.
+    // Newer versions of axum route their fallback through this internal route, which is not a match.
     if path.contains("__private__") { None } else { without_trailing_slash(path) }
 }
 
-/// Always `None`: no router reports a matched route.
+/// Always `None`, because without axum no router reports a matched route.
 #[cfg(not(feature = "axum"))]
 pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
     None
 }
 
-/// The path or template without slashes at its end, `/` for the root; `None` if it does not begin with a slash.
+/// Removes the slashes at the end of a path or template. The root stays `/`. `None` if `path` does not begin with a
+/// slash.
 pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {
     match path.trim_end_matches('/') {
         "" if path.starts_with('/') => Some("/"),

@@ -1,4 +1,4 @@
-//! A secret under which keys are hashed.
+//! The secret with which keys are hashed.
 
 use std::fmt;
 
@@ -8,20 +8,22 @@ use sha2::Sha256;
 use super::subject::Key;
 use crate::error::ConfigError;
 
-/// HMAC-SHA-256 with its secret set. `Debug` does not show the secret.
+/// A secret for HMAC-SHA-256. `Debug` does not show the secret.
 #[derive(Clone)]
 pub(crate) struct Secret {
-    /// Half of the work of a hash is done when the secret is set.
+    /// The state of the HMAC after the secret. Computing this state once halves the work of each hash.
     mac: Hmac<Sha256>,
 }
 
 impl Secret {
-    /// The shortest secret, in bytes: shorter ones can be found by trial.
+    /// The shortest secret, in bytes. Shorter secrets can be found by trial.
     pub(crate) const SHORTEST: usize = 16;
 
+    /// Creates a secret that the user has chosen.
+    ///
     /// # Errors
     ///
-    /// [`ConfigError::SecretTooShort`] below [`SHORTEST`](Self::SHORTEST).
+    /// [`ConfigError::SecretTooShort`] if `secret` is shorter than [`SHORTEST`](Self::SHORTEST).
     pub(crate) fn new(secret: &[u8]) -> Result<Self, ConfigError> {
         if secret.len() < Self::SHORTEST {
             return Err(ConfigError::SecretTooShort { length: secret.len(), least: Self::SHORTEST });
@@ -29,7 +31,7 @@ impl Secret {
         Ok(Self::unchecked(secret))
     }
 
-    /// A secret of any length, for text that the code fixes.
+    /// Creates a secret of any length, for a text that is fixed in the code.
     pub(crate) fn unchecked(secret: &[u8]) -> Self {
         Self { mac: Hmac::new_from_slice(secret).expect("HMAC takes secrets of any length") }
     }

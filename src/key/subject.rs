@@ -1,4 +1,4 @@
-//! The key: who is charged.
+//! The key, and the encoding of its subject.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use super::encoded::Encoded;
 /// Who is charged: the partition key of a limit.
 ///
 /// Built from a subject: text, bytes, an address, an integer or a UUID (feature `uuid`). The encoding is injective: two
-/// different subjects never share a key, and no subject can choose its place in the store. Integers and UUIDs are
-/// encoded as their text, whatever their type, so `17_u64`, `17_i32` and `"17"` are one key. Subjects of more than 64
-/// bytes are kept as a SHA-256 hash.
+/// different subjects never share a key, and no subject can forge a compound or reserved key, or a Redis hash tag.
+/// Integers and UUIDs are encoded as their text, whatever their type, so `17_u64`, `17_i32` and `"17"` are one key. Of
+/// subjects of more than 64 bytes, only a hash is kept: 128 bits of SHA-256.
 ///
 /// `Debug` does not show the key, because it identifies a client. A `RedisStore` receives a hash of the key under a
 /// secret (`RedisStoreBuilder::key_secret`).
@@ -31,14 +31,14 @@ use super::encoded::Encoded;
 pub struct Key(Encoded);
 
 impl Key {
-    /// The one key of [`GlobalKey`].
+    /// The key of all requests, under [`GlobalKey`](crate::GlobalKey).
     pub(crate) const GLOBAL: &'static [u8] = b"*";
-    /// The shared bucket of requests without a key.
+    /// The key of all requests without a key, under [`MissingKey::ShareOneBucket`](crate::MissingKey::ShareOneBucket).
     pub(crate) const MISSING: &'static [u8] = b"*missing";
-    /// The shared bucket of requests that no route matched.
+    /// The key of all requests that no route matched, under [`MatchedPathKey`](crate::MatchedPathKey).
     pub(crate) const UNMATCHED: &'static [u8] = b"*unmatched";
 
-    /// Creates a key from any bytes.
+    /// Creates a key from a subject: text or any bytes.
     ///
     /// # Examples
     ///
@@ -65,7 +65,7 @@ impl Key {
             }
         }
         if encoded.is_empty() {
-            // No escape is `%` alone, so `%` stands for the empty subject only.
+            // Every escape has two digits after `%`, so `%` alone can stand for the empty subject.
             encoded.push(b'%');
         }
         Self(encoded.as_slice().into())
@@ -73,8 +73,8 @@ impl Key {
 
     /// Creates a key that keeps only a hash of `secret`: 128 bits of SHA-256.
     ///
-    /// Use it for credentials. A `RedisStore` hashes the result again, under a secret, because a plain hash of a
-    /// guessable text can be inverted by trial.
+    /// Use this constructor for credentials. A `RedisStore` hashes the result again, with a secret, because a plain
+    /// hash of a guessable text can be inverted by trial.
     ///
     /// # Examples
     ///
@@ -96,7 +96,7 @@ impl Key {
         Self(encoded.as_slice().into())
     }
 
-    /// Joins keys into one compound key. Two compound keys are equal only if all their parts are, in order.
+    /// Joins keys into one compound key. Two compound keys are equal only if they join equal keys in the same order.
     ///
     /// # Examples
     ///
@@ -107,7 +107,7 @@ impl Key {
     /// assert_ne!(key, Key::join([Key::from("tenant-a17")]));
     /// ```
     pub fn join(parts: impl IntoIterator<Item = Key>) -> Self {
-        // No other form begins with `(`, and each `(` is closed, so nested keys stay unambiguous.
+        // No other form begins with `(`, and each `(` is closed, so a nested compound key is unambiguous.
         let mut joined = SmallVec::<[u8; 3 * MAX_PLAIN]>::from_slice(b"(");
         for part in parts {
             joined.extend_from_slice(part.encoded());
@@ -128,18 +128,18 @@ impl Key {
         Self(subject.into())
     }
 
-    /// Creates a key from a hash under a secret.
+    /// Creates a key from a hash that was made with a secret.
     #[cfg(feature = "redis")]
-    pub(crate) fn sealed(hash: &[u8; 16]) -> Self {
+    pub(crate) fn from_keyed_hash(hash: &[u8; 16]) -> Self {
         let mut encoded = [b'$'; 23];
         URL_SAFE_NO_PAD.encode_slice(hash, &mut encoded[1..]).expect("16 bytes are 22 characters of base64");
         Self(encoded.as_slice().into())
     }
 
-    /// Whether the key is or contains the hash of a credential or of a long subject.
+    /// Whether the key is or contains a hash made by [`hashed`](Self::hashed), of a credential or a long subject.
     #[cfg(feature = "redis")]
     pub(crate) fn holds_hash(&self) -> bool {
-        // Every other form escapes `#`.
+        // Only such a hash contains `#`, which is escaped in subjects.
         self.encoded().contains(&b'#')
     }
 
@@ -147,7 +147,7 @@ impl Key {
         Self(name.into())
     }
 
-    /// The canonical form, for implementations of [`Store`](crate::store::Store): printable ASCII without braces.
+    /// Returns the encoded key, for implementations of [`Store`](crate::store::Store): printable ASCII without braces.
     ///
     /// The encoded key identifies a client: keep it out of logs and out of stores that others can read.
     pub fn encoded(&self) -> &[u8] {
@@ -159,11 +159,12 @@ impl Key {
 const MAX_PLAIN: usize = 64;
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Whether a byte is kept unescaped. The marks of the forms above, `% # $ * ( | )`, and braces are escaped.
+/// Whether a byte of a subject needs no escape. Braces and the marks of all encoded forms, `% # $ * ( | )`, need one.
 fn is_plain(byte: u8) -> bool {
     PLAIN[usize::from(byte)]
 }
 
+/// For each byte, whether it needs no escape.
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0_u8;
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_input_reaches_a_reserved_form() {
+    fn no_subject_encodes_to_a_reserved_form() {
         for (input, encoded) in [
             ("user:17", "user:17"),
             ("", "%"),
@@ -203,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn long_keys_are_hashed_and_stay_apart() {
+    fn long_keys_are_hashed_and_stay_different() {
         let (a, b) = ("x".repeat(1 << 20), "x".repeat((1 << 20) + 1));
         assert_ne!(Key::from(&a), Key::from(&b));
         assert_eq!(Key::from(&a).encoded().len(), 33);
         let parts = || vec![Key::from("é".repeat(30)), Key::from("é".repeat(31)), Key::from("c")];
         assert_eq!(Key::join(parts()).encoded().len(), 35);
-        // Nor does a long text that looks like a joined key meet one.
+        // A long subject that looks like a compound key does not equal that compound key.
         let (a, b) = ("a".repeat(100), "b".repeat(150));
         let joined = Key::join([Key::from(a.as_str()), Key::from(b.as_str())]);
         assert_ne!(joined, Key::new(joined.encoded()));
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_nobody() {
+    fn debug_does_not_show_the_key() {
         assert_eq!(format!("{:?}", Key::from("alice")), "Key(..)");
     }
 }

@@ -49,7 +49,8 @@ impl<K> KeyedPolicies<K> {
 }
 
 impl KeyedPolicies<dyn KeyExtractor> {
-    pub(super) fn any(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
+    /// Erases the type of the extractor, so that one `Vec` can hold the further keys of a layer.
+    pub(super) fn erased(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
         let KeyedPolicies { extractor, policies, setup_check } = KeyedPolicies::new(key, policies);
         Self { extractor, policies, setup_check }
     }
@@ -92,8 +93,12 @@ impl<K, R> Config<K, R> {
         }
     }
 
-    /// Returns the errors that can be found without a request: costs that can never pass, policies that would share a
-    /// count, missing policies and a missing fallback.
+    /// Checks everything that can be checked without a request.
+    ///
+    /// # Errors
+    ///
+    /// A fixed cost that can never pass, two policies that would share a count, a list without policies, or a missing
+    /// local fallback.
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let layer = Settings::default();
         for settings in std::iter::once(&layer).chain(self.routes.all()) {
@@ -103,11 +108,11 @@ impl<K, R> Config<K, R> {
             if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !self.limiter.has_fallback() {
                 return Err(ConfigError::LocalWithoutFallback);
             }
-            let known = || self.sources(settings).filter_map(PolicySource::fixed);
-            if known().any(<[Policy]>::is_empty) {
+            let fixed = || self.sources(settings).filter_map(PolicySource::fixed);
+            if fixed().any(<[Policy]>::is_empty) {
                 return Err(ConfigError::NoPolicy);
             }
-            let policies: Vec<&Policy> = known().flatten().collect();
+            let policies: Vec<&Policy> = fixed().flatten().collect();
             for (index, policy) in policies.iter().enumerate() {
                 if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
                     return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
@@ -121,8 +126,8 @@ impl<K, R> Config<K, R> {
         Ok(())
     }
 
-    /// Checks that requests with `settings` are counted under a policy with the name `policy`. Passes if policies are
-    /// chosen per request, because any name may be one of theirs.
+    /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
+    /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
     pub(super) fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
         let Some(known) = self.sources(settings).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
             return Ok(());
@@ -135,7 +140,7 @@ impl<K, R> Config<K, R> {
         Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
     }
 
-    /// The policy sources of requests with `settings`: that of the first key, then those of the other keys.
+    /// The policy sources of requests with `settings`: the source of the first key, then the sources of the other keys.
     fn sources<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a dyn PolicySource> {
         let first = settings.policies.as_deref().unwrap_or(&*self.first.policies);
         std::iter::once(first).chain(self.others.iter().map(|other| &*other.policies))

@@ -1,8 +1,8 @@
-//! A number of first requests.
+//! A countdown over the first requests.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of requests that are still inspected.
+/// The number of requests still to be inspected.
 #[derive(Debug)]
 pub(super) struct Countdown(AtomicU32);
 
@@ -21,7 +21,7 @@ impl Countdown {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, down) == Ok(1)
     }
 
-    /// Ends the countdown; returns whether it was not over before.
+    /// Ends the countdown; returns whether this call has ended it.
     pub(super) fn end(&self) -> bool {
         !self.is_over() && self.0.swap(0, Ordering::Relaxed) > 0
     }

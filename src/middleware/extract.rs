@@ -16,8 +16,8 @@ use crate::{
 
 /// The rejection of a handler that takes a [`Decision`] where no layer has inserted one.
 ///
-/// The response is 500, because clients cannot mend it: put a layer around the handler, or take an `Option<Decision>`
-/// where the request may be exempt.
+/// The response is 500, because the mistake is in the service: put a layer around the handler, or take an
+/// `Option<Decision>` where the request may be exempt.
 ///
 /// # Examples
 ///
@@ -72,9 +72,9 @@ impl IntoResponse for MissingDecision {
 
 impl IntoResponse for Denial {
     /// Responds as a layer does by default: with the document of [`ProblemJson`] and the fields of
-    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). For another response see [`Denial::respond`].
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). [`Denial::respond`] builds other responses.
     fn into_response(self) -> Response {
-        // axum removes the content of responses to HEAD.
+        // The head of the request is not known here. axum removes the content if the method is HEAD.
         let (parts, ()) = Request::new(()).into_parts();
         self.respond(&ProblemJson::default(), &Writer::default(), &parts)
     }

@@ -25,12 +25,13 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// Panics if it is polled after it has returned a response.
+    /// Panics if polled after completion.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits for the store, the check may have been charged without a response; it is never charged
-    /// twice, and the inner service is not called. Dropped later, the charge stays.
+    /// If the future is dropped while it waits for the store, the check may have been charged without a response. The
+    /// check is never charged twice, and the inner service is not called. If the future is dropped later, the charge
+    /// stays.
     pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody> {
         #[pin]
         state: State<S, F, K, R, ReqBody, ResBody>,
@@ -48,12 +49,12 @@ pin_project! {
             response: F,
             fields: Option<(Decision, Writer)>,
         },
-        /// Has the response to a refused request.
+        /// Holds the response to a refused request.
         Refused { response: Option<Response<ResBody>> },
     }
 }
 
-/// Boxed, to keep the futures of requests that do not wait small.
+/// A request that waits for its decision. Boxed, so that the future of a request that does not wait is small.
 struct Waiting<S, K, R, ReqBody> {
     check: DecisionFuture,
     service: S,
@@ -108,7 +109,7 @@ where
                         let response = service.call(request);
                         State::Calling { response, fields: Some((decision, config.writer)) }
                     } else {
-                        // Releases the inner service's reservation before the response is built.
+                        // Dropping the service releases its reservation before the response is built.
                         drop(service);
                         let (parts, _) = request.into_parts();
                         State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }

@@ -1,4 +1,4 @@
-//! The layer: its type, how it is created and checked.
+//! The layer: its type, its constructor and the check of its configuration.
 
 use std::{fmt, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 
 /// Layer that applies [`RateLimit`]: requests are charged before they reach the service.
 ///
-/// All clones of a layer, and all layers derived from one, spend from one budget whatever their other settings are,
+/// All clones of a layer, and all layers derived from it, spend from one budget whatever their other settings are,
 /// because they share the [`Limiter`] and count under the same policies and keys. A request that passes two such layers
 /// is charged twice.
 ///
@@ -44,8 +44,8 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// }
 /// ```
 ///
-/// A closure has no name; box the extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. With another rejection, that is
-/// the second parameter: `RateLimitLayer<PeerIp, PlainText>`. The service that the layer makes around an `S` is a
+/// The type of a closure has no name. Box such an extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. Another rejection
+/// is the second parameter: `RateLimitLayer<PeerIp, PlainText>`. Around a service `S`, the layer makes a
 /// `RateLimit<S, PeerIp>`.
 #[must_use]
 pub struct RateLimitLayer<K, R = ProblemJson> {
@@ -57,8 +57,8 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     ///
     /// The failure policy is open. Refused requests get [`ProblemJson`], and responses the fields of
     /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). With an empty list of policies, or two policies of one
-    /// name, each request gets 500; [`validated`](Self::validated) returns that error before the first request, and so
-    /// does every other method that returns a `Result`.
+    /// name, each request gets 500. [`validated`](Self::validated), and every other method that returns a `Result`,
+    /// returns this error before the first request.
     ///
     /// # Examples
     ///
@@ -80,9 +80,10 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
 }
 
 impl<K, R> RateLimitLayer<K, R> {
-    /// Returns the errors of the configuration that can be found without a request.
+    /// Checks the configuration and returns the layer.
     ///
-    /// Methods that return a `Result` do the same. Call it on a layer that is made by [`new`](Self::new) alone.
+    /// All methods of the layer that return a `Result` check the configuration too. Call `validated` on a layer that
+    /// uses none of them.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Settings of the layer: which charges a request owes.
+//! Settings of the layer: the charges of a request.
 
 use std::sync::Arc;
 
@@ -12,11 +12,13 @@ use crate::{cost::IntoCost, error::ConfigError, key::KeyExtractor, policy::Polic
 impl<K, R> RateLimitLayer<K, R> {
     /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
     ///
-    /// Set the policies first. A computed cost above the limit is refused with 400 when it occurs.
+    /// Set the policies first, so that a fixed cost is compared with their limits. A request with a computed cost above
+    /// the limit is refused with 400.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::CostAboveLimit`] if a fixed cost could never pass, [`ConfigError::NegativeCost`].
+    /// [`ConfigError::CostAboveLimit`] if a fixed cost could never pass, [`ConfigError::NegativeCost`] if it is
+    /// negative.
     ///
     /// # Examples
     ///
@@ -40,9 +42,9 @@ impl<K, R> RateLimitLayer<K, R> {
     /// Sets the cost of a request under the policy with the name `policy`, in place of the plain cost of the layer and
     /// its routes. For example, a request costs one unit under `requests` and many under `tokens`.
     ///
-    /// One check pays all costs, together or not at all. The policies of a layer have different names, so each
-    /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost of a
-    /// [route](Route::with_cost_of) under the same name comes before this one.
+    /// All costs are charged together or not at all. The policies of a layer have different names, so each
+    /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost that a
+    /// [route](Route::with_cost_of) sets under the same name replaces the cost of the layer.
     ///
     /// Set the policies first. If a [`PolicySource`] chooses policies for each request, the name cannot be checked
     /// here, and policies with other names are charged the plain cost.
@@ -50,7 +52,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # Errors
     ///
     /// [`ConfigError::UnknownPolicy`] if all policies are fixed and none has the name, [`ConfigError::CostAboveLimit`]
-    /// if a fixed cost could never pass that policy, [`ConfigError::NegativeCost`].
+    /// if a fixed cost could never pass that policy, [`ConfigError::NegativeCost`] if it is negative.
     ///
     /// # Examples
     ///
@@ -63,11 +65,11 @@ impl<K, R> RateLimitLayer<K, R> {
     /// struct Tokens(u32);
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let most = 4_096;
+    /// let largest = 4_096;
     /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 100_000)?];
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer()).with_cost_of(
     ///     "tokens",
-    ///     move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(most, |tokens| tokens.0),
+    ///     move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0),
     /// )?;
     /// # Ok(())
     /// # }
@@ -100,7 +102,7 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.first.policies = Arc::new(policies))
     }
 
-    /// Adds a second key: each request is also charged to the key that `key` extracts, under `policies`.
+    /// Adds a further key: each request is also charged to the key that `key` extracts, under `policies`.
     ///
     /// All keys are charged together or not at all. A request that is exempt from one key is charged to the others.
     ///
@@ -130,9 +132,10 @@ impl<K, R> RateLimitLayer<K, R> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of that name, [`ConfigError::CostAboveLimit`].
+    /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of the same name, [`ConfigError::CostAboveLimit`] if
+    /// the fixed cost of the layer or a route could never pass one of `policies`.
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
-        self.change(|config| config.others.push(KeyedPolicies::any(key, policies))).validated()
+        self.change(|config| config.others.push(KeyedPolicies::erased(key, policies))).validated()
     }
 
     /// Sets the settings of one route, in place of the layer's own settings.
@@ -158,9 +161,10 @@ impl<K, R> RateLimitLayer<K, R> {
     /// `nest_service` sees only the rest of the path.
     ///
     /// Slashes at the end are ignored, in the entry and in the request, and repeated slashes in a plain path count as
-    /// one. Everything else is compared as it was sent. A layer that rewrites paths must be outside this layer and
-    /// outside the router; otherwise this layer judges another path than the one that is served. `tower_http`'s
-    /// `NormalizePath` removes slashes at the end and repeated slashes at the beginning, and nothing else:
+    /// one slash. Everything else is compared as the client has sent it. A layer that rewrites paths must be outside
+    /// this layer and outside the router; otherwise this layer compares another path than the router serves.
+    /// `tower_http`'s `NormalizePath` removes slashes at the end and repeated slashes at the beginning, and nothing
+    /// else:
     ///
     /// | plain path | covered by the entry `"/a/search"`? |
     /// | --- | --- |
@@ -171,9 +175,9 @@ impl<K, R> RateLimitLayer<K, R> {
     /// | `/a/search;x` | no; axum answers with 404, `NormalizePath` or not |
     /// | `/a/%73earch` | no; axum answers with 404, `NormalizePath` or not |
     ///
-    /// Behind `nest_service` or plain hyper a service may read the last three as `/a/search`. Such requests are charged
-    /// by the entry that covers the path as it was sent, or by the layer's own settings. Give the service an entry that
-    /// covers all its paths, `"/a/{*rest}"`, or rewrite the path in a layer outside this one.
+    /// Behind `nest_service` or plain hyper, a service may treat the paths of the last three rows as `/a/search`. The
+    /// settings for such a request come from the entry that covers the path as sent, or from the layer itself. Give the
+    /// service an entry that covers all its paths, `"/a/{*rest}"`, or rewrite the path in a layer outside this one.
     ///
     /// An [exempt](Route::exempt) entry does not cover a plain path that contains `.`, `..` or an empty segment,
     /// percent-encoded or not: `"/static/{*rest}"` does not exempt `/static/../login`. The next entry that covers the
@@ -182,7 +186,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # Errors
     ///
     /// [`ConfigError::InvalidRoute`] if the route is not valid in axum 0.8; the message says what to write.
-    /// [`ConfigError::DuplicateRoute`] if the table has the route already. The errors of
+    /// [`ConfigError::DuplicateRoute`] if the layer has settings for the route already. The errors of
     /// [`with_cost`](Self::with_cost) and [`and`](Self::and).
     ///
     /// # Examples

@@ -1,4 +1,4 @@
-//! Settings of the layer: the response if a request cannot be charged, and the fields of all responses.
+//! Settings of the layer: what happens without a verdict or a key, and the form of the responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,6 +31,19 @@ impl<K, R> RateLimitLayer<K, R> {
     }
 
     /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let logins = Policy::per_minute("logins", 5)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), logins, PeerIp::default()).fail_closed();
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fail_closed(self) -> Self {
         self.change(|config| config.failure = FailurePolicy::Closed)
     }
@@ -62,8 +75,8 @@ impl<K, R> RateLimitLayer<K, R> {
 
     /// Sets the `Retry-After` of a 503 that is sent because the store cannot answer.
     ///
-    /// In whole seconds, rounded up, at least 1. Defaults to 1 second, because limits hold again within a second after
-    /// the store is back.
+    /// The wait is sent in whole seconds, rounded up, at least 1. Defaults to 1 second, because limits hold again
+    /// within a second after the store is back.
     ///
     /// # Examples
     ///
@@ -83,9 +96,9 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
     }
 
-    /// Sets what a request without a key gets, for all keys whose extractor does not set it by
-    /// [`KeyExtractor::on_missing_key`](crate::KeyExtractor::on_missing_key). Defaults to [`MissingKey::Reject`],
-    /// because an exemption by default would be a way around the limit.
+    /// Sets what happens to a request without a key. An extractor with its own setting
+    /// ([`KeyExtractor::on_missing_key`](crate::KeyExtractor::on_missing_key)) keeps it. Defaults to
+    /// [`MissingKey::Reject`], because clients could avoid the limit by omitting the key if exemption were the default.
     ///
     /// # Examples
     ///
@@ -123,13 +136,29 @@ impl<K, R> RateLimitLayer<K, R> {
     }
 
     /// Sets the writer of the RateLimit fields: a style with options, such as [jitter](Writer::with_jitter).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::Writer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(5));
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_header_writer(writer);
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_header_writer(self, writer: Writer) -> Self {
         self.change(|config| config.writer = writer)
     }
 
-    /// Sets the response to refused requests: [`ProblemJson`](crate::ProblemJson), the default,
-    /// [`PlainText`](crate::rejection::PlainText), [`EmptyBody`](crate::rejection::EmptyBody) or a closure, see
-    /// [`Rejection`](crate::rejection::Rejection).
+    /// Sets the response to refused requests: a [`Rejection`](crate::rejection::Rejection).
+    ///
+    /// [`ProblemJson`](crate::ProblemJson), the default, [`PlainText`](crate::rejection::PlainText),
+    /// [`EmptyBody`](crate::rejection::EmptyBody) and closures are rejections.
     ///
     /// # Examples
     ///

@@ -1,22 +1,23 @@
-//! The tower middleware: a thin HTTP skin over a [`Limiter`](crate::Limiter).
+//! The tower middleware: applies a [`Limiter`](crate::Limiter) to HTTP requests.
 //!
-//! A [`RateLimitLayer`] wraps a service. For each request it finds the key, the policies and the cost, lets the
-//! [`Limiter`](crate::Limiter) check them, and either forwards the request or refuses it.
+//! A [`RateLimitLayer`] wraps a service. For each request the layer finds the key, the policies and the cost, passes
+//! them to the [`Limiter`](crate::Limiter) as one check, and forwards or refuses the request.
 //!
 //! # Rules
 //!
 //! * A request is charged before the inner service is called. A later failure is not refunded.
-//! * All charges of a request are paid together or not at all.
-//! * Layers that share a limiter, a policy and a key share the budget. A request that passes two of them is charged
-//!   twice.
+//! * All charges of a request are committed together or none is.
+//! * Layers that share a limiter, a policy and a key share the budget. A request that passes two such layers is
+//!   charged twice.
 //! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers, and of the response, for
 //!   outer layers.
-//! * `layer()` does no I/O and spawns nothing. A wrong configuration is a [`ConfigError`](crate::ConfigError) of the
-//!   setter that made it wrong.
+//! * `layer()` does no I/O and spawns nothing. A setter that receives a wrong configuration returns a
+//!   [`ConfigError`](crate::ConfigError).
 //!
 //! # Examples
 //!
-//! The default: one unit per request, fail-open, problem documents.
+//! The default: each request costs one unit. A request passes while the store cannot answer. A refused request gets a
+//! problem document.
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -30,7 +31,8 @@
 //! # }
 //! ```
 //!
-//! Customised: costs and failure policies by route, a second budget per user, other fields and another rejection.
+//! Customised: costs and failure policies by route, a second budget per user, another header style and another
+//! rejection.
 //!
 //! ```
 //! use tollgate::{

@@ -1,4 +1,4 @@
-//! The synchronous half of a request: from its head to the check that it owes.
+//! The synchronous half of a request: from the request head to its check.
 
 use http::request::Parts;
 
@@ -15,9 +15,9 @@ use crate::{
 
 /// The next step of a request.
 pub(super) enum Prepared {
-    /// Forward the request without a check: it is exempt.
+    /// Forward the exempt request without a check.
     Exempt,
-    /// Check the charges. The failure policy decides if the store gives no verdict.
+    /// Check the charges. The failure policy applies if the store gives no verdict.
     Check(FailurePolicy),
     /// Refuse the request without a check.
     Refused(RefusalReason),
@@ -42,6 +42,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         }
     }
 
+    /// As [`prepare`](Self::prepare), but returns a refusal without a report.
     fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Prepared, RefusalReason> {
         let route = self.routes.resolve(parts);
         if let Some(observer) = self.limiter.listener() {
@@ -57,7 +58,8 @@ impl<K: KeyExtractor, R> Config<K, R> {
         let policies = route.and_then(|route| route.policies.as_deref());
         let mut exempt = self.charge(&self.first, policies, parts, check, &cost)?;
         for other in &self.others {
-            // Of several causes, a missing key is reported: it may be a mistake in the setup.
+            // If several keys are exempt, a missing key is the reported cause, because it may be a mistake in the
+            // setup.
             let cause = self.charge(other, None, parts, check, &cost)?;
             exempt = if exempt == Some(ExemptCause::MissingKey) { exempt } else { cause.or(exempt) };
         }
@@ -67,6 +69,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         Ok(Prepared::Check(route.and_then(|route| route.failure).unwrap_or(self.failure)))
     }
 
+    /// Reports an exempt request.
     fn exempt(&self, cause: ExemptCause) -> Prepared {
         if let Some(observer) = self.limiter.listener() {
             observer.on_exempt(&Exempt::new(cause));
@@ -74,8 +77,8 @@ impl<K: KeyExtractor, R> Config<K, R> {
         Prepared::Exempt
     }
 
-    /// Adds the charges of one key, under the policies of the route if it has some. Returns the cause if the request is
-    /// exempt from this key.
+    /// Adds the charges of one key to `check`. `policies` are the policies of the route, which replace the policies of
+    /// the key. Returns the cause if the request is exempt from the policies of this key.
     fn charge<E: KeyExtractor + ?Sized>(
         &self,
         keyed: &KeyedPolicies<E>,
@@ -114,7 +117,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 }
 
-/// Refuses a request without a charge if its address is denied, or is hidden by an unreadable header.
+/// Refuses a request that no policy limits if its address is denied, or if a malformed header hides its address.
 fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), RefusalReason> {
     extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(RefusalReason::Key)
 }

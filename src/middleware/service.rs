@@ -19,12 +19,12 @@ use crate::{
 
 /// Middleware that forwards a request only if its charges fit; made by [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// It is ready when the inner service is ready. A refused request never reaches the inner service. Errors of the inner
-/// service are returned unchanged.
+/// The service is ready when the inner service is ready. A refused request never reaches the inner service. Errors of
+/// the inner service are returned unchanged.
 ///
 /// # Examples
 ///
-/// Without axum, around any `tower` service over HTTP:
+/// Around a plain tower service over HTTP, without axum:
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -99,7 +99,7 @@ where
         };
         self.config.warn_on_double_charge(&mut parts, &check);
         match self.config.limiter.decide(&mut check, failure) {
-            // The inner service need not be cloned.
+            // The store has answered at once, so the inner service that was polled ready is called without a clone.
             Sent::Decided(decision) => {
                 if decision.is_allowed() {
                     insert_if_strictest(decision.clone(), &mut parts.extensions);
@@ -111,8 +111,8 @@ where
                 }
             }
             Sent::Waiting(check) => {
-                // The instance that was polled ready moves into the future, and a clone replaces it: the reservation of
-                // `poll_ready` belongs to the instance (tower-rs/tower, `filter`; tower-rs/tower-http#561).
+                // The instance that was polled ready moves into the future, and a clone takes its place here. The
+                // reservation of `poll_ready` belongs to that instance, not to the clone (tower-rs/tower-http#561).
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
                 let request = Request::from_parts(parts, body);
@@ -123,8 +123,8 @@ where
 }
 
 impl<S: Clone, K, R> RateLimit<S, K, R> {
-    /// Releases the reservation that `poll_ready` has made for a refused request. The reservation ends with its
-    /// instance, and this instance may live on without a further request.
+    /// Releases the reservation that `poll_ready` has made for a refused request, by replacing the inner service with a
+    /// clone. Otherwise an idle service would hold the reservation until its next request.
     fn release(&mut self) {
         self.inner = self.inner.clone();
     }

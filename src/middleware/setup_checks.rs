@@ -1,7 +1,7 @@
-//! Checks of the setup in a layer's first requests.
+//! Setup checks: a layer inspects its first requests for signs of a wrong setup.
 //!
-//! They run only if an observer receives their warnings. After the first requests, or as soon as a check has warned or
-//! has nothing to find, each costs one relaxed load.
+//! The checks run only if an observer receives their warnings. A check ends after the first requests, or as soon as it
+//! has warned or has nothing to find. A check that has ended costs one or two relaxed loads per request.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -21,15 +21,16 @@ use crate::{
     observe::{Observer, Once, Warning},
 };
 
-/// Many enough that a real service has seen two client addresses, few enough that warnings come early.
+/// Number of inspected requests: enough that a real service has seen two client addresses, few enough that warnings
+/// come early.
 const REQUESTS: u32 = 1_000;
 
-/// Checks the keys of one extractor: are they the clients' addresses?
+/// Checks whether the keys of one extractor are the clients' addresses.
 #[derive(Debug)]
 pub(super) struct KeySetupCheck {
-    /// Requests in which a limit by peer address looks for a proxy's header.
+    /// Requests still to be inspected for a proxy's header, if the peer address is charged.
     forwarded: Countdown,
-    /// Requests that may all have the same address.
+    /// Requests still to be inspected for a second address.
     one_address: Countdown,
     /// A hash of the first address; 0 before the first one.
     first: AtomicU64,
@@ -56,7 +57,7 @@ impl KeySetupCheck {
         observer: &dyn Observer,
     ) {
         match extracted {
-            // A rejected request is reported as a refusal instead.
+            // A request that is rejected without a peer address is reported as a refusal instead.
             Err(KeyError::NoPeerAddress) if missing != MissingKey::Reject && self.no_peer.claim() => {
                 observer.on_warning(&Warning::NoPeerAddress);
             }
@@ -112,7 +113,7 @@ fn forwarded_header(headers: &HeaderMap) -> Option<&'static str> {
     names.into_iter().find(|&name| headers.contains_key(name))
 }
 
-/// Checks the layers around a layer: has one of them charged the same policy and key?
+/// Checks whether a layer around this layer has charged the same policy and key.
 #[derive(Debug)]
 pub(super) struct StackSetupCheck(Countdown);
 
@@ -122,7 +123,7 @@ impl Default for StackSetupCheck {
     }
 }
 
-/// In a request's extensions: what the layers around have charged.
+/// The charges of all outer layers, in the extensions of the request.
 #[derive(Clone)]
 struct Charged(Arc<Vec<(Limiter, Vec<Charge>)>>);
 
@@ -131,7 +132,8 @@ impl StackSetupCheck {
         self.0.is_over()
     }
 
-    /// Warns if an outer layer has made a charge of `check`, and leaves the charges in `parts` for inner layers.
+    /// Warns if an outer layer has charged a policy and key of `check`, and adds the charges of `check` to the
+    /// extensions for inner layers.
     #[cold]
     pub(super) fn inspect(&self, parts: &mut Parts, limiter: &Limiter, check: &Check, observer: &dyn Observer) {
         self.0.count();

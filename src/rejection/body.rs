@@ -1,4 +1,4 @@
-//! A response with content, or for HEAD with the fields of that content.
+//! Builds a response with content. A response to HEAD has only the fields of the content.
 
 use bytes::Bytes;
 use http::{
@@ -7,8 +7,8 @@ use http::{
     request::Parts,
 };
 
-/// Builds a response. For HEAD it has the same fields and no content; `Content-Length` is set here, because a server
-/// would set it to 0.
+/// Builds a response. A response to HEAD has the same fields and no content. Its `Content-Length` is set here, because
+/// a server would derive 0 from the empty body.
 pub(super) fn respond<B: From<Bytes>>(
     parts: &Parts,
     status: StatusCode,

@@ -1,4 +1,4 @@
-//! The denial: why a request was refused, and when it may be repeated.
+//! The denial: the reason for a refused request, and the wait until it may be repeated.
 
 use std::{fmt, time::Duration};
 
@@ -12,10 +12,11 @@ use crate::{
     verdict::Source,
 };
 
-/// Why a request was refused, and when it may be repeated. It is in the extensions of the response.
+/// Why a request was refused, and when it may be repeated. The layer puts a denial into the extensions of the response.
 ///
-/// Handlers that call a [`Limiter`](crate::Limiter) get a denial from [`Decision::into_result`] or from an
-/// [`Error`](crate::Error), and return it: with feature `axum` it is a response, without it see [`Denial::respond`].
+/// A handler that calls a [`Limiter`](crate::Limiter) gets a denial from [`Decision::into_result`] or from an
+/// [`Error`](crate::Error). With feature `axum`, the handler can return the denial as its response; without the
+/// feature, [`Denial::respond`] builds the response.
 ///
 /// # Examples
 ///
@@ -36,7 +37,7 @@ use crate::{
 pub struct Denial {
     reason: Box<Reason>,
     pub(super) retry_after: Option<Duration>,
-    /// The source of a decision without a verdict.
+    /// The source of the decision, if the decision has no verdict.
     pub(super) source: Option<Source>,
 }
 
@@ -53,7 +54,7 @@ pub enum Reason {
         /// The most units that can pass at once.
         limit: u32,
     },
-    /// The request has no usable key, or a denied one ([`KeyError::AddressDenied`]).
+    /// The request has no usable key, or its key is a denied address ([`KeyError::AddressDenied`]).
     Key(KeyError),
     /// The layer's configuration is wrong for this request.
     Misconfigured(ConfigError),
@@ -75,7 +76,7 @@ impl From<RefusalReason> for Reason {
 }
 
 impl Denial {
-    /// Default `Retry-After` while the store cannot answer: limits hold again within a second after its return.
+    /// Default `Retry-After` while the store cannot answer. Limits hold again within a second after the store is back.
     pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(reason: Reason) -> Self {
@@ -110,7 +111,7 @@ impl Denial {
         self.retry_after = Some(wait);
     }
 
-    /// Why the request was refused.
+    /// Returns the reason for the refusal.
     ///
     /// # Examples
     ///
@@ -126,13 +127,15 @@ impl Denial {
         &self.reason
     }
 
-    /// The HTTP status: 429 for a spent quota, 503 while the store cannot answer, 403 for a denied address, 400 for a
-    /// missing or unusable key or a cost that can never pass, 500 for a misconfigured layer or a layer outside the
+    /// Returns the HTTP status.
+    ///
+    /// The status is 429 for a spent quota, 503 while the store cannot answer, 403 for a denied address, 400 for a
+    /// missing or unusable key or a cost that can never pass, and 500 for a misconfigured layer or a layer outside the
     /// layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
-            // Clients do not cause a wrong order of layers.
+            // A missing extension is a wrong order of layers, which is not the client's mistake.
             Reason::Key(KeyError::MissingExtension(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
             Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -149,14 +152,26 @@ impl Denial {
         }
     }
 
-    /// When the request may be repeated; `None` if no wait helps.
+    /// Returns the time until the request may be repeated; `None` if no wait helps.
     ///
-    /// Includes the [jitter](crate::headers::Writer::with_jitter); the decision has the wait without jitter.
+    /// The wait includes the [jitter](crate::headers::Writer::with_jitter); the wait of the decision does not.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The denied decision; `None` if no store judged the request, or its cost can never pass.
+    /// Returns the denied decision; `None` if the request was refused without a verdict, or its cost can never pass.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::rejection::Denial;
+    ///
+    /// /// The names of the policies that a client has exhausted.
+    /// fn exhausted(denial: &Denial) -> Vec<&str> {
+    ///     let violated = denial.decision().into_iter().flat_map(|decision| decision.violated());
+    ///     violated.map(|violated| violated.policy.name()).collect()
+    /// }
+    /// ```
     pub fn decision(&self) -> Option<&Decision> {
         match &*self.reason {
             Reason::QuotaExceeded(decision) => Some(decision),
@@ -164,14 +179,15 @@ impl Denial {
         }
     }
 
-    /// A detail for the client, without data of the client or the store.
+    /// A sentence for the client. Contains no key, no address and no error of the store.
     pub(super) fn detail(&self) -> Option<String> {
         match &*self.reason {
             Reason::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
-            // A mistake in the setup, without a secret: shown so that the operator finds it.
+            // The error names a mistake in the setup and contains no secret. The operator finds the error in the
+            // response.
             Reason::Key(error @ (KeyError::MissingExtension(_) | KeyError::NoPeerAddress)) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
@@ -179,14 +195,14 @@ impl Denial {
     }
 }
 
-/// The reason and the wait, for logs. The text names policies and headers, and contains no key.
+/// Writes the reason and the wait, for logs. The text may name policies and headers and contains no key.
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason() {
             Reason::CostAboveLimit { policy, cost, limit } => write!(
                 f,
-                "request refused: a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at \
-                 once"
+                "request refused: a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} \
+                 through at once"
             ),
             Reason::Key(error) => write!(f, "request refused: {error}"),
             Reason::Misconfigured(error) => write!(f, "request refused: {error}"),

@@ -6,8 +6,8 @@ use super::{denial::Denial, respond::Rejection};
 
 /// Responds to refused requests with the status and the fields, without content.
 ///
-/// The statuses are those of [`Denial::status`]. Works with any body type that implements `Default`, also where no body
-/// can be made of bytes. It is the default of `GrpcStatus` for requests that are not gRPC calls.
+/// The status is [`Denial::status`]. Works with any body type that implements `Default`, also without `From<Bytes>`.
+/// `GrpcStatus` uses `EmptyBody` by default for requests that are not gRPC calls.
 ///
 /// # Examples
 ///

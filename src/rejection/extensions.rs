@@ -1,4 +1,5 @@
-//! The decision in the extensions of a request or response, where several layers check one request.
+//! The decision in the extensions of a request or a response. If several layers check a request, the strictest decision
+//! is kept.
 
 use http::Extensions;
 

@@ -1,4 +1,4 @@
-//! From a decision or an error to a denial, for handlers that check by themselves.
+//! Conversions of decisions and errors into denials, for handlers that call a limiter.
 
 use super::denial::{Denial, Reason};
 use crate::{
@@ -10,13 +10,12 @@ use crate::{
 impl Decision {
     /// Returns the decision if it allows the request, otherwise the [`Denial`] for a handler to return.
     ///
-    /// With feature `axum`, a [`Denial`] is a response, and an [`Error`] converts into one as under
-    /// [`FailurePolicy::Closed`], so a handler that calls a limiter needs two `?`.
+    /// With feature `axum`, a [`Denial`] is a response. An [`Error`] converts into a denial as under
+    /// [`FailurePolicy::Closed`]. A handler that calls a limiter therefore needs only two `?`.
     ///
     /// # Errors
     ///
-    /// [`Denial`] if the decision is denied: [`Reason::CostAboveLimit`] if the cost can
-    /// never pass.
+    /// [`Denial`] if the decision is denied. Its reason is [`Reason::CostAboveLimit`] if the cost can never pass.
     ///
     /// # Examples
     ///
@@ -44,14 +43,14 @@ impl Decision {
 }
 
 impl From<Error> for Denial {
-    /// The denial of a check without a verdict, as under [`FailurePolicy::Closed`]: 503 with `Retry-After: 1`.
+    /// Converts the error of a check without a verdict as [`FailurePolicy::Closed`] does: 503 with `Retry-After: 1`.
     fn from(error: Error) -> Self {
         Self::of(FailurePolicy::Closed.resolve(Err(error)))
     }
 }
 
 impl From<ConfigError> for Denial {
-    /// The denial of a check with a wrong configuration: 500.
+    /// Converts the error of a check with a wrong configuration: 500 without `Retry-After`.
     fn from(error: ConfigError) -> Self {
         Self::new(Reason::Misconfigured(error))
     }

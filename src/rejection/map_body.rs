@@ -1,4 +1,4 @@
-//! Rejections for body types that cannot be made of bytes.
+//! Rejections for body types without `From<Bytes>`.
 
 use std::fmt;
 

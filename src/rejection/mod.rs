@@ -1,22 +1,22 @@
 //! The response to a refused request.
 //!
-//! A refused request never reaches the service, so something else must build its response: a [`Rejection`]. The layer
-//! then adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+//! A refused request never reaches the service, so the layer responds. A [`Rejection`] builds the response, and the
+//! layer adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control: no-store`.
 //!
 //! | rejection | content | for |
 //! | --- | --- | --- |
 //! | [`ProblemJson`], the default | `application/problem+json` (RFC 9457) | HTTP APIs |
 //! | [`PlainText`] | one line of text | scripts and people |
-//! | [`EmptyBody`] | none | bodies that cannot be made of bytes |
+//! | [`EmptyBody`] | none | body types without `From<Bytes>` |
 //! | `GrpcStatus` (feature `grpc`) | a gRPC status (trailers-only) | gRPC services |
-//! | a closure `Fn(&Parts, &Denial) -> Response<B>` | your own | everything else |
+//! | a closure `Fn(&Parts, &Denial) -> Response<B>` | what the closure returns | everything else |
 //!
 //! # Rules
 //!
 //! | [`Reason`] | status | Retry-After |
 //! | --- | --- | --- |
 //! | the quota is spent | 429 | the time until the request passes |
-//! | the store cannot answer, fail-closed or overloaded | 503 | 1 s, or the layer's setting |
+//! | the store cannot answer (fail-closed), or is overloaded | 503 | 1 s, or the layer's setting |
 //! | the cost can never pass | 400 | none |
 //! | the key is missing or unusable | 400 | none |
 //! | the address is denied | 403 | none |
@@ -26,7 +26,7 @@
 //!
 //! # Examples
 //!
-//! Customised: a web page for a spent quota, problem documents for everything else.
+//! The default needs no code. Customised: a web page for a spent quota, problem documents for everything else.
 //!
 //! ```
 //! use axum::{body::Body, response::Html, response::IntoResponse};

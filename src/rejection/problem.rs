@@ -12,10 +12,10 @@ use super::{
 
 /// Responds to refused requests with `application/problem+json` (RFC 9457): the default.
 ///
-/// A spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 with the names of the violated
-/// policies, in the order of the configuration; everything else is `about:blank`. Keys, addresses and store errors
-/// never appear. Works with any body type that can be made of [`Bytes`], and with other types through
-/// [`map_body`](Self::map_body).
+/// The document for a spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 and the names of the
+/// violated policies, in the order of the configuration. All other documents have the type `about:blank`. Keys,
+/// addresses and store errors never appear. Works with any body type that implements `From<Bytes>`, and with other
+/// types through [`map_body`](Self::map_body).
 ///
 /// # Examples
 ///
@@ -24,7 +24,7 @@ use super::{
 /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, rejection::ProblemType};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// // A client that reaches this limit is guessing, not just a little too fast.
+/// // A client that reaches this limit tries passwords; no normal use comes near it.
 /// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
 /// let guesses = Policy::per_hour("guesses", 20)?;
 /// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey).with_rejection(abuse);
@@ -53,7 +53,8 @@ pub enum ProblemType {
 }
 
 impl ProblemJson {
-    /// Sets the problem type of a spent quota, and its status. Defaults to [`ProblemType::QuotaExceeded`].
+    /// Sets the problem type of a spent quota, which also sets the default status. Defaults to
+    /// [`ProblemType::QuotaExceeded`].
     ///
     /// # Examples
     ///
@@ -68,15 +69,27 @@ impl ProblemJson {
         Self { quota_type, ..self }
     }
 
-    /// Sets the status for a spent quota. Defaults to the status of the type: 429 (RFC 6585) or 503; GitHub's API uses
-    /// 403.
+    /// Sets the status for a spent quota. Defaults to the status of the problem type: 429 (RFC 6585) or 503. GitHub's
+    /// API uses 403.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tollgate::ProblemJson;
+    ///
+    /// let rejection = ProblemJson::default().with_quota_status(StatusCode::FORBIDDEN);
+    /// # let _ = rejection;
+    /// ```
     #[must_use]
     pub fn with_quota_status(self, status: StatusCode) -> Self {
         Self { quota_status: Some(status), ..self }
     }
 
-    /// The document for spent quotas with these names, for your own responses and for quotas that something else counts
-    /// (see [`Writer::write_quotas`](crate::headers::Writer::write_quotas)).
+    /// Returns the document for spent quotas with the names `violated`.
+    ///
+    /// Use the document in a custom response, or for quotas that something else counts (see
+    /// [`Writer::write_quotas`](crate::headers::Writer::write_quotas)).
     ///
     /// # Examples
     ///
@@ -95,6 +108,7 @@ impl ProblemJson {
         })
     }
 
+    /// Writes the document for a spent quota.
     fn spent<'a>(&self, violated: impl IntoIterator<Item = &'a str>) -> Document {
         let mut document = Document::from_slice(self.quota_type.beginning());
         push_status(&mut document, self.quota_status());
@@ -142,7 +156,7 @@ impl ProblemType {
     }
 }
 
-/// Nearly all documents fit in place, and are copied once, into a body of their size.
+/// A document under construction. Nearly all documents fit in place, so the body is their only allocation.
 type Document = SmallVec<[u8; 320]>;
 
 /// A document of type `about:blank`: the status, and a detail if there is one.
@@ -158,15 +172,16 @@ fn blank(status: StatusCode, detail: Option<&str>) -> Document {
     document
 }
 
-/// Writes the status, which must be that of the response.
+/// Writes the status, which must equal the status of the response.
 fn push_status(document: &mut Document, status: StatusCode) {
     document.extend_from_slice(b",\"status\":");
     document.extend_from_slice(status.as_str().as_bytes());
 }
 
+/// Writes a JSON string.
 fn push_string(document: &mut Document, text: &str) {
     document.push(b'"');
-    // Copies the text between the characters that need an escape.
+    // The text between two characters that need an escape is copied as a whole.
     let mut rest = text.as_bytes();
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)) {
         document.extend_from_slice(&rest[..at]);

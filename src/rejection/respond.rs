@@ -35,7 +35,7 @@ use crate::{
 /// # }
 /// ```
 pub trait Rejection<B>: Send + Sync + 'static {
-    /// Builds the response.
+    /// Builds the response to the request with the head `parts`.
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B>;
 }
 
@@ -49,11 +49,14 @@ where
 }
 
 impl Denial {
-    /// Builds the response: `rejection` responds to the request with the head `parts`, then the fields that the
-    /// response lacks are added in the style of `writer`: RateLimit, `Retry-After` and `Cache-Control: no-store`.
+    /// Builds the response to the request with the head `parts`, with `rejection` and `writer`.
     ///
-    /// The layer uses it for refused requests. A handler of axum can return the denial itself, unless it needs another
-    /// rejection or style. The response's extensions contain the denial and, after a check, the [`Decision`].
+    /// `rejection` builds the response. The fields that the response lacks are then added in the style of `writer`:
+    /// RateLimit, `Retry-After` and `Cache-Control: no-store`. The response's extensions contain the denial and, after
+    /// a check, the [`Decision`].
+    ///
+    /// The layer calls this method for refused requests. A handler of axum can return the denial itself, unless it
+    /// needs another rejection or style.
     ///
     /// # Examples
     ///
@@ -86,7 +89,7 @@ impl Denial {
     where
         R: Rejection<B> + ?Sized,
     {
-        // Drawn once, so that all fields and the body have the same wait.
+        // The jitter is drawn once, so that all fields and the body contain the same wait.
         let jitter = writer.draw(self.retry_after);
         self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
         let mut response = rejection.reject(parts, &self);

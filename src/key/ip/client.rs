@@ -21,24 +21,25 @@ use crate::{
 /// Charges the address of the client, read from a header of trusted proxies.
 ///
 /// 1. **One source.** Exactly one header is read, and only if the connection's peer is in the trusted prefixes.
-///    Otherwise the peer is the client: a client that bypasses the proxies gains nothing by sending the header. No
-///    other header is read in its place.
+///    Otherwise the peer is the client, so a client that bypasses the proxies gains nothing by sending the header. If
+///    the header is missing, no other header is read.
 /// 2. **From the right.** A proxy appends on the right; the client's own text is on the left. `X-Forwarded-For` and
 ///    `Forwarded` are walked from the right, over all lines of the header. The first address that is not a trusted
-///    proxy is the client; if all are trusted, the leftmost is. Text further to the left is not read (of `Forwarded`,
-///    only its syntax is checked). A walk covers at most 64 addresses.
-/// 3. **Malformed is 400.** The part that trusted proxies have written must be readable; nothing is guessed or skipped.
-///    Ports are dropped. Private addresses are clients like any other, unless they are trusted.
+///    proxy is the client. If all addresses are trusted, the leftmost address is the client. Text to the left of the
+///    client is not read, except that the whole `Forwarded` header must have valid syntax. A walk covers at most 64
+///    addresses.
+/// 3. **A malformed header is refused with 400.** The text that trusted proxies have written must be valid; nothing is
+///    guessed or skipped. Ports are dropped. Private addresses are clients like any other, unless they are trusted.
 /// 4. **One client, one key.** An IPv4 address inside an IPv6 address (mapped, or NAT64's `64:ff9b::/96`) is that IPv4
 ///    address. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64. Some
-///    customers have a /56 or /48: add a wider, higher limit with
-///    [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`. Link-local addresses (`fe80::/10`)
-///    have a key each. Addresses of 6to4 (`2002::/16`) share the key of the IPv4 address that they carry.
+///    customers have a /56 or /48: add a wider, higher limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and)
+///    and a second `ClientIp`. Each link-local address (`fe80::/10`) has its own key. Addresses of 6to4 (`2002::/16`)
+///    share the key of the IPv4 address that they carry.
 /// 5. **A carried address gives no trust.** An IPv4 address that is not global (private, loopback and the like) is
-///    never read out of a NAT64 address, and no address is read out of 6to4 for trust, `exempt` or `deny`: such
-///    addresses are forged (RFC 6052, section 3.1). `64:ff9b::127.0.0.1` is not this host.
+///    never decoded from a NAT64 address, because such an address is forged (RFC 6052, section 3.1):
+///    `64:ff9b::127.0.0.1` is not this host. For trust, `exempt` and `deny`, no address is decoded from 6to4.
 ///
-/// The page [behind a proxy](crate::guide::behind_a_proxy) lists which deployment needs which constructor. The peer's
+/// The page [behind a proxy](crate::guide::behind_a_proxy) lists the constructor for each deployment. The peer's
 /// address is found as in [`PeerIp`](super::PeerIp).
 ///
 /// # Examples
@@ -50,7 +51,7 @@ use crate::{
 /// // One or more proxies in a row that append to X-Forwarded-For:
 /// let client = ClientIp::x_forwarded_for(["10.0.0.0/8", "fd00::/8"])?;
 ///
-/// // Proxies from the environment; internal callers are exempt, one network is refused:
+/// // The list of proxies comes from the environment. Internal callers are exempt, and one network is refused:
 /// # let trusted_proxies = String::from("10.0.0.0/8, fd00::/8");
 /// let client = ClientIp::x_forwarded_for(trusted_proxies)?
 ///     .with_ipv6_prefix(56)?
@@ -65,8 +66,8 @@ use crate::{
 /// # }
 /// ```
 ///
-/// As a part of a key, and inside a closure. A closure is not called on exempt routes, so the addresses that its
-/// `ClientIp` [denies](ClientIp::deny) pass there; in a tuple they are refused:
+/// In a compound key, and inside a closure. Closures are not called on exempt routes, so addresses that a `ClientIp`
+/// inside a closure [denies](ClientIp::deny) pass on these routes. A `ClientIp` in a tuple refuses them there too:
 ///
 /// ```
 /// use http::request::Parts;
@@ -98,7 +99,7 @@ impl ClientIp {
         Self { resolver: Resolver::new(source, trusted), exempt: PrefixList::default(), denied: PrefixList::default() }
     }
 
-    /// Takes the address at place `hops` from the right, whatever the peer is.
+    /// Creates the extractor of the address at place `hops` from the right, for any peer.
     pub(super) fn with_hops(source: AddressSource, hops: usize) -> Result<Self, ConfigError> {
         if !(1..=Resolver::MAX_HOPS).contains(&hops) {
             return Err(ConfigError::InvalidHops { hops });
@@ -142,17 +143,29 @@ impl ClientIp {
         Ok(self.with_resolver(|resolver| resolver.trusted = trusted))
     }
 
-    /// Reads the header on connections without an address, which are those of a unix socket. By default such requests
-    /// are refused with [`KeyError::NoPeerAddress`].
+    /// Also reads the header on connections without a peer address, such as connections through a unix socket. By
+    /// default such requests are refused with [`KeyError::NoPeerAddress`].
     ///
-    /// A server that does not provide peer addresses looks the same. Set this only where the proxy alone may open the
-    /// socket. If the unix socket is the only way in, use [`behind_unix_socket`](Self::behind_unix_socket).
+    /// The connections of a server that does not provide peer addresses look the same. Call this method only if the
+    /// proxy alone may open the socket. If all requests come through the unix socket, use
+    /// [`behind_unix_socket`](Self::behind_unix_socket).
+    ///
+    /// # Examples
+    ///
+    /// Requests come from a local proxy through a unix socket, and from a load balancer over TCP:
+    ///
+    /// ```
+    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/24"])?.trust_unix_peer();
+    /// # let _ = client;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
     pub fn trust_unix_peer(self) -> Self {
         self.with_resolver(|resolver| resolver.trust_unix_peer = true)
     }
 
-    /// Charges the trusted proxy itself if it sends no header, as its own health checks do. By default such requests
-    /// are refused with [`KeyError::MissingHeader`], because a proxy that never sends the header would be one client.
+    /// Charges the trusted proxy itself if a request of the proxy has no header, as health checks have none. By default
+    /// such requests are refused with [`KeyError::MissingHeader`], because all clients of a proxy that never sends the
+    /// header would share one budget.
     ///
     /// # Examples
     ///
@@ -171,6 +184,14 @@ impl ClientIp {
 
     /// Charges the proxy that has sent a name in place of the client's address (`unknown`, `_hidden`), one budget for
     /// all such clients. By default such requests are refused with [`KeyError::OpaqueClient`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let client = tollgate::ClientIp::forwarded(["192.0.2.1"])?.proxy_if_opaque();
+    /// # let _ = client;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
     pub fn proxy_if_opaque(self) -> Self {
         self.with_resolver(|resolver| resolver.proxy_if_opaque = true)
     }
@@ -184,9 +205,10 @@ impl ClientIp {
         self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
     }
 
-    /// Keeps addresses in `64:ff9b::/96` as IPv6 addresses. By default they are the IPv4 addresses that NAT64 has put
-    /// there, because otherwise all of them would be one client. Trusted prefixes are then compared as IPv6 prefixes:
-    /// `64:ff9b::198.51.100.0/120`.
+    /// Keeps addresses in `64:ff9b::/96` as IPv6 addresses. By default such an address becomes the IPv4 address that
+    /// NAT64 has put there, because otherwise all clients of NAT64 would share one /64.
+    ///
+    /// After this call, write trusted addresses of NAT64 as IPv6 prefixes: `64:ff9b::198.51.100.0/120`.
     pub fn keep_nat64(self) -> Self {
         self.with_resolver(|resolver| resolver.grouping = resolver.grouping.keep_nat64())
     }
@@ -196,18 +218,32 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    /// [`ConfigError::InvalidNat64Prefix`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         self.with_grouping(|grouping| grouping.with_nat64_prefix(prefix))
     }
 
-    /// The key that requests of the client at `address` are charged to, for [`Limiter::reset`](crate::Limiter::reset)
-    /// and [`Limiter::peek`](crate::Limiter::peek). Exempt and denied clients are not charged.
+    /// Returns the key that requests of the client at `address` are charged to, for
+    /// [`Limiter::reset`](crate::Limiter::reset) and [`Limiter::peek`](crate::Limiter::peek). Exempt and denied clients
+    /// are not charged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ClientIp, Limiter, Policy};
+    ///
+    /// # async fn lift(limiter: Limiter, policy: Policy) -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = ClientIp::behind_cloudflare();
+    /// limiter.reset(client.key_of("203.0.113.7".parse()?), &policy).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key_of(&self, address: IpAddr) -> Key {
         self.resolver.grouping.key_of(address)
     }
 
-    /// Finds the client's address: unmapped and ungrouped, whether it is exempt, denied or neither.
+    /// Returns the client's address, unmapped and ungrouped. Does not compare the address with the lists of
+    /// [`exempt`](Self::exempt) and [`deny`](Self::deny).
     ///
     /// # Errors
     ///
@@ -219,8 +255,8 @@ impl ClientIp {
 
     /// Exempts the clients in `prefixes`: the policies of this key do not limit them.
     ///
-    /// The charged form of an address is compared: a NAT64 address is exempt as the IPv4 address that it carries, and
-    /// after [`keep_nat64`](Self::keep_nat64) as the IPv6 address alone.
+    /// `prefixes` are compared with the charged form of an address: for a NAT64 address, the IPv4 address that it
+    /// carries, or the IPv6 address after [`keep_nat64`](Self::keep_nat64).
     ///
     /// # Errors
     ///
@@ -238,17 +274,18 @@ impl ClientIp {
         Ok(Self { exempt: prefixes.into_prefixes()?, ..self })
     }
 
-    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`]. The list comes before
-    /// [`exempt`](Self::exempt) and also holds on exempt routes ([`Route::exempt`](crate::Route::exempt)).
+    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`], even if they are
+    /// [exempt](Self::exempt) or request an exempt route ([`Route::exempt`](crate::Route::exempt)).
     ///
-    /// A NAT64 address is refused in both of its forms: as received, and as the IPv4 address that it carries.
+    /// `prefixes` are compared with both forms of a NAT64 address: as received, and as the IPv4 address that it
+    /// carries.
     ///
-    /// If the list is not empty, a request whose address cannot be read is refused with 400 on exempt routes too:
-    /// otherwise a malformed header would be a way past the list. A request without the header passes there, because
-    /// health checks have none.
+    /// If the list is not empty, a request whose address cannot be read is refused with 400 on exempt routes too,
+    /// because otherwise a client could avoid the list with a malformed header. A request without the header passes on
+    /// exempt routes, because health checks have no header.
     ///
-    /// The list does not hold for a `ClientIp` inside a closure on exempt routes, where closures are not called: pass
-    /// the `ClientIp` itself to the layer, alone, in a tuple, or by
+    /// A `ClientIp` inside a closure does not refuse requests on exempt routes, because closures are not called there.
+    /// Pass the `ClientIp` itself to the layer: alone, in a tuple, or with
     /// [`RateLimitLayer::and`](crate::RateLimitLayer::and).
     ///
     /// # Errors
@@ -267,8 +304,8 @@ impl ClientIp {
         Ok(Self { denied: prefixes.into_prefixes()?, ..self })
     }
 
-    /// Compares both forms of the address. Trust and exemptions compare one form, because a wrong match there lets a
-    /// request pass.
+    /// Compares the denied prefixes with both forms of the address. Trust and exemptions compare one form only, because
+    /// a wrong match would let a request pass.
     fn refuse_denied(&self, address: Address) -> Result<(), KeyError> {
         if self.denied.contains(address.received) || self.denied.holds(address.canonical) {
             return Err(KeyError::AddressDenied);
@@ -277,7 +314,7 @@ impl ClientIp {
     }
 }
 
-/// The trusted proxies, at least one.
+/// Converts the trusted proxies into a list, which must not be empty.
 pub(super) fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
     let trusted = trusted.into_prefixes()?;
     if trusted.is_empty() { Err(ConfigError::NoTrustedProxy) } else { Ok(trusted) }

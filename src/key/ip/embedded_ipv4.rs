@@ -13,7 +13,7 @@ pub(super) struct Nat64 {
     length: u8,
 }
 
-/// `64:ff9b::/96` (RFC 6052, section 2.1).
+/// The well-known prefix `64:ff9b::/96` (RFC 6052, section 2.1).
 pub(super) const WELL_KNOWN: Nat64 = Nat64 { prefix: 0x0064_ff9b << 96, length: 96 };
 
 /// Bits 64 to 71, which are always 0 (RFC 6052, section 2.2).
@@ -34,10 +34,10 @@ impl Nat64 {
         (address.to_bits() ^ self.prefix) >> (128 - self.length) == 0
     }
 
-    /// The IPv4 address inside an address of this prefix, if it is global.
+    /// The IPv4 address inside an address of this prefix, if the IPv4 address is global.
     ///
-    /// Other IPv4 addresses are not decoded: a translator must not pass them on (RFC 6052, section 3.1), so they are
-    /// forged, and could be trusted as this host or its private network.
+    /// An IPv4 address that is not global is not decoded, because it is forged: a translator must not pass it on (RFC
+    /// 6052, section 3.1). Decoded, the address could be trusted as this host or its private network.
     pub(super) fn global_ipv4(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = address.to_bits();
         let carried = if self.length == 96 {
@@ -45,10 +45,10 @@ impl Nat64 {
         } else if bits & RESERVED != 0 {
             return None;
         } else {
-            // Closes the gap of the reserved bits.
-            let behind = bits & ((1 << 56) - 1);
-            let closed = (bits & !((1 << 64) - 1)) | (behind << 8);
-            closed >> (96 - self.length)
+            // The IPv4 address continues after the reserved bits.
+            let after_reserved = bits & ((1 << 56) - 1);
+            let without_reserved = (bits & !((1 << 64) - 1)) | (after_reserved << 8);
+            without_reserved >> (96 - self.length)
         };
         Some(last_bits(Ipv6Addr::from_bits(carried))).filter(|&address| is_global(address))
     }
@@ -56,13 +56,14 @@ impl Nat64 {
 
 /// The last 32 bits as an IPv4 address.
 pub(super) fn last_bits(address: Ipv6Addr) -> Ipv4Addr {
-    // Truncation is intended.
+    // The truncation keeps the last 32 bits.
     Ipv4Addr::from_bits(address.to_bits() as u32)
 }
 
-/// For a 6to4 address, `2002::/16`: the IPv4 address of its router, if it is global.
+/// For a 6to4 address, `2002::/16`: the IPv4 address of its router, or `Some(None)` if that address is not global.
+/// `None` for all other addresses.
 ///
-/// Used for charging only and never for trust, because any host can send from such an address.
+/// The router's address is used for charging and never for trust, because any host can send from a 6to4 address.
 pub(super) fn six_to_four(address: Ipv6Addr) -> Option<Option<Ipv4Addr>> {
     let bits = address.to_bits();
     let carried = last_bits(Ipv6Addr::from_bits(bits >> 80));
@@ -78,8 +79,8 @@ fn is_global(address: Ipv4Addr) -> bool {
     let relays = [first, second, third] == [192, 88, 99];
     let benchmarks = first == 198 && second & 0xfe == 18;
     let multicast_or_reserved = first >= 224;
-    let elsewhere = address.is_private() || address.is_loopback() || address.is_link_local();
-    !(this_network || shared || protocols || relays || benchmarks || multicast_or_reserved || elsewhere)
+    let private_or_local = address.is_private() || address.is_loopback() || address.is_link_local();
+    !(this_network || shared || protocols || relays || benchmarks || multicast_or_reserved || private_or_local)
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_of_a_translator_is_refused() {
+    fn invalid_nat64_prefixes_are_refused() {
         for prefix in [
             "",
             "2001:db8:122::",

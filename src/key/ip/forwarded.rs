@@ -1,4 +1,4 @@
-//! The elements of `Forwarded` (RFC 7239): the `for` parameter of each.
+//! Parses `Forwarded` (RFC 7239): the `for` parameter of each element.
 
 use http::{HeaderMap, header::FORWARDED};
 use smallvec::SmallVec;
@@ -6,17 +6,18 @@ use smallvec::SmallVec;
 use super::node::NodeError;
 
 /// Longest header, in bytes of all lines. A header must be read from its start, because a client can open a quote on
-/// the left; this many bytes take a tenth of a millisecond.
+/// the left. Reading 32 KiB takes a tenth of a millisecond.
 const MAX_LENGTH: usize = 32 * 1024;
-/// Most pairs in one element. Four parameters are registered.
+/// Most pairs in one element. RFC 7239 registers four parameters.
 const MAX_PAIRS: usize = 16;
 
-/// The `for` parameter of an element; `None` without one. A quoted `Value` is still escaped.
+/// The `for` parameter of an element; `None` for an element without this parameter.
 pub(super) type For<'a> = Option<Value<'a>>;
 
+/// The value of a parameter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Value<'a> {
-    /// The text between the quotes.
+    /// The text between the quotes, still escaped.
     Quoted(&'a [u8]),
     Token(&'a [u8]),
 }
@@ -38,10 +39,10 @@ impl Value<'_> {
     }
 }
 
-/// The last elements of all lines, in order: at least `most`, or all if there are fewer.
-pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec<[For<'_>; 8]>, NodeError> {
+/// The last elements of all lines, in order: `wanted` to twice as many, or all elements if there are fewer.
+pub(super) fn last_elements(headers: &HeaderMap, wanted: usize) -> Result<SmallVec<[For<'_>; 8]>, NodeError> {
     let lines = || headers.get_all(FORWARDED).iter();
-    // Each line counts one byte more, the comma that would join it.
+    // Each line counts one byte more, the comma that would join it to the next line.
     lines()
         .try_fold(0, |length, line| Some(length + line.len() + 1).filter(|&length| length <= MAX_LENGTH + 1))
         .ok_or(NodeError::Malformed)?;
@@ -54,8 +55,8 @@ pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec
             if reader.0.is_empty() {
                 break;
             }
-            if elements.len() >= 2 * most {
-                elements.drain(..most);
+            if elements.len() >= 2 * wanted {
+                elements.drain(..wanted);
             }
             elements.push(reader.element()?);
         }
@@ -63,12 +64,13 @@ pub(super) fn last_elements(headers: &HeaderMap, most: usize) -> Result<SmallVec
     Ok(elements)
 }
 
+/// A parser over the unread rest of a line.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// Reads pairs, some of which may be empty, separated by semicolons, up to a comma or the end.
     ///
-    /// The grammar has no white space around semicolons. Some proxies write it, and it is unambiguous.
+    /// Accepts white space around semicolons, which the grammar does not have, because some proxies write it.
     fn element(&mut self) -> Result<For<'a>, NodeError> {
         let mut node = None;
         let mut names = SmallVec::<[&[u8]; 4]>::new();
@@ -107,6 +109,7 @@ impl<'a> Reader<'a> {
         if token.is_empty() { Err(NodeError::Malformed) } else { Ok(token) }
     }
 
+    /// Reads a quoted string, whose opening quote is next.
     fn quoted(&mut self) -> Result<&'a [u8], NodeError> {
         let text = &self.0[1..];
         let mut at = 0;
@@ -122,6 +125,7 @@ impl<'a> Reader<'a> {
         Ok(&text[..at])
     }
 
+    /// Reads bytes while `skipped` holds, and returns them.
     fn skip(&mut self, skipped: impl Fn(u8) -> bool) -> &'a [u8] {
         let end = self.0.iter().position(|&byte| !skipped(byte)).unwrap_or(self.0.len());
         let (text, rest) = self.0.split_at(end);
@@ -134,7 +138,7 @@ fn is_white(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// RFC 9110, section 5.6.2.
+/// Whether a byte may be in a token (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_element_is_malformed() {
+    fn invalid_elements_are_malformed() {
         for line in [
             "for",
             "for=",

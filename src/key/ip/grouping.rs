@@ -1,4 +1,4 @@
-//! Which addresses share a key.
+//! Groups addresses into keys.
 
 use std::{
     io::Write,
@@ -10,16 +10,18 @@ use smallvec::SmallVec;
 use super::embedded_ipv4::{Nat64, WELL_KNOWN, six_to_four};
 use crate::{error::ConfigError, key::subject::Key};
 
-/// Groups addresses into keys.
+/// The rules by which addresses share a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grouping {
+    /// Length in bits of the IPv6 prefix that shares a key.
     prefix: u8,
+    /// Whether addresses in the well-known NAT64 prefix are decoded.
     well_known: bool,
     /// The NAT64 prefix of the operator.
     nat64: Option<Nat64>,
 }
 
-/// The two forms of an address in which a prefix may contain it.
+/// An address in the two forms that are compared with prefixes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address {
     /// The received address, unmapped.
@@ -44,12 +46,13 @@ impl Grouping {
         Ok(Self { nat64: Some(Nat64::parse(prefix)?), ..self })
     }
 
+    /// Returns both forms of an address.
     pub(super) fn read(self, address: IpAddr) -> Address {
         Address { received: address.to_canonical(), canonical: self.canonical(address) }
     }
 
-    /// The form of an address for trust and for keys: an address that carries a global IPv4 address is that IPv4
-    /// address.
+    /// The canonical form of an address, for trust and for keys. An IPv6 address that carries a global IPv4 address
+    /// becomes that IPv4 address.
     pub(super) fn canonical(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
@@ -60,7 +63,7 @@ impl Grouping {
         }
     }
 
-    /// The NAT64 translation of the address, if it is in a translator's prefix.
+    /// The NAT64 prefix that contains the address.
     fn translation(self, address: Ipv6Addr) -> Option<Nat64> {
         let well_known = self.well_known.then_some(WELL_KNOWN);
         self.nat64.into_iter().chain(well_known).find(|nat64| nat64.holds(address))
@@ -77,9 +80,10 @@ impl Grouping {
             IpAddr::V4(address) => ipv4(address),
             IpAddr::V6(address) => match six_to_four(address) {
                 Some(Some(carried)) => ipv4(carried),
-                // The /48 of one 6to4 router.
+                // One 6to4 router has a /48.
                 Some(None) => ipv6(address, 48),
-                // All hosts of a link, and all clients of a translator, share the first 64 bits.
+                // These addresses need all bits: all hosts of a link share the first 64, and so do all clients of a
+                // translator.
                 None if address.is_unicast_link_local() || self.translation(address).is_some() => ipv6(address, 128),
                 None => ipv6(address, self.prefix),
             },
@@ -93,6 +97,7 @@ impl Default for Grouping {
     }
 }
 
+/// The key of the first `prefix` bits of an address.
 fn ipv6(address: Ipv6Addr, prefix: u8) -> Key {
     let mut text = SmallVec::<[u8; 48]>::new();
     let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - prefix)));
@@ -104,7 +109,8 @@ fn ipv6(address: Ipv6Addr, prefix: u8) -> Key {
     Key::new(text)
 }
 
-/// Formats with a table, because the formatter would take longer than the rest of the extraction.
+/// The key of an IPv4 address. Formats with a table, because the standard formatter takes longer than the rest of the
+/// extraction.
 fn ipv4(address: Ipv4Addr) -> Key {
     let mut text = [0; 16];
     let mut length = 0;
@@ -113,7 +119,7 @@ fn ipv4(address: Ipv4Addr) -> Key {
         text[length..length + 4].copy_from_slice(digits);
         length += count + 1;
     }
-    // All but the last dot.
+    // The text without the dot after the last octet.
     Key::plain(&text[..length - 1])
 }
 
@@ -169,9 +175,9 @@ mod tests {
         }
     }
 
-    /// All hosts of a link have one /64, and all clients of a translator another.
+    /// All hosts of a link share one /64, and so do all clients of a translator.
     #[test]
-    fn addresses_whose_prefix_says_nothing_are_keyed_by_what_does() {
+    fn addresses_in_a_shared_prefix_are_keyed_by_their_other_bits() {
         let own = Grouping::default().with_nat64_prefix("2001:db8:122:344::/64").unwrap();
         for (network, address, expected) in [
             (Grouping::default(), "fe80::1:2:3:4", "fe80::1:2:3:4"),

@@ -48,11 +48,11 @@ impl ClientIp {
         Ok(Self::new(AddressSource::XForwardedFor, proxies(trusted)?))
     }
 
-    /// Reads `X-Forwarded-For` and takes the address at place `hops` from the right: 1 behind one proxy.
+    /// Reads the address at place `hops` from the right in `X-Forwarded-For`. Behind one proxy, `hops` is 1.
     ///
-    /// Use it where the addresses of the proxies are not known. The peer's address must be known, but is **not**
-    /// compared with anything, so this is safe only if clients cannot reach the port. Restrict the peers with
-    /// [`only_from`](Self::only_from) where you can.
+    /// Use this constructor if the addresses of the proxies are not known. The server must provide the peer's address,
+    /// but the address is **not** compared with trusted prefixes, so the constructor is safe only if clients cannot
+    /// reach the port. Restrict the peers with [`only_from`](Self::only_from) where you can.
     ///
     /// # Errors
     ///
@@ -97,18 +97,26 @@ impl ClientIp {
         Ok(Self::new(AddressSource::Forwarded, proxies(trusted)?))
     }
 
-    /// Reads `Forwarded` and takes the element at place `hops` from the right. The warning of
+    /// Reads the element at place `hops` from the right in `Forwarded`. The warning of
     /// [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) applies.
     ///
     /// # Errors
     ///
     /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let client = tollgate::ClientIp::forwarded_hops(1)?.only_from(["10.0.0.0/24"])?;
+    /// # let _ = client;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
     pub fn forwarded_hops(hops: usize) -> Result<Self, ConfigError> {
         Self::with_hops(AddressSource::Forwarded, hops)
     }
 
-    /// Reads `X-Real-IP`, one address. nginx sends it only with `proxy_set_header X-Real-IP $remote_addr`, and
-    /// otherwise passes on the header that the client has sent.
+    /// Reads `X-Real-IP`, which contains one address. nginx sets the header only with `proxy_set_header X-Real-IP
+    /// $remote_addr;`, and otherwise passes on the header that the client has sent.
     ///
     /// # Errors
     ///
@@ -129,7 +137,7 @@ impl ClientIp {
         Self::header("x-real-ip", trusted)
     }
 
-    /// Reads `CF-Connecting-IP`, one address, which Cloudflare sets; see
+    /// Reads `CF-Connecting-IP`, which Cloudflare sets to one address; see
     /// [`behind_cloudflare`](Self::behind_cloudflare).
     ///
     /// # Errors
@@ -151,17 +159,27 @@ impl ClientIp {
         Self::header("cf-connecting-ip", trusted)
     }
 
-    /// Reads `True-Client-IP`, one address, which Akamai and Cloudflare set **if it is turned on** there. If it is off,
-    /// the client's own header passes, and nothing in the request shows it.
+    /// Reads `True-Client-IP`, which Akamai and Cloudflare set to one address **if the option is turned on** there. If
+    /// the option is off, they pass on the header that the client has sent, and this server cannot detect it.
     ///
     /// # Errors
     ///
     /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ClientIp, key::PrefixList};
+    ///
+    /// let client = ClientIp::true_client_ip(PrefixList::cloudflare())?;
+    /// # let _ = client;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
     pub fn true_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::header("true-client-ip", trusted)
     }
 
-    /// Reads `Fly-Client-IP`, one address, which Fly.io sets; see [`behind_fly`](Self::behind_fly).
+    /// Reads `Fly-Client-IP`, which Fly.io sets to one address; see [`behind_fly`](Self::behind_fly).
     ///
     /// # Errors
     ///

@@ -11,10 +11,10 @@ pub(super) enum NodeError {
     Opaque,
 }
 
-/// Parses `IPv4`, `[IPv6]` or a name, each with an optional port, which is dropped. With `bare`, also `IPv6` without
-/// brackets.
+/// Parses `IPv4`, `[IPv6]` or a name, each with an optional port, which is dropped. With `bare`, also parses `IPv6`
+/// without brackets.
 ///
-/// The standard library parses addresses. It accepts no leading zeros, no short forms and no zones.
+/// The standard library parses the address, and accepts no leading zeros, no short forms and no zones.
 pub(super) fn parse(text: &[u8], bare: bool) -> Result<IpAddr, NodeError> {
     let text = str::from_utf8(text).map_err(|_| NodeError::Malformed)?;
     if let Some(rest) = text.strip_prefix('[') {
@@ -36,10 +36,12 @@ pub(super) fn parse(text: &[u8], bare: bool) -> Result<IpAddr, NodeError> {
     address.map(IpAddr::V6).ok_or(NodeError::Malformed)
 }
 
+/// Whether `text` is a port number or an obfuscated port (RFC 7239, section 6.2).
 fn is_port(text: &str) -> bool {
     matches!(text.len(), 1..=5) && text.bytes().all(|byte| byte.is_ascii_digit()) || is_obfuscated(text)
 }
 
+/// Whether `text` is an obfuscated identifier, such as `_hidden` (RFC 7239, section 6.3).
 fn is_obfuscated(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     text.strip_prefix('_').is_some_and(|name| !name.is_empty() && name.bytes().all(allowed))

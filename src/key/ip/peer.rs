@@ -16,15 +16,16 @@ use crate::{
 
 /// Charges the address of the connection's peer.
 ///
-/// * Each IPv4 address has its own key, also inside an IPv6 address: `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` of NAT64,
-///   `2002::/16` of 6to4.
+/// * Each IPv4 address has its own key, also if an IPv6 address carries it: mapped (`::ffff:a.b.c.d`), NAT64
+///   (`64:ff9b::a.b.c.d`) or 6to4 (`2002::/16`).
 /// * IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64.
 /// * Each link-local address (`fe80::/10`) has its own key, because all hosts of a link share one /64.
 ///
 /// Behind a proxy the peer is the proxy: use [`ClientIp`](crate::ClientIp).
 ///
 /// The address is read from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a [`SocketAddr`]
-/// or [`IpAddr`] in the request's extensions. Without any of them the error is [`KeyError::NoPeerAddress`].
+/// or [`IpAddr`] in the request's extensions. A request without any of these has the error
+/// [`KeyError::NoPeerAddress`].
 ///
 /// # Examples
 ///
@@ -38,7 +39,7 @@ use crate::{
 /// let per_client = Policy::per_minute("per-client", 60)?;
 /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::default());
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
-/// // With connection information, so that the address is known:
+/// // Connection information provides the address:
 /// let service = app.into_make_service_with_connect_info::<SocketAddr>();
 /// # let _ = service;
 /// # Ok(())
@@ -73,13 +74,13 @@ impl PeerIp {
 
     /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052).
     ///
-    /// Write the prefix with its length: `"2001:db8:122::/96"`. `64:ff9b::/96` is always read this way. A second call
-    /// replaces the prefix of the first. An address that carries no global IPv4 address (private, loopback and the
-    /// like) is not decoded and has its own key.
+    /// Write the prefix with its length: `"2001:db8:122::/96"`. Addresses in `64:ff9b::/96` are always read this way. A
+    /// second call replaces the prefix of the first call. An address that carries an IPv4 address that is not global
+    /// (private, loopback and the like) is not decoded and has its own key.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidNat64Prefix`] unless its length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    /// [`ConfigError::InvalidNat64Prefix`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     ///
     /// # Examples
     ///
@@ -96,7 +97,7 @@ impl PeerIp {
         Ok(Self { grouping: self.grouping.with_nat64_prefix(prefix)? })
     }
 
-    /// The key that requests from `address` are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
+    /// Returns the key that requests from `address` are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
     /// [`Limiter::peek`](crate::Limiter::peek).
     ///
     /// # Examples
@@ -126,6 +127,7 @@ impl KeyExtractor for PeerIp {
     }
 }
 
+/// The address of the connection's peer; `None` if the server does not provide it.
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     connect_info(extensions)
         .or_else(|| extensions.get::<SocketAddr>().map(SocketAddr::ip))

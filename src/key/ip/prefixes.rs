@@ -12,14 +12,13 @@ use crate::error::ConfigError;
 
 /// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
 ///
-/// Bits after a prefix's length are ignored. An IPv4 prefix in IPv6 notation (`::ffff:10.0.0.0/104`) is the IPv4
-/// prefix, because the compared addresses are unmapped too. A NAT64 prefix (`64:ff9b::10.0.0.0/104`) contains both the
-/// IPv4 addresses and the IPv6 addresses that carry them. The default is empty. A look-up is a binary search, so lists
-/// may be long.
+/// Bits after a prefix's length are ignored. An IPv4 prefix in IPv6 notation (`::ffff:10.0.0.0/104`) contains the same
+/// addresses as the IPv4 prefix. A NAT64 prefix (`64:ff9b::10.0.0.0/104`) contains the IPv4 addresses and the IPv6
+/// addresses that carry them. The default is the empty set. A look-up is a binary search, so lists may be long.
 ///
 /// # Examples
 ///
-/// An exemption by address for a key that is not an address:
+/// A limit by API key that exempts the addresses of an office:
 ///
 /// ```
 /// use http::request::Parts;
@@ -41,6 +40,7 @@ use crate::error::ConfigError;
 pub struct PrefixList {
     /// Sorted and disjoint.
     v4: Vec<Ipv4Net>,
+    /// Sorted and disjoint.
     v6: Vec<Ipv6Net>,
 }
 
@@ -49,8 +49,8 @@ impl PrefixList {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidIpPrefix`]; [`ConfigError::PrefixOfEverybody`] if the set contains all addresses of a
-    /// family, as `0.0.0.0/0` does.
+    /// [`ConfigError::InvalidIpPrefix`] if a text is neither an address nor a prefix.
+    /// [`ConfigError::PrefixOfEverybody`] if the set contains all IPv4 or all IPv6 addresses, as `0.0.0.0/0` does.
     ///
     /// # Examples
     ///
@@ -80,22 +80,34 @@ impl PrefixList {
 
     /// Creates the set of all addresses.
     ///
-    /// As the trusted proxies of a [`ClientIp`](crate::ClientIp), this set lets **any client** that reaches the port
-    /// choose the charged address. Use it only where the network keeps all clients but the proxies away.
+    /// If a [`ClientIp`](crate::ClientIp) trusts this set, **any client** that reaches the port can choose the charged
+    /// address. Use the set only if the network lets nothing but the proxies connect.
+    ///
+    /// # Examples
+    ///
+    /// The proxies have no fixed addresses, and the network lets only them connect:
+    ///
+    /// ```
+    /// use tollgate::{ClientIp, key::PrefixList};
+    ///
+    /// let client = ClientIp::header("x-client-address", PrefixList::dangerously_everybody())?;
+    /// # let _ = client;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
     pub fn dangerously_everybody() -> Self {
         Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
     }
 
-    /// Whether `address` is in the set: unmapped, or as the IPv4 address that it carries in `64:ff9b::/96`.
+    /// Whether the set contains `address`, unmapped, or the IPv4 address that `address` carries in `64:ff9b::/96`.
     ///
-    /// A carried IPv4 address that is not global (private, loopback and the like) is ignored, because such addresses
-    /// are forged (RFC 6052, section 3.1).
+    /// A carried IPv4 address that is not global (private, loopback and the like) is ignored, because such an address
+    /// is forged (RFC 6052, section 3.1).
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = Grouping::default().read(address);
         self.holds(address.received) || self.holds(address.canonical)
     }
 
-    /// Whether an address is in the set in exactly this form.
+    /// Whether the set contains `address` in exactly this form.
     pub(super) fn holds(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
@@ -131,19 +143,21 @@ impl PrefixList {
         Self::of(v4, v6)
     }
 
+    /// Sorts and aggregates the prefixes.
     fn of(v4: Vec<Ipv4Net>, v6: Vec<Ipv6Net>) -> Result<Self, ConfigError> {
         let mut list = Self { v4: Ipv4Net::aggregate(&v4), v6: Ipv6Net::aggregate(&v6) };
         list.v4.sort_unstable();
         list.v6.sort_unstable();
-        // Two halves aggregate to all addresses.
-        let everybody = [list.v4.first().map(|&net| net.into()), list.v6.first().map(|&net| net.into())];
-        match everybody.into_iter().flatten().find(|net: &IpNet| net.prefix_len() == 0) {
+        // Several prefixes, such as two halves, may aggregate to all addresses.
+        let lowest = [list.v4.first().map(|&net| net.into()), list.v6.first().map(|&net| net.into())];
+        match lowest.into_iter().flatten().find(|net: &IpNet| net.prefix_len() == 0) {
             Some(net) => Err(ConfigError::PrefixOfEverybody { prefix: net.to_string() }),
             None => Ok(list),
         }
     }
 }
 
+/// Parses an address or a prefix, and clears the bits after the prefix's length.
 fn parse(text: &str) -> Option<IpNet> {
     let net = match text.split_once('/') {
         Some((address, length)) => IpNet::new(address.parse().ok()?, length.parse().ok()?).ok()?,
@@ -163,7 +177,8 @@ fn carried(net: IpNet) -> Option<Ipv4Net> {
 
 /// Types that convert into a [`PrefixList`].
 ///
-/// A text is a list with commas between the prefixes, as environment variables have it. An empty text is an empty list.
+/// A text contains prefixes with commas between them, as an environment variable may. An empty text converts into an
+/// empty list.
 ///
 /// # Examples
 ///
@@ -179,7 +194,7 @@ fn carried(net: IpNet) -> Option<Ipv4Net> {
 /// # }
 /// ```
 pub trait IntoPrefixes {
-    /// Converts into a list.
+    /// Converts the value into a list.
     ///
     /// # Errors
     ///
@@ -232,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_holds_what_its_prefixes_hold() {
+    fn a_list_contains_the_addresses_of_its_prefixes() {
         let list = PrefixList::new([
             "10.0.0.0/8",
             "10.1.0.0/16",
@@ -274,7 +289,7 @@ mod tests {
             "fcff::",
             "2001:db8::2",
             "::10.0.0.1",
-            // Forged: no translator passes on an address that is not global.
+            // The carried address is not global, so it is forged.
             "64:ff9b::10.1.2.3",
             "64:ff9b::203.0.113.8",
             "::",
@@ -297,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_everybody_is_refused() {
+    fn prefixes_of_all_addresses_are_refused() {
         for everybody in [
             "0.0.0.0/0",
             "10.0.0.0/0",
@@ -313,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_refused() {
+    fn invalid_prefixes_are_refused() {
         for prefix in [
             "",
             "10.0.0.0/33",

@@ -1,4 +1,4 @@
-//! Presets for common deployments, each with its assumptions.
+//! Presets of [`ClientIp`] for common deployments, each with its assumptions.
 
 use http::HeaderName;
 
@@ -10,13 +10,13 @@ use super::{
 use crate::error::ConfigError;
 
 impl ClientIp {
-    /// Behind one load balancer or reverse proxy that appends to `X-Forwarded-For`: takes the rightmost address, only
-    /// on connections from `balancer`.
+    /// Behind one load balancer or reverse proxy that appends to `X-Forwarded-For`: reads the rightmost address, and
+    /// only on connections from `balancer`.
     ///
-    /// Assumes exactly one hop, which appends the address of its caller, as nginx (`$proxy_add_x_forwarded_for`),
+    /// Assumes exactly one proxy, which appends the address of its caller, as nginx (`$proxy_add_x_forwarded_for`),
     /// HAProxy (`option forwardfor`), Caddy, Traefik, Envoy (`use_remote_address`) and AWS' Application Load Balancer
-    /// do. Unlike [`x_forwarded_for`](Self::x_forwarded_for), it never skips an address that is in `balancer`, so a
-    /// caller from the balancer's own network cannot pretend to have another address.
+    /// do. Unlike [`x_forwarded_for`](Self::x_forwarded_for), this preset never skips an address that is in
+    /// `balancer`, so a caller from the balancer's own network cannot pretend to have another address.
     ///
     /// The balancer's own health checks do not have the header and are refused with 400: exempt their route, or add
     /// [`peer_if_missing`](Self::peer_if_missing).
@@ -40,12 +40,12 @@ impl ClientIp {
         Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer)
     }
 
-    /// Behind a proxy on the same host that calls through a unix socket and appends to `X-Forwarded-For`: takes the
+    /// Behind a proxy on the same host that connects through a unix socket and appends to `X-Forwarded-For`: reads the
     /// rightmost address.
     ///
     /// Assumes that only the proxy may open the socket. A TCP connection is charged to its peer's address, whatever
-    /// header it sends. A server that does not provide peer addresses looks the same as a unix socket: do not use the
-    /// preset there.
+    /// header the peer sends. Do not use this preset with a server that does not provide peer addresses, because its
+    /// connections look like those of a unix socket.
     ///
     /// # Examples
     ///
@@ -60,14 +60,15 @@ impl ClientIp {
     /// Behind Cloudflare: reads `CF-Connecting-IP` on connections from [`PrefixList::cloudflare`].
     ///
     /// Assumes that Cloudflare connects to this server directly. Behind a tunnel, use
-    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with the tunnel's address. With your own proxy in between, use it
-    /// with the proxy's address, and let the proxy accept connections from Cloudflare alone. Assumes also that no
-    /// Managed Transform removes the header (requests would fail with
-    /// [`KeyError::MissingHeader`](crate::key::KeyError::MissingHeader)), and that your own Workers do not change it.
-    /// Workers of other zones all have the address `2a06:98c0:3600::103`, one client.
+    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with the tunnel's address. Behind your own proxy, use
+    /// `cf_connecting_ip` with the proxy's address, and let the proxy accept connections from Cloudflare alone. Assumes
+    /// also that no Managed Transform removes the header (such requests are refused with
+    /// [`KeyError::MissingHeader`](crate::key::KeyError::MissingHeader)), and that your own Workers do not change the
+    /// header. All Workers of other zones have the address `2a06:98c0:3600::103`, so they are one client.
     ///
-    /// All customers of Cloudflare share its addresses. Cloudflare sets the header in every zone, but the zone of
-    /// another customer does not apply your rules: keep such requests out with authenticated origin pulls.
+    /// All customers of Cloudflare share its addresses, so another customer's zone can send requests to your server.
+    /// Cloudflare sets the header in every zone, but another zone does not apply your rules. Keep such requests out
+    /// with authenticated origin pulls.
     ///
     /// # Examples
     ///
@@ -82,9 +83,9 @@ impl ClientIp {
     /// Behind Fly.io's proxy: reads `Fly-Client-IP` on connections from `172.16.0.0/12`, from which the proxy calls
     /// machines.
     ///
-    /// Assumes a service with the HTTP handler, which overwrites the header of a client. Other machines of your
-    /// organisation connect through the private network, `fdaa::/16`, and are clients themselves. With another CDN in
-    /// front of Fly.io, the header contains the CDN's address.
+    /// Assumes a service with Fly.io's HTTP handler, which overwrites a header that the client sends. Other machines of
+    /// your organisation connect through the private network, `fdaa::/16`, and are clients themselves. With another CDN
+    /// in front of Fly.io, the header contains the CDN's address.
     ///
     /// # Examples
     ///
@@ -93,7 +94,7 @@ impl ClientIp {
     /// # let _ = client;
     /// ```
     pub fn behind_fly() -> Self {
-        Self::new(AddressSource::Single(FLY_CLIENT_IP), known(&["172.16.0.0/12"]))
+        Self::new(AddressSource::Single(FLY_CLIENT_IP), fixed(&["172.16.0.0/12"]))
     }
 }
 
@@ -104,14 +105,14 @@ impl PrefixList {
     /// Creates the set of the addresses from which Cloudflare connects to origins: <https://www.cloudflare.com/ips>, as
     /// of September 2023.
     ///
-    /// The set is a copy and does not update itself. Cloudflare publishes new ranges before it uses them. Clients
-    /// behind a range that is missing here share the key of that address: they are refused too early, and never too
-    /// late. If Cloudflare gives a range away, its new owner can forge addresses. To follow the list, fetch it when you
+    /// The set is a copy and does not update itself. Cloudflare publishes new ranges before it uses them. If a range is
+    /// missing here, all clients behind one of its addresses share a key: they are refused too early, never too late.
+    /// If Cloudflare gives a range away, the new owner can forge addresses. To follow the list, fetch it when you
     /// deploy and use [`ClientIp::cf_connecting_ip`].
     ///
     /// # Examples
     ///
-    /// Cloudflare, or an own load balancer:
+    /// The header is read from Cloudflare and from your own load balancer:
     ///
     /// ```
     /// use tollgate::{ClientIp, key::PrefixList};
@@ -123,7 +124,7 @@ impl PrefixList {
     /// # }
     /// ```
     pub fn cloudflare() -> Self {
-        known(&[
+        fixed(&[
             "103.21.244.0/22",
             "103.22.200.0/22",
             "103.31.4.0/22",
@@ -150,7 +151,8 @@ impl PrefixList {
     }
 }
 
-fn known(prefixes: &[&str]) -> PrefixList {
+/// Creates the list of prefixes that are fixed in this file.
+fn fixed(prefixes: &[&str]) -> PrefixList {
     prefixes.into_prefixes().expect("the prefixes of this file are well-formed")
 }
 

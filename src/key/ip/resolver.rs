@@ -21,7 +21,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) struct Resolver {
     pub(super) source: AddressSource,
     pub(super) trusted: PrefixList,
-    /// Takes the address at this place from the right, instead of walking over trusted proxies.
+    /// The place of the client's address from the right. `None`: the walk ends at the first address that is not
+    /// trusted.
     pub(super) hops: Option<usize>,
     pub(super) grouping: Grouping,
     pub(super) peer_if_missing: bool,
@@ -29,7 +30,7 @@ pub(super) struct Resolver {
     pub(super) trust_unix_peer: bool,
 }
 
-/// Where the client's address is read.
+/// The source of the client's address.
 #[derive(Clone, Debug)]
 pub(super) enum AddressSource {
     Forwarded,
@@ -40,7 +41,7 @@ pub(super) enum AddressSource {
 }
 
 impl Resolver {
-    /// The most addresses in a walk: far more than any deployment has proxies in a row.
+    /// The most addresses in a walk. No deployment has that many proxies in a row.
     pub(super) const MAX_HOPS: usize = 64;
 
     pub(super) fn new(source: AddressSource, trusted: PrefixList) -> Self {
@@ -55,6 +56,7 @@ impl Resolver {
         }
     }
 
+    /// Finds the client's address.
     pub(super) fn resolve(&self, parts: &Parts) -> Result<Address, KeyError> {
         let peer = peer(&parts.extensions).map(|address| self.grouping.read(address));
         if !peer.map_or(self.trust_unix_peer, |peer| self.trusted.holds(peer.canonical)) {
@@ -94,7 +96,7 @@ impl Resolver {
         nodes: impl Iterator<Item = Result<IpAddr, NodeError>>,
         peer: Option<Address>,
     ) -> Result<Address, KeyError> {
-        // The proxy that has written the next node.
+        // The proxy that has written the node of the next iteration.
         let mut proxy = peer;
         let mut walked = 0;
         for node in nodes {
@@ -104,7 +106,7 @@ impl Resolver {
             }
             let address = node.map(|address| self.grouping.read(address));
             if self.hops.is_some_and(|hops| walked < hops) {
-                // Nodes before the chosen one are counted only, so they need not be readable.
+                // Nodes to the right of the chosen place are only counted, so they need not be addresses.
                 proxy = address.ok();
                 continue;
             }
@@ -121,12 +123,13 @@ impl Resolver {
         }
         match proxy {
             _ if walked == 0 => self.missing(name, peer),
-            // All nodes are trusted: the leftmost is the client.
+            // All nodes are trusted, so the leftmost node is the client.
             Some(address) if self.hops.is_none() => Ok(address),
             _ => Err(KeyError::ChainTooShort(name.clone())),
         }
     }
 
+    /// The result for a request of a trusted peer without the header `name`.
     fn missing(&self, name: &HeaderName, peer: Option<Address>) -> Result<Address, KeyError> {
         if self.peer_if_missing {
             return peer.ok_or(KeyError::NoPeerAddress);

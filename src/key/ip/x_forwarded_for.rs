@@ -4,12 +4,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::ValueIter};
 
 use super::node::NodeError;
 
-/// Longest element, in bytes; no node is longer. Text of the client on the left is not even searched for a comma.
+/// Longest element, in bytes; no valid node is longer. The bound limits the search for a comma in text that a client
+/// has written.
 const MAX_ELEMENT: usize = 256;
 
-/// Iterates over all lines as one list, from its end. Empty elements are skipped (RFC 9110, section 5.6.1.2).
+/// Iterates over all lines of the header as one list, from the end of the list. Skips empty elements (RFC 9110, section
+/// 5.6.1.2).
 pub(super) struct Elements<'a> {
+    /// The unread lines; `None` after a malformed element.
     lines: Option<ValueIter<'a, HeaderValue>>,
+    /// The unread rest of the current line.
     rest: &'a [u8],
 }
 
@@ -35,7 +39,7 @@ impl<'a> Iterator for Elements<'a> {
             Some(comma) => window + comma + 1,
             None if window == 0 => 0,
             None => {
-                // Elements further left cannot be separated any more.
+                // The start of this element is not known, so no element on its left can be separated.
                 *self = Self { lines: None, rest: &[] };
                 return Some(Err(NodeError::Malformed));
             }
@@ -48,7 +52,7 @@ impl<'a> Iterator for Elements<'a> {
 
 /// Removes commas and white space from the end.
 fn without_blanks(mut text: &[u8]) -> &[u8] {
-    // In strides of 64 bytes, which the compiler vectorises: a header may be a megabyte of commas.
+    // Removes 64 bytes at once, which the compiler vectorises, because a header may be a megabyte of commas.
     while let Some((rest, stride)) = text.split_last_chunk::<64>() {
         if !stride.iter().fold(true, |blank, &byte| blank & is_blank(byte)) {
             break;

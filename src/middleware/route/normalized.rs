@@ -1,10 +1,9 @@
-//! Paths that a server may rewrite to another path.
+//! Detects paths that a server may rewrite to another path.
 
-/// Whether the path is in normal form: no empty segment, no `.` and no `..`, so that a server that normalizes paths
-/// does not change it.
+/// Whether a server that normalizes paths leaves `path` unchanged: no segment is empty, `.` or `..`.
 ///
-/// Decodes `%2e`, `%2f`, `%5c` and `%3b`, reads a backslash as a slash, and ignores what follows a semicolon in a
-/// segment, because some servers do.
+/// Decodes `%2e`, `%2f`, `%5c` and `%3b`, reads a backslash as a slash, and ignores the text after a semicolon in a
+/// segment, because some servers do the same.
 pub(super) fn is_normalized(path: &str) -> bool {
     let mut path = path.replace('\\', "/");
     if path.contains('%') {

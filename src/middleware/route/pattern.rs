@@ -11,16 +11,16 @@ use crate::key::path::without_trailing_slash;
 pub(super) struct Pattern<'a> {
     /// `None`: all methods.
     pub(super) method: Option<Method>,
-    /// Without a trailing slash.
+    /// The path without trailing slashes.
     pub(super) path: &'a str,
 }
 
 /// The part of a path between two slashes.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Segment<'a> {
-    /// Text, with doubled braces made single.
+    /// Text, after doubled braces are replaced with single braces.
     Literal(Cow<'a, str>),
-    /// `{name}`, after `prefix`, which may be empty.
+    /// `{name}` after the text `prefix`, which may be empty.
     Parameter { prefix: Cow<'a, str> },
     /// `{*name}`: the rest of the path.
     Rest,
@@ -76,7 +76,7 @@ fn read(route: &str) -> Result<Pattern<'_>, String> {
     Ok(Pattern { method, path })
 }
 
-/// Methods are case-sensitive: no client sends `get`.
+/// Parses a method. Methods are case-sensitive, so `get` is an error.
 fn read_method(method: &str, path: &str) -> Result<Method, String> {
     let known = |method: &str| METHODS.into_iter().find(|known| known.as_str() == method);
     known(method).ok_or_else(|| match known(&method.to_ascii_uppercase()) {
@@ -88,7 +88,8 @@ fn read_method(method: &str, path: &str) -> Result<Method, String> {
     })
 }
 
-/// `/users/:id` as `/users/{id}`, `/files/*rest` as `/files/{*rest}`.
+/// Rewrites the segment `old` to the syntax of axum 0.8: `/users/:id` to `/users/{id}`, `/files/*rest` to
+/// `/files/{*rest}`.
 fn in_braces(path: &str, old: &str) -> String {
     let name = old.strip_prefix(':').unwrap_or(old);
     let new = if matches!(name, "" | "*") { "{*rest}".to_owned() } else { format!("{{{name}}}") };
@@ -138,6 +139,7 @@ fn find_brace(segment: &str) -> Option<usize> {
     None
 }
 
+/// Replaces doubled braces with single braces.
 fn unescaped(literal: &str) -> Cow<'_, str> {
     if literal.contains(['{', '}']) { literal.replace("{{", "{").replace("}}", "}").into() } else { literal.into() }
 }

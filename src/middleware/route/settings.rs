@@ -1,4 +1,4 @@
-//! The settings of one route.
+//! Settings of one route: as the user writes them, and as the table stores them.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// Settings of one route, for [`RateLimitLayer::route`](crate::RateLimitLayer::route).
 ///
-/// A setting that the route does not have comes from its layer.
+/// A route takes each setting that is not set here from its layer.
 ///
 /// # Examples
 ///
@@ -36,14 +36,14 @@ pub struct Route {
 }
 
 impl Route {
-    /// Creates a route with all settings of its layer.
+    /// Creates a route that takes all settings from its layer.
     ///
     /// # Examples
     ///
     /// ```
     /// use tollgate::Route;
     ///
-    /// // The cost and the policies of the layer, with another failure policy.
+    /// // The cost and the policies come from the layer, the failure policy does not.
     /// let export = Route::new().fail_closed();
     /// ```
     pub const fn new() -> Self {
@@ -97,8 +97,10 @@ impl Route {
         Self::new().with_policies(policies)
     }
 
-    /// Creates a route whose requests are not limited. Requests from addresses that
-    /// [`ClientIp::deny`](crate::ClientIp::deny) lists are refused, and so are requests whose header hides the address.
+    /// Creates a route whose requests are not limited.
+    ///
+    /// Requests from addresses that [`ClientIp::deny`](crate::ClientIp::deny) lists are still refused, and so are
+    /// requests whose address that `ClientIp` cannot read.
     ///
     /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a
     /// server may rewrite it to the path of another route.
@@ -160,6 +162,18 @@ impl Route {
     }
 
     /// Sets the policies. Takes the same types as [`Route::policy`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, Route};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policies = [Policy::per_minute("login", 5)?, Policy::per_day("login-daily", 50)?];
+    /// let login = Route::cost(1).with_policies(policies);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_policies(self, policies: impl PolicySource) -> Self {
         Self { policies: Some(SharedSource::new(policies)), ..self }
     }
@@ -184,7 +198,7 @@ impl Route {
     }
 }
 
-/// A [`Route`] without errors, as the table keeps it.
+/// The settings of a [`Route`], free of errors, as the table stores them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) cost: Option<Cost>,
@@ -192,7 +206,7 @@ pub(crate) struct Settings {
     pub(crate) named_costs: NamedCosts,
     pub(crate) policies: Option<SharedSource>,
     pub(crate) exempt: bool,
-    /// Whether a request has matched the route, while this is checked.
+    /// Whether one of the table's first requests has matched the route.
     pub(super) matched: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of routes: which settings apply to a request.
+//! The table of routes: finds the settings that apply to a request.
 
 use std::{
     collections::HashMap,
@@ -24,17 +24,17 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTable {
     entries: Vec<Entry>,
-    /// Index of an entry by its own text: one look-up for most requests.
+    /// The index of each entry by its path as written. Most requests need only this look-up.
     exact: HashMap<String, usize>,
     tree: Node,
     unmatched: Arc<UnmatchedCheck>,
 }
 
-/// The settings of a path: for particular methods, and for all others.
+/// The settings of one path: for particular methods, and for all other methods.
 #[derive(Clone, Debug, Default)]
 struct Entry {
     rows: Vec<Row>,
-    /// Without parameters, so that the entry covers the path of its own text alone.
+    /// Whether the path has no parameters, so that the entry covers exactly one path.
     is_text: bool,
 }
 
@@ -42,16 +42,16 @@ struct Entry {
 struct Row {
     /// The route as the user wrote it.
     route: String,
-    /// `None`: all methods without a row of their own.
+    /// `None`: all methods that no other row of the entry names.
     method: Option<Method>,
     settings: Settings,
 }
 
-/// The requests after which routes without a request are reported. Layers with the same table share it.
+/// Counts down the requests after which unmatched routes are reported. Layers with the same table share the count.
 #[derive(Debug)]
 struct UnmatchedCheck(Countdown);
 
-/// With fewer requests, a rarely used route would be reported as unmatched.
+/// Number of requests after which unmatched routes are reported. A smaller number would report rarely used routes.
 const REQUESTS: u32 = 10_000;
 
 impl Default for UnmatchedCheck {
@@ -78,7 +78,7 @@ impl RouteTable {
         Ok(())
     }
 
-    /// Counts a request, and at the end of the countdown warns of each route that has had none.
+    /// Counts a request. At the end of the countdown, reports each route that no request has matched.
     #[inline]
     pub(crate) fn check_unmatched(&self, matched: Option<&Settings>, observer: &dyn Observer) {
         if self.entries.is_empty() || self.unmatched.0.is_over() {
@@ -115,7 +115,7 @@ impl RouteTable {
             Some(template) => (template, Kind::Template),
             None => (without_trailing_slash(parts.uri.path())?, Kind::Plain),
         };
-        // A server may rewrite a plain path to one that is not exempt.
+        // A server may rewrite a plain path to a path that is not exempt.
         let may_be_exempt = || kind == Kind::Template || is_normalized(path);
         let accept = |index: usize| self.entries[index].settings(&parts.method, &may_be_exempt);
         // A client may send a plain path that looks like a template.
@@ -126,7 +126,8 @@ impl RouteTable {
 }
 
 impl Entry {
-    /// The settings for `method`: its own row, then the row that it inherits, then the row of all methods.
+    /// The settings for `method`: from the row of the method, then from the row of GET if the method inherits it, then
+    /// from the row of all methods.
     fn settings(&self, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Settings> {
         let fits = |row: &&Row| !row.settings.exempt || may_be_exempt();
         let of = |method: Option<&Method>| self.rows.iter().find(|row| row.method.as_ref() == method).filter(fits);
@@ -135,8 +136,8 @@ impl Entry {
     }
 }
 
-/// Whether the settings of GET apply: handlers of GET also answer HEAD, and a CONNECT with a path opens a WebSocket
-/// over HTTP/2 (RFC 8441), which is a GET over HTTP/1.1. Neither may be a way around the settings of GET.
+/// Whether the settings of GET apply to `method`, so that no client avoids them with another method. Handlers of GET
+/// also answer HEAD. A CONNECT with a path opens a WebSocket over HTTP/2 (RFC 8441), as a GET does over HTTP/1.1.
 fn inherits_get(method: &Method) -> bool {
     matches!(*method, Method::HEAD | Method::CONNECT)
 }

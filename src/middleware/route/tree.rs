@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use super::pattern::{Segment, segments};
 
-/// A node stands for the segments from the root to it.
+/// A node of the tree. The path from the root to the node is the beginning of a route's path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
-    /// The entry that ends here.
+    /// The entry whose path ends at this node.
     entry: Option<usize>,
     literals: HashMap<String, Node>,
-    /// By the text in front of the parameter, the longest text first.
+    /// Children for parameters, each with the text in front of its parameter, the longest text first.
     parameters: Vec<(String, Node)>,
     /// The entry that covers this node and everything below it.
     rest: Option<usize>,
@@ -21,12 +21,13 @@ pub(super) struct Node {
 pub(super) enum Kind {
     /// A path as the client has sent it: repeated slashes count as one, and a parameter matches one segment.
     Plain,
-    /// A router's template: a parameter matches a parameter of any name.
+    /// A router's template: a parameter of the entry matches a parameter of any name.
     Template,
 }
 
 impl Node {
-    /// The slot for the entry of `path`. Paths that differ in the names of parameters alone share a slot.
+    /// Returns the place for the index of `path`'s entry. Paths that differ only in the names of parameters share a
+    /// place.
     pub(super) fn entry_of(&mut self, path: &str) -> &mut Option<usize> {
         let mut node = self;
         for segment in segments(path) {
@@ -85,7 +86,8 @@ impl Node {
     }
 }
 
-/// Reads a template that does not parse as a literal: another router may have other rules.
+/// Parses a segment. A segment of a template that is not valid in axum 0.8 becomes a literal, because another router
+/// may have another syntax.
 fn read(segment: &str, kind: Kind) -> Segment<'_> {
     match kind {
         Kind::Plain => Segment::Literal(segment.into()),

@@ -19,28 +19,28 @@ use crate::{
 
 /// Responds to refused gRPC calls with a gRPC status, and to all other requests with `R`.
 ///
-/// A gRPC client reads a plain 429 as `UNAVAILABLE`, which default retry policies repeat. The response is HTTP 200 with
-/// a status and no content ("trailers-only"):
+/// A gRPC client reads a plain 429 as `UNAVAILABLE`, and default retry policies then repeat the call. Therefore the
+/// response is HTTP 200 with a gRPC status and no content ("trailers-only"):
 ///
 /// | refused because | `grpc-status` | `grpc-message` |
 /// | --- | --- | --- |
 /// | the quota is spent | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded; retry after 3s |
 /// | the cost can never pass | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded |
 /// | the store is down, fail-closed | 14 `UNAVAILABLE` | rate limiter unavailable |
-/// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable |
+/// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable, or the setup error |
 /// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
 /// | the layer is misconfigured | 13 `INTERNAL` | the error |
 ///
-/// `grpc-retry-pushback-ms` is the wait for clients that retry ([gRFC A6]): milliseconds, rounded up, at most
-/// `i32::MAX` (24.8 days), the largest number that clients read; -1 if no wait helps. `retry-after` and the RateLimit
-/// fields are sent as metadata, with [`details`](Self::with_details) for clients that read those. Calls that pass have
-/// the fields in their initial metadata, never in their trailers.
+/// `grpc-retry-pushback-ms` is the wait for clients that retry ([gRFC A6]), in milliseconds, rounded up. The largest
+/// value is `i32::MAX` (24.8 days), the largest number that clients read, and -1 means that no wait helps.
+/// `retry-after`, the RateLimit fields and the [details](Self::with_details) are sent as metadata. Calls that pass have
+/// the RateLimit fields in their initial metadata, never in their trailers.
 ///
 /// A request is a gRPC call if it is a POST over HTTP/2 or newer with the content type `application/grpc`, with or
 /// without a suffix such as `+proto`. A GET, or a request over HTTP/1.1, is not a gRPC call whatever its content type,
 /// because its client reads HTTP statuses; `R` builds its response. gRPC-Web is not a gRPC call either: put the layer
-/// inside the layer that translates gRPC-Web, or its clients get the response of `R`. One layer, and one budget, serves
-/// both kinds on one port.
+/// inside the layer that translates gRPC-Web, or gRPC-Web clients get the response of `R`. One layer, with one budget,
+/// serves gRPC calls and other requests on one port.
 ///
 /// Works with any body type whose default is empty, such as those of tonic, axum and `http-body-util`.
 ///
@@ -87,9 +87,10 @@ use crate::{
 /// * Routes: in front of a `Server` the path of a method is `/package.Service/Method`. On tonic's `Routes` as an axum
 ///   `Router`, the matched path is `/package.Service/{*rest}` for all methods of the service; set the layer's
 ///   [cost](crate::RateLimitLayer::with_cost) with a closure over the path to distinguish methods there.
-/// * Around one service alone: `tonic::service::LayerExt::named_layer`.
-/// * Addresses: tonic's server provides the peer address in its own type. For [`PeerIp`](crate::PeerIp), copy the
-///   address in a layer outside this one. `axum::serve` provides it as usual.
+/// * To limit one service alone, use `tonic::service::LayerExt::named_layer`.
+/// * Addresses: tonic's server provides the peer address in an extension of type `TcpConnectInfo`. For
+///   [`PeerIp`](crate::PeerIp), copy the address in a layer outside the limit, as below. `axum::serve` provides the
+///   address as usual.
 ///
 /// ```
 /// use http::Request;
@@ -103,7 +104,7 @@ use crate::{
 ///     }
 ///     request
 /// });
-/// let server = Server::builder().layer(with_address); // and then .layer(limit)
+/// let server = Server::builder().layer(with_address); // followed by .layer(limit)
 /// ```
 ///
 /// [gRFC A6]: https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback
@@ -133,8 +134,8 @@ impl<R> GrpcStatus<R> {
     /// Sets whether `grpc-status-details-bin` is sent: a `google.rpc.Status` with `RetryInfo` if a wait helps, and a
     /// `QuotaFailure` with the names of the violated policies, at most 16. Keys never appear.
     ///
-    /// Defaults to `true`, because some client libraries read the wait only there. The details of one policy take about
-    /// 250 bytes.
+    /// Defaults to `true`, because some client libraries read the wait only from these details. The details of one
+    /// policy take about 250 bytes.
     ///
     /// # Examples
     ///
@@ -181,19 +182,21 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const GRPC_STATUS_DETAILS_BIN: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Clients do not retry after a negative number.
+/// The pushback of a call that no wait helps. Clients do not retry after a negative number.
 const NO_RETRY: HeaderValue = HeaderValue::from_static("-1");
 
-/// `%` and unprintable characters must be escaped; the rest is escaped as tonic does.
+/// The escaped characters of `grpc-message`. `%` and unprintable characters must be escaped; the others are escaped
+/// because tonic escapes them.
 const ESCAPED: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
 
-/// The most violations in the details. With the longest names they take less than half of the 8 KiB of fields that
-/// clients accept.
+/// The most violations in the details. Violations with the longest names take less than half of the 8 KiB of fields
+/// that clients accept.
 const MOST_VIOLATIONS: usize = 16;
 
-/// Whether a request is a POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") with the content type
-/// `application/grpc`, ignoring case, followed by nothing, a format or a parameter. gRPC-Web follows with `-`.
+/// Whether a request is a gRPC call: a POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") with the content type
+/// `application/grpc`, ignoring case, alone or with a format (`+`) or a parameter (`;`). The content type of gRPC-Web
+/// continues with `-`.
 fn is_call(parts: &Parts) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     if parts.method != Method::POST || parts.version < Version::HTTP_2 {
@@ -231,12 +234,13 @@ fn message(denial: &Denial) -> Cow<'static, str> {
     }
 }
 
-/// Milliseconds, rounded up, because the client waits exactly this long.
+/// Rounds up to milliseconds, at least 1, because the client waits exactly this long.
 fn whole_millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }
 
-/// The wait as a header value. A number that does not fit would stop the client from retrying.
+/// The wait in milliseconds as a header value, at most `i32::MAX`. Clients do not retry after a number that they cannot
+/// parse.
 fn pushback(wait: Duration) -> HeaderValue {
     HeaderValue::from(i32::try_from(whole_millis(wait)).unwrap_or(i32::MAX))
 }

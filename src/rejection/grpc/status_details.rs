@@ -1,11 +1,11 @@
-//! `google.rpc.Status` in the encoding of Protocol Buffers. A rejection needs few of its fields, so they are encoded
-//! here, without a code generator and its runtime.
+//! `google.rpc.Status` in the encoding of Protocol Buffers. A rejection needs few fields of this message, so this
+//! module encodes them without a code generator and its runtime.
 
 use crate::policy::Policy;
 
 /// The content of `grpc-status-details-bin`.
 pub(super) struct Status<'a> {
-    /// Must equal `grpc-status`.
+    /// The gRPC status code. Must equal `grpc-status`.
     pub(super) code: u16,
     pub(super) message: &'a str,
     pub(super) retry_after_ms: Option<u64>,
@@ -26,7 +26,7 @@ impl<'a> Violation<'a> {
         Self { policy: policy.name(), limit, description: format!("{limit} {unit} per {window}s") }
     }
 
-    /// The `subject` is the policy, never the client's key.
+    /// Encodes the violation. Its `subject` is the policy, never the client's key.
     fn message(&self) -> Message {
         Message::default()
             .bytes(1, format!("policy:{}", self.policy))
@@ -37,7 +37,7 @@ impl<'a> Violation<'a> {
 }
 
 impl Status<'_> {
-    /// `None` if the details would add nothing to the other fields.
+    /// Encodes the status. `None` if it has neither a wait nor violations.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         if self.retry_after_ms.is_none() && self.violations.is_empty() {
             return None;
@@ -54,18 +54,18 @@ impl Status<'_> {
     }
 }
 
-/// A `google.protobuf.Duration` of at most the largest `Retry-After`.
+/// A `google.protobuf.Duration`, at most as long as the largest `Retry-After`.
 fn duration(millis: u64) -> Message {
     let millis = millis.min(2_147_483_647_000);
     Message::default().number(1, millis / 1_000).number(2, millis % 1_000 * 1_000_000)
 }
 
-/// A message: fields in sequence, each with its number and wire type.
+/// An encoded message: fields in sequence, each with its number and wire type.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
 impl Message {
-    /// Adds an integer. 0 is the default of a missing field, so it is omitted.
+    /// Adds an integer field. 0 is omitted, because readers read 0 for a missing field.
     fn number(mut self, field: u8, value: u64) -> Self {
         if value > 0 {
             self.0.push(field << 3);
@@ -74,7 +74,7 @@ impl Message {
         self
     }
 
-    /// Adds text, bytes or a message.
+    /// Adds a field of text, bytes or a message.
     fn bytes(mut self, field: u8, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref();
         self.0.push(field << 3 | 2);
@@ -89,7 +89,8 @@ impl Message {
         self.bytes(3, Self::default().bytes(1, url).bytes(2, message))
     }
 
-    /// Writes seven bits per byte, the lowest first; all bytes but the last have the eighth bit set.
+    /// Writes an integer with seven bits per byte, the lowest bits first. All bytes but the last have the eighth bit
+    /// set.
     fn varint(&mut self, mut value: u64) {
         while value > 0x7f {
             self.0.push(value as u8 | 0x80);

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use redis::{ClientTlsConfig, TlsCertificates};
 
 use super::{key_hash::KeyHash, net::url::Security};
-use crate::{breaker::Breaker, clock::Clock, error::ConfigError, store::contract::DEFAULT_DEADLINE};
+use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store::contract::DEFAULT_DEADLINE};
 
 /// Builder for [`RedisStore`](crate::RedisStore).
 ///

@@ -65,7 +65,7 @@ impl KeyHash {
 
     /// Hashes a key to 128 bits: a collision is expected among 2^64 keys.
     fn hash(&self, key: &Key) -> Key {
-        Key::sealed(&self.secret.hash(key))
+        Key::from_keyed_hash(&self.secret.hash(key))
     }
 }
 

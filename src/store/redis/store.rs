@@ -29,7 +29,7 @@ use super::{
     ready,
 };
 use crate::{
-    breaker::Breaker,
+    breaker::settings::Breaker,
     check::Check,
     error::Error,
     key::Key,
