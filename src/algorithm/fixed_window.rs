@@ -5,8 +5,10 @@ use crate::{
     policy::Policy,
 };
 
+/// The units spent in one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FixedWindow {
+    /// The start of the window in microseconds.
     start: u64,
     count: u64,
 }

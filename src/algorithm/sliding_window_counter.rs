@@ -6,8 +6,10 @@ use crate::{
     policy::Policy,
 };
 
+/// The units spent in the current window and in the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SlidingWindowCounter {
+    /// The start of the current window in microseconds.
     start: u64,
     previous: u64,
     current: u64,
@@ -16,7 +18,7 @@ pub(crate) struct SlidingWindowCounter {
 /// The two windows at the time of the check, and the estimate from them.
 pub(crate) struct Advanced {
     count: SlidingWindowCounter,
-    /// The time left in the current window.
+    /// The time left in the current window, in microseconds.
     left: u64,
     estimate: u64,
 }
@@ -44,6 +46,7 @@ impl SlidingWindowCounter {
         end + window - left_for(self.current, room, window) - now
     }
 
+    /// Adds the estimate: the units of the previous window fade as the time `left` in the current window passes.
     fn with_estimate(self, policy: &Policy, left: u64) -> Advanced {
         let faded = if self.previous == 0 { 0 } else { muldiv(self.previous, left, policy.window_us()).0 };
         Advanced { count: self, left, estimate: faded + self.current }

@@ -12,6 +12,7 @@ use crate::{
     policy::Policy,
 };
 
+/// The admitted requests of one window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlidingWindowLog {
     /// The cumulative cost before the first record.
@@ -25,9 +26,12 @@ pub(crate) struct SlidingWindowLog {
     highest_limit: u32,
 }
 
+/// One step of F.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
+    /// The time in microseconds, rounded up to the resolution.
     at: u64,
+    /// The cumulative cost up to this time.
     total: u64,
 }
 

@@ -92,6 +92,7 @@ impl Admission {
     }
 }
 
+/// Commits to a counter. `fits` is the result of the evaluation, and `advanced` the state from it.
 fn commit<C: Counter>(
     counter: &mut C,
     mut advanced: C::Advanced,

@@ -8,15 +8,17 @@ use crate::{
     policy::Policy,
 };
 
+/// The theoretical arrival time of one bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TokenBucket {
+    /// When the bucket is full again.
     full: Arrival,
     /// The number of parts into which `full.fraction` divides a microsecond: the limit under which the bucket was
     /// charged last.
     parts: u64,
 }
 
-/// The theoretical arrival time: when the bucket is full again.
+/// A theoretical arrival time.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Arrival {
     /// Whole microseconds.

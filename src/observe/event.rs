@@ -14,6 +14,23 @@ use crate::{
 };
 
 /// A decision on a check. See [`Observer::on_decision`](super::Observer::on_decision).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::observe::{Decided, Observer};
+///
+/// /// Prints which keys are denied, and by which policies.
+/// struct PrintDenials;
+///
+/// impl Observer for PrintDenials {
+///     fn on_decision(&self, decided: &Decided<'_>) {
+///         for charge in decided.charges().filter(|charge| charge.violated) {
+///             println!("{} denies {} a cost of {}", charge.policy.name(), charge.fingerprint(), charge.cost);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Decided<'a> {
@@ -81,6 +98,25 @@ impl<'a> ObservedCharge<'a> {
 }
 
 /// A check without a verdict. See [`Observer::on_store_failure`](super::Observer::on_store_failure).
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tollgate::{ErrorKind, observe::{Observer, StoreFailure}};
+///
+/// /// Counts the failures that an operator has to correct, for an alert.
+/// #[derive(Default)]
+/// struct SetupFailures(AtomicU64);
+///
+/// impl Observer for SetupFailures {
+///     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+///         if failure.error.kind() == ErrorKind::Misconfigured {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct StoreFailure<'a> {

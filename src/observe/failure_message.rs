@@ -41,7 +41,7 @@ impl From<Option<FailurePolicy>> for FailureEffect {
 
 /// Remedies for causes that contain a certain word. They take precedence over the remedy for the kind of error.
 const REMEDIES: &[(&str, &str)] = &[
-    // This cause contains its remedy.
+    // The cause with this word contains its remedy.
     ("enable_all()", ""),
     (" DB index", "Correct the number after the last slash of the store's URL."),
     (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),

@@ -62,8 +62,10 @@ pub(super) struct DenyCache {
     max_age_us: u64,
 }
 
+/// The denials of checks whose hashes have the same remainder.
 type Set = [Option<Box<Entry>>; WAYS];
 
+/// A remembered denial.
 #[derive(Debug)]
 struct Entry {
     hash: u64,
@@ -169,7 +171,7 @@ impl DenyCache {
     pub(super) fn get(&self, fingerprint: &Fingerprint, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
         let hash = fingerprint.hash;
         let set = self.set(hash);
-        let entry = set.iter().flatten().find(|entry| entry.hash == hash && same(&entry.check, check))?;
+        let entry = set.iter().flatten().find(|entry| entry.hash == hash && have_same_charges(&entry.check, check))?;
         if now_us < entry.received_us || latest_us >= entry.until_us || entry.epoch != self.epoch(fingerprint) {
             return None;
         }
@@ -219,7 +221,7 @@ impl DenyCache {
         let entry = Entry { hash, check: check.clone(), verdict: verdict.clone(), epoch, received_us, until_us };
         let mut set = self.set(hash);
         let same_check = |slot: &&mut Option<Box<Entry>>| {
-            slot.as_ref().is_some_and(|entry| entry.hash == hash && same(&entry.check, check))
+            slot.as_ref().is_some_and(|entry| entry.hash == hash && have_same_charges(&entry.check, check))
         };
         let slot = match set.iter_mut().find(same_check) {
             Some(slot) => Some(slot),
@@ -296,7 +298,8 @@ impl DenyCache {
     }
 }
 
-fn same(one: &Check, other: &Check) -> bool {
+/// Whether two checks have the same charges in the same order.
+fn have_same_charges(one: &Check, other: &Check) -> bool {
     let (one, other) = (one.charges(), other.charges());
     one.len() == other.len()
         && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)

@@ -40,6 +40,7 @@ impl Counted<'_> {
         self.charged.cost > 0 && !self.charged.policy.is_ban()
     }
 
+    /// Whether the count has a place in its key's shard.
     pub(super) fn has_own_place(&self) -> bool {
         matches!(self.room, Room::Own | Room::Free { .. })
     }

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::{algorithm::CountState, check::Charge, key::Key, policy::Policy, verdict::Outcome};
 
+/// The counts under one lock, and what is needed to make room for new ones.
 pub(super) struct Shard {
     pub(super) entries: IndexMap<CountId, CountState>,
     capacity: usize,
@@ -48,7 +49,7 @@ const LARGE_SHARE: u64 = 1 << 31;
 
 impl CountId {
     #[inline]
-    fn is(&self, key: &Key, policy: &Policy) -> bool {
+    fn matches(&self, key: &Key, policy: &Policy) -> bool {
         self.policy.counts_with(policy) && self.key == *key
     }
 }
@@ -67,8 +68,9 @@ impl Shard {
         Self { entries, capacity, promised: 0, added: 0, hand: 0, soonest, random }
     }
 
+    /// The index of a count.
     pub(super) fn find(&self, key: &Key, policy: &Policy, hash: u64) -> Option<usize> {
-        self.entries.raw_entry_v1().index_from_hash(hash, |id| id.is(key, policy))
+        self.entries.raw_entry_v1().index_from_hash(hash, |id| id.matches(key, policy))
     }
 
     /// Evaluates and commits in one pass, for a check of one charge whose key is new.
@@ -84,7 +86,7 @@ impl Shard {
     pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
         if state.idle_at(policy) > now
             && let RawEntryMut::Vacant(vacant) =
-                self.entries.raw_entry_mut_v1().from_hash(hash, |id| id.is(key, policy))
+                self.entries.raw_entry_mut_v1().from_hash(hash, |id| id.matches(key, policy))
         {
             let id = CountId { key: key.clone(), policy: policy.clone() };
             vacant.insert_hashed_nocheck(hash, id, state);

@@ -67,7 +67,7 @@ impl RedisStoreBuilder {
     /// shows a part of the URL, because the URL may hold a password.
     pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
         let (address, size) = (Address::server(url, &self.security), self.pool_size);
-        self.dial(address.map(|address| Target::Server { address, size }))
+        self.build_with_own_pool(address.map(|address| Target::Server { address, size }))
     }
 
     /// Creates a store on the master that `sentinels` name, with a pool of its own.
@@ -108,7 +108,9 @@ impl RedisStoreBuilder {
     ) -> Result<RedisStore, ConfigError> {
         let (size, security) = (self.pool_size, &self.security);
         let sentinels = Sentinels::new(sentinels, master, security, self.deadline);
-        self.dial(sentinels.map(|sentinels| Target::Server { address: Address::Sentinels(Box::new(sentinels)), size }))
+        self.build_with_own_pool(
+            sentinels.map(|sentinels| Target::Server { address: Address::Sentinels(Box::new(sentinels)), size }),
+        )
     }
 
     /// Creates a store on the Redis Cluster that `nodes` belong to, with a pool for each master. One or two nodes are
@@ -168,7 +170,7 @@ impl RedisStoreBuilder {
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn connect_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
         let (seeds, size) = (Seeds::new(nodes, &self.security), self.pool_size);
-        self.dial(seeds.map(|seeds| Target::Cluster { seeds, size }))
+        self.build_with_own_pool(seeds.map(|seeds| Target::Cluster { seeds, size }))
     }
 
     /// Creates a store on a bb8-redis pool that the service has created. The pool size of the builder is not used.
@@ -201,13 +203,15 @@ impl RedisStoreBuilder {
         self.build(Target::External(pool))
     }
 
-    fn dial(self, target: Result<Target, ConfigError>) -> Result<RedisStore, ConfigError> {
+    /// Builds a store that creates its own pool.
+    fn build_with_own_pool(self, target: Result<Target, ConfigError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
             return Err(ConfigError::ZeroPoolSize);
         }
         self.build(target?)
     }
 
+    /// Checks the settings and builds the store. Makes no connection.
     fn build(self, target: Target) -> Result<RedisStore, ConfigError> {
         let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, key_hash, .. } = self;
         if deadline.is_zero() {

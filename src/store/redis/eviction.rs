@@ -53,6 +53,7 @@ pub(super) fn ask_if_due(eviction: &Arc<EvictionCheck>, client: &Arc<Client>) {
     }
 }
 
+/// Requests the eviction policy and reports it, unless it is `noeviction`.
 async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
     let Ok(runtime) = client.runtime() else { return };
     // A random slot: the next attempt asks another master of a cluster, if this one is unavailable.
@@ -71,6 +72,7 @@ async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
     }
 }
 
+/// The eviction policy of the server. `None` if its INFO names none.
 async fn policy(connection: &mut RoutedConnection) -> RedisResult<Option<String>> {
     let info: String = connection.query(redis::cmd("INFO").arg("memory")).await?;
     Ok(info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::to_owned))

@@ -44,6 +44,7 @@ pub(super) struct Instances {
 /// The pause before the second refresh. It doubles from here, so that instances that start together soon count each
 /// other.
 const FIRST_PAUSE: Duration = Duration::from_millis(125);
+/// The longest pause between two refreshes.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long an instance counts after its last traffic. A longer time makes shares smaller than necessary; a shorter
 /// time makes the sum of all shares larger than the limit.
@@ -127,6 +128,7 @@ impl Instances {
         self.due_us.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
+    /// Adds a count of Redis to the estimate.
     fn add_count(&self, count: u32) {
         // A panic under the lock leaves a valid estimate.
         let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +152,7 @@ impl Instances {
     }
 }
 
-/// Refreshes this instance's entry if it is due. A task does so, because the check has its answer already.
+/// Refreshes this instance's entry if a refresh is due. A task does so, because the check has its answer already.
 pub(super) fn refresh_if_due(instances: &Arc<Instances>, client: &Arc<Client>) {
     if instances.is_due()
         && let Ok(runtime) = Handle::try_current()

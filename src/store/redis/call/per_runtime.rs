@@ -27,6 +27,7 @@ pub(crate) struct PerRuntime {
 #[derive(Debug, Default)]
 pub(crate) struct Runtimes(Box<Mutex<OldestFirst>>);
 
+/// The runtimes in the order of their first use.
 type OldestFirst = VecDeque<(runtime::Id, Arc<PerRuntime>)>;
 
 /// The most runtimes that are remembered; each thread of a process may have one. Beyond this number the oldest is
@@ -38,7 +39,7 @@ impl Runtimes {
     ///
     /// # Errors
     ///
-    /// There is no runtime, or it has no timers or no I/O.
+    /// There is no runtime, or the runtime has no timers or no I/O.
     pub(crate) fn current(&self, open: impl FnOnce() -> PerRuntime) -> Result<Arc<PerRuntime>, Error> {
         let runtime = Handle::try_current().map_err(|_| no_runtime())?.id();
         // A panic under the lock leaves a valid list.

@@ -146,6 +146,7 @@ impl Progress {
         }
     }
 
+    /// Length of the current period with calls in flight.
     fn in_flight_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.since_us.load(Ordering::Relaxed))
     }
@@ -167,6 +168,7 @@ impl Progress {
         self.is_queued_and(|queued| queued.was_crowded || queued.traffic.is_crowded())
     }
 
+    /// Whether the check was queued and `test` holds for its last queue.
     fn is_queued_and(&self, test: impl FnOnce(&Queued) -> bool) -> bool {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(test)
     }

@@ -97,6 +97,7 @@ fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = PolicyCost<'_>> {
     ban::policy_costs(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
 }
 
+/// Whether a step with a charge also concerns the count of the charge's denials.
 #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]
 fn has_ban_count(charge: &Charge, step: Step) -> bool {
     #[cfg(feature = "cluster")]
@@ -140,6 +141,7 @@ impl<'a> Policies<'a> {
         has_refund.then(|| self.seen.iter().flat_map(|seen| double(time(seen).unwrap_or(0))).collect())
     }
 
+    /// Appends a policy in the format of `lua/check.lua`.
     fn pack(&mut self, policy: &Policy, step: Step) {
         let (algorithm, parameter) = match policy.algorithm() {
             Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
@@ -240,6 +242,7 @@ impl<'a> Packed<'a> {
         if has_ban_count(charge, step) { Ok(ban::merge(own, self.outcome()?)) } else { Ok(own) }
     }
 
+    /// The outcome of one count.
     fn outcome(&mut self) -> Result<Outcome, Error> {
         let [fits] = self.take()?;
         Ok(Outcome {

@@ -1,4 +1,4 @@
-//! The address of a server, or of the sentinels that name it. Parsed once, dialled many times.
+//! The address of a server, or of the sentinels that name it. An address is parsed once and dialled many times.
 
 use std::fmt;
 
@@ -24,6 +24,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
+    /// The address of the server at `url`.
     pub(crate) fn server(url: &str, security: &Security) -> Result<Self, ConfigError> {
         let client = Client::open(url::read(url, security)?).map_err(|error| url::unreadable(&error))?;
         Ok(Self::Server(Box::new(client)))

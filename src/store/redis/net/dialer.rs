@@ -83,6 +83,7 @@ impl Dialer {
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records that a dial has succeeded.
     async fn succeeded(&self, wire: Wire) -> Connection {
         self.backoff().succeeded();
         self.failure.send_replace(None);
@@ -95,6 +96,7 @@ impl Dialer {
         connection
     }
 
+    /// Records that a dial has failed, and publishes the reason.
     async fn failed(&self, error: &RedisError) {
         let failure = self.address.dial_error(error, self.has_connected.load(Ordering::Relaxed)).await;
         match failure.kind() {

@@ -78,6 +78,7 @@ const TRY_AGAIN: &str = "TRYAGAIN";
 /// The codes of a server that refuses to write and still reads.
 const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
 
+/// The meaning of an error reply with this code.
 fn class_of_code(code: &str) -> Class {
     match CODES.iter().find(|(known, ..)| *known == code) {
         Some(&(_, kind, socket)) => class(kind, socket, No),
@@ -85,6 +86,7 @@ fn class_of_code(code: &str) -> Class {
     }
 }
 
+/// The meaning of an error of the client or of the server.
 fn class_of(error: &RedisError) -> Class {
     match error.kind() {
         _ if error.is_timeout() => class(ErrorKind::Deadline, Keep, Perhaps),

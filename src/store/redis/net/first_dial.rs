@@ -29,13 +29,13 @@ struct DialState {
 }
 
 impl FirstDial {
-    /// A first dial that begins now, on the current runtime.
+    /// Creates a first dial that begins now, on the current runtime.
     pub(crate) fn begin(limit: Duration) -> Self {
         let (has_ended, ended) = (AtomicBool::new(false), Notify::new());
         Self(Arc::new(DialState { begin: Begin::now(limit), limit, has_ended, ended }))
     }
 
-    /// A first dial that is over already: checks do not wait for it.
+    /// Creates a first dial that is over already, so that checks do not wait for it.
     #[cfg(feature = "cluster")]
     pub(crate) fn over() -> Self {
         let (has_ended, ended) = (AtomicBool::new(true), Notify::new());

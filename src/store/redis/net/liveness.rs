@@ -54,7 +54,7 @@ struct TimeoutStreak {
 
 impl TimeoutStreak {
     fn reset(&self) {
-        // Threads share the counter and it is nearly always 0 already: a read avoids most writes.
+        // Threads share the counter, which is nearly always 0. Reading it first avoids most writes.
         if self.unanswered.load(Ordering::Relaxed) > 0 {
             self.unanswered.store(0, Ordering::Relaxed);
         }

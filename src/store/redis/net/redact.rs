@@ -16,6 +16,7 @@ const MAX_LENGTH: usize = 200;
 pub(crate) struct Passwords<'a>(Vec<&'a str>);
 
 impl<'a> Passwords<'a> {
+    /// The passwords of the addresses.
     pub(crate) fn of(infos: impl IntoIterator<Item = &'a ConnectionInfo>) -> Self {
         let passwords = infos.into_iter().filter_map(|info| info.redis_settings().password());
         let mut passwords: Vec<_> = passwords.filter(|password| !password.is_empty()).collect();

@@ -58,6 +58,7 @@ impl Wire {
     }
 }
 
+/// Sets the version of the protocol with which an address is dialled.
 pub(crate) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(protocol);
     info.set_redis_settings(settings)

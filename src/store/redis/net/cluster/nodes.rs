@@ -46,6 +46,7 @@ pub(crate) struct Nodes {
     refreshes: watch::Sender<u64>,
 }
 
+/// The slot map, the pools, and the progress of refreshes.
 #[derive(Debug, Default)]
 struct State {
     map: SlotMap,
@@ -160,6 +161,7 @@ impl Nodes {
         pool.get().await
     }
 
+    /// The pool of the node at `address`, which is opened if there is none.
     fn pool(&self, address: &NodeAddress) -> RedisResult<Arc<ServerPool>> {
         let mut state = self.state();
         if let Some(pool) = state.pools.get(address) {
@@ -258,6 +260,7 @@ impl Drop for Refresh {
     }
 }
 
+/// Loads the slot map and adopts it, or records the failure.
 async fn refresh(refresh: Refresh) {
     let nodes = &refresh.0;
     match nodes.layout().await {

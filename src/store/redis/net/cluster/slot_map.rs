@@ -11,6 +11,7 @@ use super::super::slot::SLOT_COUNT;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Layout(Vec<Range>);
 
+/// Neighbouring slots of one master, from `first` to `last`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Range {
     first: u16,
@@ -94,10 +95,12 @@ pub(crate) struct Majority {
 }
 
 impl Majority {
+    /// Creates a vote among `asked` nodes.
     pub(crate) fn of(asked: usize) -> Self {
         Self { asked, answers: Vec::new(), missing: asked }
     }
 
+    /// Adds the answer of one node. A node that has no answer has no vote.
     pub(crate) fn add(&mut self, answer: Option<Layout>) {
         self.missing = self.missing.saturating_sub(1);
         let Some(answer) = answer else { return };
