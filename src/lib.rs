@@ -7,8 +7,8 @@
 //!   sliding window log, never admits more than the limit in any window.
 //! * **Weighted.** Requests differ in cost: a search may cost as much as a hundred page views. Each request is charged
 //!   its whole cost or nothing.
-//! * **Safe.** A limiter that waits for its store takes the service down with the store. Each check has a deadline, and
-//!   a failure policy decides when the store cannot answer.
+//! * **Safe.** A service that waits for the store of its limits stops when that store stops. Here each check has a
+//!   deadline, and a failure policy applies when the store cannot answer.
 //!
 //! A [`Policy`] sets what a client may spend, a [`KeyExtractor`] finds the client in the request, a
 //! [store] counts, and [`RateLimitLayer`] applies them. [`MemoryStore`] counts in the process and makes the same
@@ -84,7 +84,7 @@
 //! | [`Algorithm`] | admits | state per key | Retry-After | use it |
 //! | --- | --- | --- | --- | --- |
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
-//! | the same with a [resolution](Policy::with_resolution) | the same; units come back up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
+//! | the same with a [resolution](Policy::with_resolution) | the same; units become available up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
 //! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | estimated | for very many keys |
 //! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the end of the window | for calendar quotas |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
@@ -105,10 +105,10 @@
 //! that spends money. If the process itself sends more checks than Redis answers in time, the excess is refused under
 //! every failure policy ([`ErrorKind::Overloaded`]).
 //!
-//! A check whose result is unknown is never sent again: it may have been charged once, never twice. After a few
-//! failures in a row a [`Breaker`](failure::Breaker) opens: checks fail at once without I/O, and the breaker probes the
-//! store at intervals. Connections are reopened in the background, at most 400 ms apart, so limits hold again within a
-//! second after Redis is back.
+//! A check whose result is unknown is never sent again, so the check may have been charged once, but never twice. After
+//! a few failures in a row a [`Breaker`](failure::Breaker) opens: checks fail at once without I/O, and the breaker
+//! probes the store at intervals. Connections are reopened in the background, at most 400 ms apart, so limits hold
+//! again within a second after Redis is back.
 //!
 //! # Observability
 //!
@@ -116,8 +116,8 @@
 //! `tracing` warnings or lines on stderr, see [`observe`]. [`Limiter::quiet`] switches the reports off.
 //!
 //! [`Limiter::with_observer`] adds an [`Observer`](observe::Observer) of every decision, failure, batch and breaker
-//! change: [`observe::Tracing`] logs them, [`observe::Metrics`] counts them, or write your own. No observer receives a
-//! key. Without an observer, observation costs a check one branch.
+//! change: [`observe::Tracing`] logs these events, [`observe::Metrics`] counts them, or write your own observer. No
+//! observer receives a key. Without an observer, observation costs a check one branch.
 //!
 //! # Key privacy
 //!
@@ -136,9 +136,10 @@
 //!   outside authentication, so that guessing is limited.
 //! * Load shedding is outside the limits, so that a shed request is not charged. Concurrency limits are inside.
 //!
-//! In a `ServiceBuilder` the first layer is the outermost. With `Router::layer` the **last** one is, and it covers only
-//! the routes that were added before it; `route_layer` skips requests that match no route. Behind a proxy, [`PeerIp`]
-//! sees the proxy alone; [`ClientIp`] reads the header in which trusted proxies send the client's address.
+//! In a `ServiceBuilder` the first layer is the outermost. With `Router::layer` the **last** layer is the outermost,
+//! and covers only the routes that were added before that layer; `route_layer` skips requests that match no route.
+//! Behind a proxy, [`PeerIp`] sees the proxy alone; [`ClientIp`] reads the header in which trusted proxies send the
+//! client's address.
 //!
 //! # Cancel safety
 //!
@@ -152,8 +153,8 @@
 //!
 //! All features are additive.
 //!
-//! * `axum` (default): route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without it, routes
-//!   are compared with the plain path, and addresses come from a `SocketAddr` or `IpAddr` extension.
+//! * `axum` (default): route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without `axum`,
+//!   routes are compared with the plain path, and addresses come from a `SocketAddr` or `IpAddr` extension.
 //! * `redis` (default): [`RedisStore`], on its own pool or on your bb8-redis pool. `redis` and `bb8_redis` are
 //!   re-exported.
 //! * `grpc`: [`GrpcStatus`], rejections that gRPC clients understand.

@@ -2,9 +2,9 @@
 //!
 //! Run it with `cargo run --release --example boundary [-- --redis URL] [--svg FILE]`.
 //!
-//! A client sends a full burst just before a boundary of the fixed window and a second one just after it. The fixed
-//! window allows both, twice the limit within two seconds. The sliding window log allows only the first. The example
-//! does not sleep: it sets the time through its own [`Clock`].
+//! A client sends a full burst just before a boundary of the fixed window and a second burst just after the boundary.
+//! The fixed window allows both bursts, twice the limit within two seconds. The sliding window log allows only the
+//! first burst. The example does not sleep: it sets the time through its own [`Clock`].
 
 mod plot;
 
@@ -44,7 +44,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// The decisions of one algorithm on both bursts.
+/// The decisions of one algorithm for both bursts.
 struct Run {
     title: &'static str,
     /// For each request, the time in microseconds since the start of the first window, and whether it was allowed.
@@ -71,7 +71,7 @@ async fn run() -> Result<(), Failure> {
         Some(url) => Limiter::new(RedisStore::builder().clock(clock.clone()).connect(url)?),
         None => Limiter::new(MemoryStore::new().with_clock(clock.clone())),
     };
-    // A new key for every run, so that no earlier run has charged it.
+    // Each run has a new key, so that no earlier run has charged the key.
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let key = format!("boundary:{}:{nanos}", process::id());
 

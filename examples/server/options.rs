@@ -28,7 +28,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Parses the arguments. Returns `None` if they ask for help.
+    /// Parses the arguments. Returns `None` if one of them asks for help.
     pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self {
             listen: "127.0.0.1:3000".to_owned(),

@@ -43,7 +43,8 @@ pub enum HeaderStyle {
     #[default]
     Draft11,
     /// The fields of Envoy: `X-RateLimit-Limit: 100, 100;w=60;name="per-client"`, `-Remaining` and `-Reset` in seconds
-    /// from now, and `X-Envoy-RateLimited: true` on a denial, which keeps sidecars from retrying it.
+    /// from now, and `X-Envoy-RateLimited: true` on a denial, which keeps sidecars from retrying the
+    /// request.
     EnvoyCompat,
     /// No RateLimit fields.
     None,
@@ -60,8 +61,8 @@ impl HeaderStyle {
     /// Returns the names of all fields that the style may send. List the names in `Access-Control-Expose-Headers`, so
     /// that scripts of another origin can read the fields.
     ///
-    /// `Cache-Control` is not in the list, because scripts may always read it. The layer writes no CORS fields; put a
-    /// CORS layer outside it.
+    /// `Cache-Control` is not in the list, because scripts may always read it. The rate limit layer writes no CORS
+    /// fields; put a CORS layer outside the rate limit layer.
     ///
     /// # Examples
     ///

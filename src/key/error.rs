@@ -39,7 +39,7 @@ pub enum KeyError {
     MissingExtension(&'static str),
     /// The header is missing.
     MissingHeader(HeaderName),
-    /// The address of the connection's peer is not known. The message says how to provide it.
+    /// The address of the connection's peer is not known. The message says how to provide the address.
     NoPeerAddress,
     /// The header contains a name in place of the client's address: `unknown`, `_hidden`.
     OpaqueClient(HeaderName),

@@ -7,9 +7,9 @@ use crate::error::ConfigError;
 
 /// Charges the value of a header.
 ///
-/// The value is trusted: use it behind a proxy or a layer that sets or checks the header. Otherwise any client can
-/// spend from the budget of any other. A repeated header is an error, because it is not clear which value to charge.
-/// Blanks around the value are ignored (RFC 9110, section 5.5).
+/// The value is trusted: use this extractor behind a proxy or a layer that sets or checks the header. Otherwise any
+/// client can spend from the budget of any other. A repeated header is an error, because it is not clear which value to
+/// charge. Blanks around the value are ignored (RFC 9110, section 5.5).
 ///
 /// Do not use a header whose value changes between requests of one sender: each new value has a new budget.
 ///

@@ -32,6 +32,7 @@ pub enum MissingKey {
     /// The request is refused with 400.
     #[default]
     Reject,
-    /// All requests without a key share one budget. One client can spend it for all others.
+    /// All requests without a key share one budget. One client can spend the whole budget, and all others are then
+    /// refused.
     ShareOneBucket,
 }

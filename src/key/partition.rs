@@ -37,7 +37,7 @@ enum Labelling {
 type Label = dyn Fn(&Key) -> Vec<u8> + Send + Sync;
 
 impl PartitionKeys {
-    /// The shortest secret, in bytes. Shorter secrets can be found by trial, and the keys with them.
+    /// The shortest secret, in bytes. A shorter secret can be found by trial, and then so can the keys.
     pub const SHORTEST_SECRET: usize = Secret::SHORTEST;
     /// Prefix of the hashed text. The prefix keeps `pk` different from the hash of the same key in Redis with the same
     /// secret, because no encoded key contains a 0 byte.

@@ -169,7 +169,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// | plain path | covered by the entry `"/a/search"`? |
     /// | --- | --- |
     /// | `/a/search/` | yes, with or without `NormalizePath` |
-    /// | `//a/search` | yes, with or without `NormalizePath`; without it axum answers with 404 |
+    /// | `//a/search` | yes, with or without `NormalizePath`; without `NormalizePath` axum answers with 404 |
     /// | `/a//search` | yes; axum answers with 404, `NormalizePath` or not |
     /// | `/a/./search`, `/a/search/.`, `/x/../a/search` | no; axum answers with 404, `NormalizePath` or not |
     /// | `/a/search;x` | no; axum answers with 404, `NormalizePath` or not |

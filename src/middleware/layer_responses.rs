@@ -96,8 +96,8 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
     }
 
-    /// Sets what happens to a request without a key. An extractor with its own setting
-    /// ([`KeyExtractor::on_missing_key`](crate::KeyExtractor::on_missing_key)) keeps it. Defaults to
+    /// Sets what happens to a request without a key. An extractor that has its own setting
+    /// ([`KeyExtractor::on_missing_key`](crate::KeyExtractor::on_missing_key)) keeps that setting. Defaults to
     /// [`MissingKey::Reject`], because clients could avoid the limit by omitting the key if exemption were the default.
     ///
     /// # Examples

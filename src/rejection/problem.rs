@@ -24,7 +24,7 @@ use super::{
 /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, rejection::ProblemType};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// // A client that reaches this limit tries passwords; no normal use comes near it.
+/// // Only a client that tries many passwords reaches this limit.
 /// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
 /// let guesses = Policy::per_hour("guesses", 20)?;
 /// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey).with_rejection(abuse);

@@ -29,7 +29,7 @@ use crate::{
 ///    client is not read, except that the whole `Forwarded` header must have valid syntax. A walk covers at most 64
 ///    addresses.
 /// 3. **A malformed header is refused with 400.** The text that trusted proxies have written must be valid; nothing is
-///    guessed or skipped. Ports are dropped. Private addresses are clients like any other, unless they are trusted.
+///    guessed or skipped. Ports are dropped. A private address is a client like any other, unless it is trusted.
 /// 4. **One client, one key.** An IPv4 address inside an IPv6 address (mapped, or NAT64's `64:ff9b::/96`) is that IPv4
 ///    address. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64. Some
 ///    customers have a /56 or /48: add a wider, higher limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and)
@@ -253,7 +253,7 @@ impl ClientIp {
         Ok(self.resolver.resolve(parts)?.canonical)
     }
 
-    /// Exempts the clients in `prefixes`: the policies of this key do not limit them.
+    /// Exempts the clients in `prefixes` from the policies of this key.
     ///
     /// `prefixes` are compared with the charged form of an address: for a NAT64 address, the IPv4 address that it
     /// carries, or the IPv6 address after [`keep_nat64`](Self::keep_nat64).

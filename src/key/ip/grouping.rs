@@ -123,7 +123,7 @@ fn ipv4(address: Ipv4Addr) -> Key {
     Key::plain(&text[..length - 1])
 }
 
-/// For each octet: its digits and a dot, and the number of digits.
+/// For each octet: the text of its digits and a dot, and the number of digits.
 static OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([b'.'; 4], 0); 256];
     let mut octet = 0;

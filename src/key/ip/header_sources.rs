@@ -115,8 +115,8 @@ impl ClientIp {
         Self::with_hops(AddressSource::Forwarded, hops)
     }
 
-    /// Reads `X-Real-IP`, which contains one address. nginx sets the header only with `proxy_set_header X-Real-IP
-    /// $remote_addr;`, and otherwise passes on the header that the client has sent.
+    /// Reads `X-Real-IP`, which contains one address. nginx sets the header only with
+    /// `proxy_set_header X-Real-IP $remote_addr;`, and otherwise passes on the header that the client has sent.
     ///
     /// # Errors
     ///

@@ -103,7 +103,7 @@ impl Route {
     /// requests whose address that `ClientIp` cannot read.
     ///
     /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a
-    /// server may rewrite it to the path of another route.
+    /// server may rewrite such a path to the path of another route.
     ///
     /// # Examples
     ///

@@ -38,7 +38,7 @@ use crate::{
 ///
 /// A request is a gRPC call if it is a POST over HTTP/2 or newer with the content type `application/grpc`, with or
 /// without a suffix such as `+proto`. A GET, or a request over HTTP/1.1, is not a gRPC call whatever its content type,
-/// because its client reads HTTP statuses; `R` builds its response. gRPC-Web is not a gRPC call either: put the layer
+/// because its client reads HTTP statuses; `R` builds the response. gRPC-Web is not a gRPC call either: put the layer
 /// inside the layer that translates gRPC-Web, or gRPC-Web clients get the response of `R`. One layer, with one budget,
 /// serves gRPC calls and other requests on one port.
 ///
