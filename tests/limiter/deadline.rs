@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::Instant;
 use tollgate::{
     Check, ErrorKind, Key, Limiter, Policy,
     store::{Answer, Store, Verdict},
@@ -13,6 +12,7 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 use crate::support::{
     SilentStore,
     counting::{CountingService, CountingStore, EmptyRequest, LostReplyStore, layer, status, within_10_seconds},
+    stopwatch::Stopwatch,
 };
 
 const DEFAULT: Duration = Duration::from_millis(50);
@@ -43,12 +43,12 @@ async fn law_8_a_request_waits_until_the_deadline_and_not_longer() {
         let layer = layer(limiter, 1);
         let mut open = ServiceBuilder::new().layer(layer.clone().fail_open()).service(CountingService::default());
         let mut closed = ServiceBuilder::new().layer(layer.fail_closed()).service(CountingService::default());
-        let start = Instant::now();
+        let stopwatch = Stopwatch::start();
         assert_eq!(status(&mut open).await, StatusCode::OK);
-        assert_eq!(start.elapsed(), deadline);
-        let start = Instant::now();
+        stopwatch.assert_elapsed(deadline);
+        let stopwatch = Stopwatch::start();
         assert_eq!(status(&mut closed).await, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(start.elapsed(), deadline);
+        stopwatch.assert_elapsed(deadline);
     }
 }
 
@@ -59,23 +59,23 @@ async fn law_8_the_deadline_counts_from_the_first_poll() {
         ServiceBuilder::new().layer(layer(Limiter::new(SilentStore), 1)).service(CountingService::default());
     let response = service.ready().await.unwrap().call(EmptyRequest::default());
     tokio::time::advance(10 * DEFAULT).await;
-    let start = Instant::now();
+    let stopwatch = Stopwatch::start();
     assert!(within_10_seconds(response).await.unwrap().status().is_success());
-    assert_eq!(start.elapsed(), DEFAULT);
+    stopwatch.assert_elapsed(DEFAULT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn law_8_a_limiter_without_http_keeps_the_deadline() {
     let limiter = Limiter::new(SilentStore);
     let policy = Policy::per_minute("all", 1).unwrap();
-    let start = Instant::now();
+    let stopwatch = Stopwatch::start();
     let check = within_10_seconds(limiter.check("key", &policy, 1)).await.unwrap_err();
     assert_eq!((check.kind(), check.may_have_charged()), (ErrorKind::Deadline, true));
     let peek = within_10_seconds(limiter.peek("key", &policy)).await.unwrap_err();
     assert_eq!(peek.kind(), ErrorKind::Deadline);
     let reset = within_10_seconds(limiter.reset("key", &policy)).await.unwrap_err();
     assert_eq!(reset.kind(), ErrorKind::Deadline);
-    assert_eq!(start.elapsed(), 3 * DEFAULT);
+    stopwatch.assert_elapsed(3 * DEFAULT);
 }
 
 #[tokio::test(start_paused = true)]

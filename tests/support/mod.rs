@@ -8,6 +8,7 @@ pub mod log;
 pub mod random;
 pub mod recorder;
 pub mod scrape;
+pub mod stopwatch;
 pub mod unhealthy_store;
 
 use std::{

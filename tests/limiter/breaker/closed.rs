@@ -5,8 +5,10 @@ use std::time::Duration;
 use tollgate::{ErrorKind, Limiter, failure::Breaker};
 
 use super::{DEADLINE, MS, check, checks, concurrent_checks, opened};
-use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
-use tokio::time::Instant;
+use crate::support::{
+    stopwatch::Stopwatch,
+    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
+};
 
 #[tokio::test(start_paused = true)]
 async fn closed_opens_after_five_failures_in_a_row() {
@@ -35,9 +37,9 @@ async fn closed_opens_after_three_timeouts_in_a_row() {
     store.set_health(Health::Silent);
     checks(&limiter, 2).await;
     assert!(!limiter.is_breaker_open(), "a success resets the count");
-    let start = Instant::now();
+    let stopwatch = Stopwatch::start();
     assert_eq!(check(&limiter).await, Err(ErrorKind::Deadline));
-    assert_eq!(start.elapsed(), DEADLINE);
+    stopwatch.assert_elapsed(DEADLINE);
     assert!(limiter.is_breaker_open());
 }
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tollgate::{Limiter, ManualClock, MemoryStore, decision::Source, store::WhenFull};
 
 use super::{WINDOW, admitted, check, one_of_eight, per_minute, settle, spent, with_little_room};
-use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
+use crate::support::{
+    stopwatch::Stopwatch,
+    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
+};
 
 #[tokio::test(start_paused = true)]
 async fn debts_are_charged_once_when_the_store_is_back() {
@@ -123,9 +125,9 @@ async fn debts_never_make_the_store_count_more_than_the_limit() {
 async fn law_9_a_check_whose_fate_is_unknown_is_not_charged_again() {
     let (limiter, store, _clock) = one_of_eight();
     store.set_health(Health::Silent);
-    let start = Instant::now();
+    let stopwatch = Stopwatch::start();
     assert_eq!(check(&limiter, &per_minute(80), 1).await.source(), Source::Local);
-    assert_eq!(start.elapsed(), Duration::from_millis(50));
+    stopwatch.assert_elapsed(Duration::from_millis(50));
     store.set_health(Health::Healthy);
     spent(&limiter, &per_minute(80)).await;
     settle().await;

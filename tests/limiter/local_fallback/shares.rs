@@ -14,6 +14,7 @@ use super::{WINDOW, admitted, check, one_of_eight, per_minute, with_little_room}
 use crate::support::{
     DownStore, SilentStore,
     counting::{CountingService, EmptyRequest, layer, status},
+    stopwatch::Stopwatch,
     unhealthy_store::{Health, UNAVAILABLE},
 };
 
@@ -153,9 +154,9 @@ async fn law_2_units_that_the_store_admits_are_not_spent_in_the_shared_bucket_of
 #[tokio::test(start_paused = true)]
 async fn local_answers_at_once_while_the_breaker_is_open() {
     let silent = Limiter::new(SilentStore).with_local(MemoryStore::new(), 1).unwrap();
-    let start = Instant::now();
+    let stopwatch = Stopwatch::start();
     assert!(check(&silent, &per_minute(80), 1).await.is_allowed());
-    assert_eq!(start.elapsed(), Duration::from_millis(50));
+    stopwatch.assert_elapsed(Duration::from_millis(50));
     let (limiter, store, _clock) = one_of_eight();
     store.set_health(Health::Silent);
     for _ in 0..3 {
