@@ -116,7 +116,7 @@ impl Machine {
         };
         let now = Instant::now();
         if now < until {
-            let message = "the circuit breaker is open, because the last checks had no answer";
+            let message = "the circuit breaker is open, because the last checks failed";
             return Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::NotSent));
         }
         // Open => Probing; Probing => Probing, when the probe is lost.

@@ -35,6 +35,18 @@ async fn a_unit_is_sent_unless_it_is_requests() {
     }
 }
 
+/// A policy keeps its `ratelimit-policy` value; a changed copy must not send the value of the original.
+#[tokio::test]
+async fn a_policy_that_is_changed_after_a_response_sends_its_own_values() {
+    let original = per_minute(5);
+    assert_eq!(fields(&keyed(original.clone()), "a").await.0, r#""p";q=5;w=60"#);
+    let changed = original.clone().with_unit("content-bytes").unwrap();
+    assert_eq!(fields(&keyed(changed), "a").await.0, r#""p";q=5;qu="content-bytes";w=60"#);
+    let labelled = original.clone().with_partition_keys(PartitionKeys::label(|key: &Key| key.encoded().to_vec()));
+    assert_eq!(fields(&keyed(labelled), "a").await.0, r#""p";q=5;w=60;pk=:YQ==:"#);
+    assert_eq!(fields(&keyed(original), "a").await.0, r#""p";q=5;w=60"#);
+}
+
 #[test]
 fn a_unit_that_is_not_a_valid_header_value_is_an_error() {
     for unit in ["", "content bytes", "octets\"", "größe", "1st"] {
