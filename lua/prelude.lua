@@ -3,7 +3,8 @@
 --
 -- Commands: 1 (TIME), unless the client sends its clock.
 --
--- Each call of the script creates its closures and their shared locals anew, so the script has few of them.
+-- Redis creates the closures of the script, and the locals that they share, in every call, so the script has few of
+-- them.
 
 local call, pack, unpack = redis.call, struct.pack, struct.unpack
 

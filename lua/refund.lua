@@ -82,7 +82,7 @@ if ARGV[4] then
       number = last + 1
     end
     -- The highest limit, behind these fields, stays: what it admitted is still in the log. The TTL stays as well: the
-    -- remaining records are no newer than the one that set it, and a later charge sets it again in another quarter.
+    -- remaining records are no newer than the record that set the TTL, and a later charge sets it again.
     local waiting = table.concat(records, '', pending, left - 2)
     call('SETRANGE', key, '0', pack('<c0c0ddI5dddI5I4I5d', waiting, string.rep('\0', 33 - #waiting), stamps[left - 1],
       total - cost, left, settled, live_at, live, head, size, grown, offset))

@@ -10,7 +10,7 @@ local function left_for(count, room, window)
   return math.min(window, rest > 0 and quotient or quotient - 1)
 end
 
--- Returns the microseconds until `wanted` units fit. They must not fit now.
+-- Returns the microseconds until `wanted` units fit. The units must not fit now.
 local function until_room(wanted, previous, current, finish, now, limit, window)
   local room = limit - wanted
   -- In this window, while the older bucket loses weight.

@@ -100,10 +100,10 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
 
   if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
     local stamp = resolution == 1 and at or math.max(newest, math.ceil(at / resolution) * resolution)
-    -- The TTL is set again in each quarter of a window, and exceeds the window by a quarter. So no record is newer by a
-    -- quarter than the one that set the TTL, and all have left when the key expires. A clock that is set back only
-    -- prolongs the key, because its time continues. With clients' clocks `ttl` adds a minute for clocks that are
-    -- behind.
+    -- The first charge in each quarter of a window sets the TTL to a window and a quarter. A later record is less than
+    -- a quarter newer than this charge, so all records have left the window when the key expires. A clock that is set
+    -- back only prolongs the key, because its time continues. With clients' clocks `ttl` adds a minute for clocks that
+    -- are behind.
     local quarter = math.max(1, math.floor(window / 4))
     local refresh = head == count or newest < stamp - stamp % quarter
     spent = spent + cost

@@ -1,7 +1,7 @@
 -- Token bucket as GCRA: the state is the theoretical arrival time, at which the bucket is full again. A unit costs
--- window / limit microseconds. That need not be an integer, so the time is kept as microseconds and a fraction in
--- 1/limit microseconds. The value is a packed string: both, the limit to which the fraction refers, the end of the TTL,
--- the time of the last charge, the offset of the key's time.
+-- window / limit microseconds. This quotient need not be an integer, so the time is kept as microseconds and a
+-- fraction in 1/limit microseconds. The value is a packed string: the microseconds, the fraction, the limit to which
+-- the fraction refers, the end of the TTL, the time of the last charge, the offset of the key's time.
 --
 -- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 

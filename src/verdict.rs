@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 /// A store's judgement of a check, returned by [`Store::check`](crate::store::Store::check). The page of
-/// [`store`](crate::store) has a store that makes verdicts.
+/// [`store`](crate::store) shows a whole store that returns verdicts.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// Whether the check passed and was charged.

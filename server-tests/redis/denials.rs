@@ -275,7 +275,7 @@ async fn cached_denials_are_not_used_while_redis_is_down() {
 async fn a_server_that_became_a_replica_clears_cached_denials() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let proxy = Proxy::to(old.port());
-    // The deadline leaves time to reconnect within a check.
+    // The long deadline leaves time to reconnect within a check.
     let store = RedisStore::builder().deadline(Duration::from_secs(5)).connect(&proxy.url()).unwrap();
     let (limiter, policy) = (Limiter::new(store), Policy::new("p", 1, MINUTE).unwrap());
     for source in [Source::Store, Source::Store, Source::DenyCache] {

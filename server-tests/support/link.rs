@@ -51,6 +51,8 @@ impl Link {
     }
 }
 
+/// Copies bytes from one stream to the other. Bytes arrive `delay` after they were sent, and none arrive before
+/// `connected` plus `delay`.
 fn forward(mut from: TcpStream, mut to: TcpStream, connected: Instant, delay: Duration) {
     let (sender, sent) = mpsc::channel();
     thread::spawn(move || {

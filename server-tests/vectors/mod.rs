@@ -1,4 +1,4 @@
-//! Runs the vectors of the algorithms on Redis. `tests/vectors` runs them in memory, with all other vectors.
+//! Runs the test vectors of the algorithms on Redis. `tests/vectors` runs them in memory, with all other vectors.
 
 #[path = "../../tests/vectors/algorithms.rs"]
 mod algorithms;

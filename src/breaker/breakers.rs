@@ -13,7 +13,7 @@ use crate::{
     observe::Observer,
 };
 
-/// The machines of one store, in the order of its failure domains.
+/// The breaker machines of one store, in the order of its failure domains.
 pub(crate) struct Breakers {
     machines: Box<[Arc<Machine>]>,
     notifier: Arc<Notifier>,

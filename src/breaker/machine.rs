@@ -33,7 +33,8 @@ pub(super) struct Machine {
     probe_timeout: Duration,
     /// Time from the return of the store until every instance has noticed it.
     recovery: Duration,
-    /// Set when the breaker closes after an outage. Cleared by the first look after the recovery time.
+    /// Set when the breaker closes after an outage. Cleared by the first [`is_recovering`](Self::is_recovering)
+    /// after the recovery time.
     recovering: AtomicBool,
     /// Whether the state is open or probing, readable without the lock.
     not_closed: AtomicBool,
@@ -203,7 +204,7 @@ impl Machine {
     }
 
     fn lock(&self) -> MutexGuard<'_, MachineState> {
-        // A state is replaced as a whole, so it is valid behind a poisoned lock too.
+        // The state is replaced as a whole, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -52,7 +52,7 @@ impl Notifier {
     ///
     /// Must be called under the breaker's lock, so that sequence numbers follow the order of changes.
     pub(super) fn count(&self, from: BreakerState, to: BreakerState) -> Option<BreakerChange> {
-        // The counts are valid behind a poisoned lock: no foreign code runs under it.
+        // No foreign code runs under the lock, so the counts stay valid and a poisoned lock is usable.
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let before = counts.state();
         if let Some(count) = counts.count_mut(from) {

@@ -102,7 +102,7 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
-    /// A key prefix with braces. A cluster would take the text between them for the hash tag.
+    /// A key prefix with braces. A cluster would read the text between the braces as the hash tag.
     InvalidPrefix {
         /// The prefix, as given.
         prefix: String,

@@ -1,4 +1,4 @@
-//! The state of one quota, counted by a store or by something else.
+//! The state of one quota, counted by a store or outside tollgate.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use crate::decision::PolicyDecision;
 
 /// The state of one quota, in the terms of the RateLimit fields.
 ///
-/// A [`Writer`](crate::headers::Writer) converts each [`PolicyDecision`] into a quota. For quotas that something else
-/// counts, create them and pass them to [`Writer::write_quotas`](crate::headers::Writer::write_quotas), which has an
-/// example.
+/// A [`Writer`](crate::headers::Writer) converts each [`PolicyDecision`] into a quota. To send the state of a quota
+/// that is counted outside tollgate, create a `Quota` and pass it to
+/// [`Writer::write_quotas`](crate::headers::Writer::write_quotas), which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota<'a> {
     /// The policy's name.

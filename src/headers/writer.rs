@@ -24,7 +24,7 @@ use crate::{
 
 /// Writes the fields of a response.
 ///
-/// A layer has a writer. To change its options, pass a writer to
+/// Every layer writes its fields with a writer of its own. To change the options, pass another writer to
 /// [`with_header_writer`](crate::RateLimitLayer::with_header_writer). Call a writer directly where no layer writes the
 /// fields, for example after [`Limiter::check`](crate::Limiter::check).
 ///

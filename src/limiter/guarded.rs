@@ -62,9 +62,10 @@ impl<T: Send + 'static> Guarded<T> {
         Self { pending, outcome, wait: None }
     }
 
-    /// Asks the store if `admit` permits it, and waits until the deadline.
+    /// Asks the store if `admit` permits the call, and waits until the deadline.
     ///
-    /// `admit` is called at the first poll: a probe that is never polled would keep other checks from being sent.
+    /// `admit` is called at the first poll and not earlier, because a probe that is never polled would block all other
+    /// checks.
     pub(super) fn poll(
         &mut self,
         core: &Core,

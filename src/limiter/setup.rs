@@ -158,8 +158,8 @@ impl Limiter {
     /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts
     /// for one minute after its last request. During an outage, the last number applies. A higher number applies at
     /// once. A lower number applies after one minute of traffic, because a Redis that restarts empty counts the
-    /// instances anew. Until the first number is known, and on a store that counts no instances, checks that fail local
-    /// are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
+    /// instances from zero. Until the first number is known, and on a store that counts no instances, checks that fail
+    /// local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
     ///
     /// # Examples
     ///

@@ -109,7 +109,7 @@ where
                         let response = service.call(request);
                         State::Calling { response, fields: Some((decision, config.writer)) }
                     } else {
-                        // Dropping the service releases its reservation before the response is built.
+                        // Releases what the service reserved in `poll_ready`, before the response is built.
                         drop(service);
                         let (parts, _) = request.into_parts();
                         State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }

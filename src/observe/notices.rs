@@ -79,7 +79,7 @@ impl Notices {
     /// Remembers why the store gave no verdict, and returns the latest cause if `is_wanted`. No line is written under
     /// the lock, because a log may be slow or call the limiter itself.
     fn remember(&self, error: &Error, is_wanted: bool) -> Option<Error> {
-        // One assignment, so the value is valid behind a poisoned lock too.
+        // The value is replaced as a whole, so a poisoned lock is usable.
         let mut cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
         let was_asked = error.evidence() != StoreEvidence::NotSent;
         let same = |known: &Error| known.kind() == error.kind() && known.message() == error.message();

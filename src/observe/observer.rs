@@ -72,7 +72,8 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count
-    /// starts anew. Called for each dropped count; a flood of new keys drops many, so the method should only count.
+    /// starts with a fresh budget. Called for each dropped count. A flood of new keys drops many counts, so the method
+    /// should return fast.
     fn on_evicted(&self, evicted: &Evicted<'_>) {
         let _ = evicted;
     }

@@ -11,7 +11,7 @@ pub(crate) struct ObserverCell(RwLock<Option<Arc<dyn Observer>>>);
 
 impl ObserverCell {
     pub(crate) fn set(&self, observer: Option<Arc<dyn Observer>>) {
-        // One assignment, so the value is valid behind a poisoned lock too.
+        // The value is replaced as a whole, so a poisoned lock is usable.
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = observer;
     }
 

@@ -174,15 +174,15 @@ impl Policy {
         self.definition().algorithm
     }
 
-    /// The resolution of a [sliding window log](Algorithm::SlidingWindowLog), 1 µs unless
-    /// [set](Self::with_resolution). `None` for the other algorithms.
+    /// The resolution of a [sliding window log](Algorithm::SlidingWindowLog). It is 1 µs unless
+    /// [`with_resolution`](Self::with_resolution) sets another. `None` for the other algorithms.
     pub fn resolution(&self) -> Option<Duration> {
         let is_log = self.algorithm() == Algorithm::SlidingWindowLog;
         is_log.then(|| Duration::from_micros(self.resolution_us()))
     }
 
-    /// The burst of a [token bucket](Algorithm::TokenBucket), the limit unless [set](Self::with_burst). `None` for the
-    /// other algorithms.
+    /// The burst of a [token bucket](Algorithm::TokenBucket). It equals the limit unless
+    /// [`with_burst`](Self::with_burst) sets another. `None` for the other algorithms.
     pub fn burst(&self) -> Option<u32> {
         (self.algorithm() == Algorithm::TokenBucket).then_some(self.definition().burst)
     }
@@ -195,12 +195,12 @@ impl Policy {
         }
     }
 
-    /// Whether denied requests are counted; `false` unless [set](Self::with_count_rejected).
+    /// Whether denied requests are counted. `false` unless [`with_count_rejected`](Self::with_count_rejected) sets it.
     pub fn count_rejected(&self) -> bool {
         self.definition().count_rejected
     }
 
-    /// The unit that clients see; `None` for requests, unless [set](Self::with_unit).
+    /// The unit that clients see, set by [`with_unit`](Self::with_unit). `None` means that the policy counts requests.
     pub fn unit(&self) -> Option<&str> {
         self.definition().unit.as_deref()
     }

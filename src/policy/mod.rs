@@ -1,7 +1,8 @@
 //! Policies: how many units a key may spend in a window, and how they are counted.
 //!
-//! A limit of 60 requests a minute says nothing about what a minute is, what a request costs, or what happens to a
-//! client that ignores its limit. A [`Policy`] defines all three. Its constructors return mistakes as errors.
+//! A limit of 60 requests a minute does not say where a minute begins, what a unit is, or what happens to a client that
+//! ignores the limit. A [`Policy`] defines all three: by its algorithm, its unit and its ban. Mistakes in a policy are
+//! errors where the policy is created.
 //!
 //! # Rules
 //!

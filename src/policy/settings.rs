@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_policies_are_errors_that_carry_the_value() {
+    fn wrong_policies_are_errors_that_contain_the_value() {
         for name in ["", "a b", "café", "1st", "say \"hi\"", &"x".repeat(65)] {
             let error = Policy::per_second(name, 1).unwrap_err();
             assert_eq!(error, ConfigError::InvalidPolicyName { name: name.into() });

@@ -186,8 +186,8 @@ impl Denial {
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
-            // The error names a mistake in the setup and contains no secret. The operator finds the error in the
-            // response.
+            // These errors name a mistake in the setup and contain no secret, so the response may show them to the
+            // operator.
             Reason::Key(error @ (KeyError::MissingExtension(_) | KeyError::NoPeerAddress)) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,

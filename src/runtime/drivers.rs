@@ -29,7 +29,7 @@ thread_local! {
 /// The drivers that were found missing, by runtime.
 fn missing() -> MutexGuard<'static, HashSet<(runtime::Id, Driver)>> {
     static MISSING: LazyLock<Mutex<HashSet<(runtime::Id, Driver)>>> = LazyLock::new(Mutex::default);
-    // The set is valid behind a poisoned lock too.
+    // A panic under the lock leaves the set valid, so a poisoned lock is usable.
     MISSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -133,7 +133,7 @@ impl RuntimeStalls {
     /// The shared state of a runtime, created by the first thread that needs it.
     fn of(id: runtime::Id) -> Arc<Self> {
         static ALL: LazyLock<Mutex<HashMap<runtime::Id, Weak<RuntimeStalls>>>> = LazyLock::new(Mutex::default);
-        // The map is valid behind a poisoned lock too.
+        // A panic under the lock leaves the map valid, so a poisoned lock is usable.
         let lock = || ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let known = |all: &HashMap<runtime::Id, Weak<RuntimeStalls>>| all.get(&id).and_then(Weak::upgrade);
         if let Some(stalls) = known(&lock()) {
@@ -178,7 +178,7 @@ impl RuntimeStalls {
         }
     }
 
-    /// The sum of all stalls until now, including one that is just ending and not measured yet.
+    /// The sum of all stalls until now, including a stall that is just ending and not measured yet.
     fn stalled(&self) -> Duration {
         Duration::from_micros(self.stalled_us.load(Ordering::Acquire) + self.unmeasured_us(self.now_us()))
     }

@@ -41,8 +41,9 @@ use crate::{
 ///
 /// A count also changes by a reset, by a loss of data and, on a cluster, by a refund. A reset or a refund by this
 /// process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A connection
-/// to a single server that is lost makes the cache forget all denials, because then the failure policy decides. Any
-/// other change takes effect after the longest age at the latest, which is much shorter on a cluster.
+/// to a single server that is lost makes the cache forget all denials, because then the failure policy decides. The
+/// cache misses any other change until the denial reaches its longest age: 10 s on a single server ([`MAX_AGE_US`]),
+/// 1 s on a cluster ([`MAX_AGE_ON_CLUSTER_US`]).
 ///
 /// Times are those of the local clock. The age of a denial counts from before its check was sent. Its wait is shortened
 /// a little ([`DRIFT_DIVISOR`]), because clocks run at different speeds.
@@ -265,7 +266,7 @@ impl DenyCache {
 
     /// Forgets remembered denials that the verdict on a check contradicts.
     ///
-    /// A policy that was charged may have no room any more. A policy that had no room and has some now was reset by
+    /// A policy that was charged may have no room left. A policy that had no room and has some now was reset by
     /// another process, or got a refund.
     pub(super) fn forget_contradicted(&self, fingerprint: &Fingerprint, check: &Check, verdict: &Verdict) {
         if self.denials() == 0 {

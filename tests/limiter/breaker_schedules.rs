@@ -25,7 +25,7 @@ use tollgate::{
     store::{Answer, Store, Verdict},
 };
 
-/// xorshift64*.
+/// A xorshift64* generator. Clones share its state.
 #[derive(Clone, Debug)]
 struct Random(Arc<Mutex<u64>>);
 

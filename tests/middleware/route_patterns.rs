@@ -88,7 +88,7 @@ async fn law_14_a_trailing_slash_does_not_bypass_a_route() {
     }
 }
 
-/// The root of a router that is nested as a service at `/api` is `/api/`.
+/// The `MatchedPath` of the root of a router that `nest_service` mounts at `/api` is `/api/`.
 #[tokio::test]
 async fn law_14_a_layer_within_a_nested_router_matches_the_root_of_that_router() {
     let inside = Router::new().route("/", get(|| async {})).layer(layer_with_costs(&[("/api", 10)]));

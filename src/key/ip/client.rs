@@ -30,12 +30,12 @@ use crate::{
 ///    addresses.
 /// 3. **A malformed header is refused with 400.** The text that trusted proxies have written must be valid; nothing is
 ///    guessed or skipped. Ports are dropped. A private address is a client like any other, unless it is trusted.
-/// 4. **One client, one key.** An IPv4 address inside an IPv6 address (mapped, or NAT64's `64:ff9b::/96`) is that IPv4
-///    address. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64. Some
-///    customers have a /56 or /48: add a wider, higher limit with [`RateLimitLayer::and`](crate::RateLimitLayer::and)
-///    and a second `ClientIp`. Each link-local address (`fe80::/10`) has its own key. Addresses of 6to4 (`2002::/16`)
-///    share the key of the IPv4 address that they carry.
-/// 5. **A carried address gives no trust.** An IPv4 address that is not global (private, loopback and the like) is
+/// 4. **One client, one key.** An IPv6 address that embeds an IPv4 address (mapped, or NAT64's `64:ff9b::/96`) is
+///    charged as that IPv4 address. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually
+///    has a whole /64. Some customers have a /56 or /48: add a wider, higher limit with
+///    [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`. Each link-local address
+///    (`fe80::/10`) has its own key. Addresses of 6to4 (`2002::/16`) share the key of the IPv4 address that they embed.
+/// 5. **An embedded address gives no trust.** An IPv4 address that is not global (private, loopback and the like) is
 ///    never decoded from a NAT64 address, because such an address is forged (RFC 6052, section 3.1):
 ///    `64:ff9b::127.0.0.1` is not this host. For trust, `exempt` and `deny`, no address is decoded from 6to4.
 ///
@@ -256,7 +256,7 @@ impl ClientIp {
     /// Exempts the clients in `prefixes` from the policies of this key.
     ///
     /// `prefixes` are compared with the charged form of an address: for a NAT64 address, the IPv4 address that it
-    /// carries, or the IPv6 address after [`keep_nat64`](Self::keep_nat64).
+    /// embeds, or the IPv6 address after [`keep_nat64`](Self::keep_nat64).
     ///
     /// # Errors
     ///
@@ -278,7 +278,7 @@ impl ClientIp {
     /// [exempt](Self::exempt) or request an exempt route ([`Route::exempt`](crate::Route::exempt)).
     ///
     /// `prefixes` are compared with both forms of a NAT64 address: as received, and as the IPv4 address that it
-    /// carries.
+    /// embeds.
     ///
     /// If the list is not empty, a request whose address cannot be read is refused with 400 on exempt routes too,
     /// because otherwise a client could avoid the list with a malformed header. A request without the header passes on

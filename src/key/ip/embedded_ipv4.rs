@@ -40,7 +40,7 @@ impl Nat64 {
     /// 6052, section 3.1). Decoded, the address could be trusted as this host or its private network.
     pub(super) fn global_ipv4(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = address.to_bits();
-        let carried = if self.length == 96 {
+        let embedded = if self.length == 96 {
             bits
         } else if bits & RESERVED != 0 {
             return None;
@@ -50,7 +50,7 @@ impl Nat64 {
             let without_reserved = (bits & !((1 << 64) - 1)) | (after_reserved << 8);
             without_reserved >> (96 - self.length)
         };
-        Some(last_bits(Ipv6Addr::from_bits(carried))).filter(|&address| is_global(address))
+        Some(last_bits(Ipv6Addr::from_bits(embedded))).filter(|&address| is_global(address))
     }
 }
 
@@ -66,8 +66,8 @@ pub(super) fn last_bits(address: Ipv6Addr) -> Ipv4Addr {
 /// The router's address is used for charging and never for trust, because any host can send from a 6to4 address.
 pub(super) fn six_to_four(address: Ipv6Addr) -> Option<Option<Ipv4Addr>> {
     let bits = address.to_bits();
-    let carried = last_bits(Ipv6Addr::from_bits(bits >> 80));
-    (bits >> 112 == 0x2002).then(|| Some(carried).filter(|&address| is_global(address)))
+    let embedded = last_bits(Ipv6Addr::from_bits(bits >> 80));
+    (bits >> 112 == 0x2002).then(|| Some(embedded).filter(|&address| is_global(address)))
 }
 
 /// Whether an address may belong to a host on the internet (RFC 6890). Documentation addresses count as global.
@@ -132,8 +132,8 @@ mod tests {
             assert_eq!(WELL_KNOWN.global_ipv4(format!("64:ff9b::{address}").parse().unwrap()), None, "{address}");
         }
         for address in ["1.1.1.1", "100.63.0.1", "100.128.0.1", "172.32.0.1", "192.0.2.1", "203.0.113.7"] {
-            let carried = WELL_KNOWN.global_ipv4(format!("64:ff9b::{address}").parse().unwrap());
-            assert_eq!(carried, Some(address.parse().unwrap()));
+            let embedded = WELL_KNOWN.global_ipv4(format!("64:ff9b::{address}").parse().unwrap());
+            assert_eq!(embedded, Some(address.parse().unwrap()));
         }
     }
 

@@ -51,14 +51,14 @@ impl Grouping {
         Address { received: address.to_canonical(), canonical: self.canonical(address) }
     }
 
-    /// The canonical form of an address, for trust and for keys. An IPv6 address that carries a global IPv4 address
+    /// The canonical form of an address, for trust and for keys. An IPv6 address that embeds a global IPv4 address
     /// becomes that IPv4 address.
     pub(super) fn canonical(self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
-                let carried = self.translation(address).and_then(|nat64| nat64.global_ipv4(address));
-                carried.map_or(IpAddr::V6(address), IpAddr::V4)
+                let embedded = self.translation(address).and_then(|nat64| nat64.global_ipv4(address));
+                embedded.map_or(IpAddr::V6(address), IpAddr::V4)
             }
         }
     }
@@ -79,7 +79,7 @@ impl Grouping {
         match address {
             IpAddr::V4(address) => ipv4(address),
             IpAddr::V6(address) => match six_to_four(address) {
-                Some(Some(carried)) => ipv4(carried),
+                Some(Some(embedded)) => ipv4(embedded),
                 // One 6to4 router has a /48.
                 Some(None) => ipv6(address, 48),
                 // These addresses need all bits: all hosts of a link share the first 64, and so do all clients of a

@@ -16,7 +16,7 @@ use crate::{
 
 /// Charges the address of the connection's peer.
 ///
-/// * Each IPv4 address has its own key, also if an IPv6 address carries it: mapped (`::ffff:a.b.c.d`), NAT64
+/// * Each IPv4 address has its own key, also if an IPv6 address embeds it: mapped (`::ffff:a.b.c.d`), NAT64
 ///   (`64:ff9b::a.b.c.d`) or 6to4 (`2002::/16`).
 /// * IPv6 addresses are grouped by prefix, /64 by default, because one customer usually has a whole /64.
 /// * Each link-local address (`fe80::/10`) has its own key, because all hosts of a link share one /64.
@@ -75,7 +75,7 @@ impl PeerIp {
     /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052).
     ///
     /// Write the prefix with its length: `"2001:db8:122::/96"`. Addresses in `64:ff9b::/96` are always read this way. A
-    /// second call replaces the prefix of the first call. An address that carries an IPv4 address that is not global
+    /// second call replaces the prefix of the first call. An address that embeds an IPv4 address that is not global
     /// (private, loopback and the like) is not decoded and has its own key.
     ///
     /// # Errors

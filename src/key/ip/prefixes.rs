@@ -14,7 +14,7 @@ use crate::error::ConfigError;
 ///
 /// Bits after a prefix's length are ignored. An IPv4 prefix in IPv6 notation (`::ffff:10.0.0.0/104`) contains the same
 /// addresses as the IPv4 prefix. A NAT64 prefix (`64:ff9b::10.0.0.0/104`) contains the IPv4 addresses and the IPv6
-/// addresses that carry them. The default is the empty set. A look-up is a binary search, so lists may be long.
+/// addresses that embed them. The default is the empty set. A look-up is a binary search, so lists may be long.
 ///
 /// # Examples
 ///
@@ -98,9 +98,9 @@ impl PrefixList {
         Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
     }
 
-    /// Whether the set contains `address`, unmapped, or the IPv4 address that `address` carries in `64:ff9b::/96`.
+    /// Whether the set contains `address`, unmapped, or the IPv4 address that `address` embeds in `64:ff9b::/96`.
     ///
-    /// A carried IPv4 address that is not global (private, loopback and the like) is ignored, because such an address
+    /// An embedded IPv4 address that is not global (private, loopback and the like) is ignored, because such an address
     /// is forged (RFC 6052, section 3.1).
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = Grouping::default().read(address);
@@ -125,16 +125,17 @@ impl PrefixList {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    fn parse(texts: impl IntoIterator<Item = impl ToString>) -> Result<Self, ConfigError> {
+    /// Parses the texts, and aggregates their prefixes.
+    fn parse_all(texts: impl IntoIterator<Item = impl ToString>) -> Result<Self, ConfigError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
             let text = text.to_string();
             let net = parse(text.trim()).ok_or_else(|| ConfigError::InvalidIpPrefix { prefix: text.clone() })?;
-            let carried = carried(net);
-            if net.prefix_len() == 0 || carried.is_some_and(|net| net.prefix_len() == 0) {
+            let embedded = embedded_ipv4(net);
+            if net.prefix_len() == 0 || embedded.is_some_and(|net| net.prefix_len() == 0) {
                 return Err(ConfigError::PrefixOfEverybody { prefix: text });
             }
-            v4.extend(carried);
+            v4.extend(embedded);
             match net {
                 IpNet::V4(net) => v4.push(net),
                 IpNet::V6(net) => v6.push(net),
@@ -167,7 +168,7 @@ fn parse(text: &str) -> Option<IpNet> {
 }
 
 /// The IPv4 prefix inside an IPv6 prefix of mapped or NAT64 addresses.
-fn carried(net: IpNet) -> Option<Ipv4Net> {
+fn embedded_ipv4(net: IpNet) -> Option<Ipv4Net> {
     let IpNet::V6(net) = net else { return None };
     let network = net.network();
     let length = net.prefix_len().checked_sub(96)?;
@@ -210,7 +211,7 @@ impl IntoPrefixes for PrefixList {
 
 impl IntoPrefixes for &str {
     fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse(self.split(',').filter(|text| !text.trim().is_empty()))
+        PrefixList::parse_all(self.split(',').filter(|text| !text.trim().is_empty()))
     }
 }
 
@@ -222,19 +223,19 @@ impl IntoPrefixes for String {
 
 impl<T: ToString, const N: usize> IntoPrefixes for [T; N] {
     fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse(self)
+        PrefixList::parse_all(self)
     }
 }
 
 impl<T: ToString> IntoPrefixes for Vec<T> {
     fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse(self)
+        PrefixList::parse_all(self)
     }
 }
 
 impl<T: ToString> IntoPrefixes for &[T] {
     fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse(self.iter().map(T::to_string))
+        PrefixList::parse_all(self.iter().map(T::to_string))
     }
 }
 
@@ -289,7 +290,7 @@ mod tests {
             "fcff::",
             "2001:db8::2",
             "::10.0.0.1",
-            // The carried address is not global, so it is forged.
+            // The embedded address is not global, so it is forged.
             "64:ff9b::10.1.2.3",
             "64:ff9b::203.0.113.8",
             "::",

@@ -190,8 +190,8 @@ const NO_RETRY: HeaderValue = HeaderValue::from_static("-1");
 const ESCAPED: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
 
-/// The most violations in the details. Violations with the longest names take less than half of the 8 KiB of fields
-/// that clients accept.
+/// The most violations in the details. Even with the longest names, these violations take less than half of the 8 KiB
+/// of header fields that clients accept.
 const MOST_VIOLATIONS: usize = 16;
 
 /// Whether a request is a gRPC call: a POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") with the content type

@@ -25,8 +25,8 @@ pub(super) struct Shard {
     added: usize,
     /// The index at which the next sweep starts.
     hand: usize,
-    /// The indices of the entries that become idle soonest, of those that were inspected while there was no room. The
-    /// entries may have been charged since, so their times are read again before use.
+    /// The indices of the entries that become idle soonest, among the entries that were inspected while there was no
+    /// room. The entries may have been charged since, so their times are read again before use.
     soonest: SmallVec<[usize; 2 * SWEEP]>,
     /// State of the generator that chooses candidates for eviction; never 0.
     random: u64,
@@ -94,14 +94,14 @@ impl Shard {
         }
     }
 
-    /// Forgets a count. Returns whether it was live.
+    /// Forgets a count. Returns whether the count was live.
     pub(super) fn remove(&mut self, key: &Key, policy: &Policy, hash: u64, now: u64) -> bool {
         let found = self.find(key, policy, hash).and_then(|index| self.take(index));
         found.is_some_and(|(id, state)| state.idle_at(&id.policy) > now)
     }
 
-    /// For every entry that was added, drops idle ones near the hand and then, if there are still too many and `evicts`
-    /// is set, a live one. Returns the live ones that were dropped.
+    /// For every entry that was added, drops idle entries near the hand. If the shard is still above its capacity and
+    /// `evicts` is set, also drops a live entry. Returns the dropped live entries.
     #[inline]
     pub(super) fn make_room(&mut self, now: u64, evicts: bool) -> SmallVec<[Victim; 1]> {
         self.promised = 0;
@@ -134,8 +134,8 @@ impl Shard {
         }
     }
 
-    /// Drops the candidate with the smallest share of its limit spent, and among equals the one that becomes idle
-    /// soonest. Returns the dropped entry if it was live.
+    /// Drops the candidate that has spent the smallest share of its limit, and among equals the candidate that becomes
+    /// idle soonest. Returns the dropped entry if it was live.
     ///
     /// The candidates are at random places, because neighbours were often added by the same client or under the same
     /// policy, and may all be spent. A new entry is dropped only if there is no other: a client whose count is always
@@ -159,8 +159,8 @@ impl Shard {
         (state.idle_at(&policy) > now).then_some(Victim { policy, spent })
     }
 
-    /// Removes an entry. The last entry takes its place, or the last one that is not new, so that new entries stay
-    /// last.
+    /// Removes an entry. The last entry takes the place of the removed entry, or the last entry that is not new does,
+    /// so that new entries stay at the end.
     fn take(&mut self, mut index: usize) -> Option<(CountId, CountState)> {
         let first_new = self.entries.len().checked_sub(self.added)?;
         if index >= first_new {

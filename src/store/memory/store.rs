@@ -18,19 +18,19 @@ use crate::{
 
 /// A store that counts in this process: for one instance, for tests and for development.
 ///
-/// Clones share their counts. There is no background task and no maintenance to call: idle counts are dropped, a few at
-/// a time, whenever a new key is added.
+/// Clones share their counts. The store has no background task and needs no maintenance call: whenever a new key is
+/// added, a few idle counts are dropped.
 ///
 /// # Bounded memory
 ///
 /// The store keeps at most [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys, or as many as
 /// [`with_capacity`](Self::with_capacity) says. When it is full, a new key takes the place of an idle one, whose window
 /// has passed, so nothing is lost. If no idle key is found nearby, [`when_full`](Self::when_full) decides what the new
-/// key gets. By default a live count is dropped, and its client starts anew: of a few counts at random places, the one
-/// that has spent the smallest share of its limit. A flood of made-up keys therefore drops its own counts first.
-/// Observers get a [warning](crate::observe::Warning::StoreFull) once, and an
-/// [event](crate::observe::Observer::on_evicted) for each live count that is dropped. [`evicted`](Self::evicted) counts
-/// them.
+/// key gets. By default the new key replaces a live count, and the client of that count starts with a fresh budget. The
+/// store inspects a few counts at random places, and drops the one that has spent the smallest share of its limit. A
+/// flood of made-up keys therefore drops its own counts first. Observers get a
+/// [warning](crate::observe::Warning::StoreFull) once, and an [event](crate::observe::Observer::on_evicted) for each
+/// live count that is dropped. [`evicted`](Self::evicted) returns the number of these counts.
 ///
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes; under the sliding
 /// window log 220 bytes with one request in the window, 290 with five and 1 200 with sixty. These figures are resident

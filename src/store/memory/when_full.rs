@@ -3,12 +3,12 @@
 /// What a new key gets from a [`MemoryStore`](crate::MemoryStore) that is full of live counts. See
 /// [`MemoryStore::when_full`](crate::MemoryStore::when_full).
 ///
-/// Keys that have a place are judged as usual, whatever is chosen. A store that is large enough for the clients of one
+/// Every choice judges keys that already have a count as usual. A store that is large enough for the clients of one
 /// window never gets full.
 ///
 /// | can a flood of made-up keys | `EvictLeastSpent` | `ShareOneBucket` | `Deny` |
 /// | --- | --- | --- | --- |
-/// | make a client's count start anew? | only by spending as large a share of the limit with each key | no | no |
+/// | reset a client's count to zero? | only by spending as large a share of the limit with each key | no | no |
 /// | spend a limit with each of its keys? | yes | no, one limit with all new keys together | no |
 /// | keep new clients out? | no | yes, once it has spent the shared bucket | yes |
 ///
@@ -38,9 +38,9 @@ pub enum WhenFull {
     /// count was charged again. Retry-After is never longer than the longest window in the store (two windows of a
     /// sliding window counter, the time to refill a bucket). A cost of 0 passes.
     Deny,
-    /// Drops a live count: of eight at random places the one with the smallest share of its limit spent, and among
-    /// equals the one that becomes idle soonest. Its client starts anew. Up to 64 counts are inspected while all of
-    /// them have spent half of their limits or more.
+    /// Drops a live count, whose client then starts with a fresh budget. The store inspects eight counts at random
+    /// places, or up to 64 while all of them have spent half of their limits or more. It drops the count that has spent
+    /// the smallest share of its limit, and among equals the count that becomes idle soonest.
     ///
     /// The default, because a store that is too small should not refuse new clients.
     #[default]

@@ -104,7 +104,8 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the secret under which keys are hashed before they leave the process: at least 16 bytes, best 32 random
-    /// ones. All instances need the same secret, or they count separately. Another secret starts with empty counts.
+    /// ones. All instances need the same secret, or they count separately. After a change of the secret, all
+    /// counts start at zero.
     ///
     /// Redis gets 128 bits of HMAC-SHA-256 in place of each key. So a snapshot, `MONITOR` or a slow log shows no
     /// address, user or API key, and without the secret keys cannot be found by trial. A collision of two keys is

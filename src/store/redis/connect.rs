@@ -80,8 +80,9 @@ impl RedisStoreBuilder {
     /// not to be a master is left at once. So a failover is followed as soon as the sentinels agree on it; until then
     /// checks go to the failure policy.
     ///
-    /// A lookup may take 400 ms, or eight deadlines if that is longer. It takes seven round trips, so a deadline above
-    /// the round trip is enough. A sentinel that takes longer than half a second for one reply is not used.
+    /// A lookup of the master times out after 400 ms, or after eight deadlines if that is longer. A lookup takes seven
+    /// round trips, so any deadline above one round trip is enough. A sentinel that takes longer than half a second for
+    /// one reply is not used.
     ///
     /// # Examples
     ///

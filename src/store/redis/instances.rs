@@ -1,4 +1,4 @@
-//! The number of instances: each instance refreshes its entry in a sorted set, triggered by its traffic.
+//! Counts the instances of a service: each refreshes its own entry in a sorted set while it has traffic.
 
 use std::{
     hash::{BuildHasher, RandomState},

@@ -258,7 +258,7 @@ pub(crate) fn translated(address: Ipv4Addr) -> bool {
     )
 }
 
-/// The name that [`Settings::expected`] gives the error.
+/// The name of an error, as in the results of [`Settings::expected`].
 pub(crate) fn name(error: &KeyError) -> &'static str {
     match error {
         KeyError::ChainTooShort(_) => "too short",

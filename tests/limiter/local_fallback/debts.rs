@@ -87,7 +87,7 @@ fn debts_are_settled_although_the_runtime_of_the_settlement_is_idle() {
         assert_eq!(admitted(&limiter, &policy).await, 10);
         store.set_health(Health::Healthy);
         settle().await;
-        // This answer starts the settlement on a runtime that is not driven any more.
+        // This answer starts the settlement on `idle`, which does not run after this block.
         spent(&limiter, &policy).await;
     });
     active.block_on(async {

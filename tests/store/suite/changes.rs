@@ -93,7 +93,7 @@ pub(crate) async fn law_1_rejections_under_a_lower_limit_remove_no_units_that_a_
             }
             // The rest is spent by counted rejections (log) or by the unit under the new limit (token bucket).
             assert_eq!(by_old, 900, "{key}");
-            // Under the old limit, a log is full until the hour has passed; a token bucket refills all the time.
+            // Under the old limit, the log has no room until the hour has passed; the bucket refills continuously.
             fixture.clock.advance(Duration::from_secs(3_600) - Duration::from_millis(1));
             let spent = fixture.peek(&key, &old).await;
             let available = if algorithm == Algorithm::SlidingWindowLog { 0 } else { 999 };

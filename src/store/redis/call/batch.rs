@@ -1,8 +1,8 @@
 //! Requests that wait at the same time share a call.
 //!
-//! A request leaves at once while few calls are in flight. Requests that arrive meanwhile wait and leave together with
-//! the next call. So a lone request never waits, and the busier the process, the larger the batches. When full batches
-//! wait, further calls start: over a network a round trip must not bound the throughput.
+//! A request is sent at once while few calls are in flight. Requests that arrive meanwhile wait, and the next call
+//! takes as many of them as it can. So a lone request never waits, and a busier process sends larger batches. When full
+//! batches wait, further calls start, because otherwise the round trip of a network would limit the throughput.
 //!
 //! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that
 //! is hot, or whose master does not answer, delays no other slot.
@@ -74,7 +74,7 @@ async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verd
         Err(request) => return refuse(&client, &request).await,
     };
     if starts {
-        tokio::spawn(drive(Flight { client, runtime, slot, ended: false }));
+        tokio::spawn(drive(CallSeries { client, runtime, slot, ended: false }));
     } else if !is_watched {
         tokio::spawn(watch(Watch { client, runtime, slot, ended: false }));
     }
@@ -101,15 +101,16 @@ async fn refuse(client: &Client, request: &Request) -> Result<Verdict, Error> {
     }
 }
 
-/// A series of calls of one slot, one after the other. Ends when it is dropped, also when the runtime drops its task.
-struct Flight {
+/// A series of calls of one slot, one after the other. It counts as one call in flight until it ends or is dropped,
+/// also if the runtime drops its task.
+struct CallSeries {
     client: Arc<Client>,
     runtime: Arc<PerRuntime>,
     slot: u16,
     ended: bool,
 }
 
-impl Flight {
+impl CallSeries {
     fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
         work(self.runtime.queues.lock().entry(self.slot).or_default())
     }
@@ -145,7 +146,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for CallSeries {
     fn drop(&mut self) {
         if !self.ended {
             self.with_queue(|queue| queue.in_flight -= 1);
@@ -166,20 +167,20 @@ impl Drop for InFlight {
 }
 
 /// Sends batches until no request waits.
-async fn drive(mut flight: Flight) {
-    let mut is_alone = flight.is_alone();
+async fn drive(mut series: CallSeries) {
+    let mut is_alone = series.is_alone();
     loop {
         // Callers that have just been answered, and other tasks that are ready, may queue their next checks first.
         if !std::mem::take(&mut is_alone) {
             tokio::task::yield_now().await;
         }
-        if flight.end_if_idle() {
+        if series.end_if_idle() {
             return;
         }
         // Connects before the batch is taken: a dial takes time, and a request whose caller leaves meanwhile is not
         // sent.
-        let connection = flight.client.connect(&flight.runtime.pool, flight.slot).await;
-        let (Taken { batch, denied, .. }, _in_flight) = flight.take();
+        let connection = series.client.connect(&series.runtime.pool, series.slot).await;
+        let (Taken { batch, denied, .. }, _in_flight) = series.take();
         for (waiting, denial) in denied {
             let _ = waiting.verdict.send(Ok(denial));
         }
@@ -188,27 +189,27 @@ async fn drive(mut flight: Flight) {
         }
         let requests = batch.iter().map(|waiting| &waiting.request);
         let verdicts = match &connection {
-            Ok(connection) => flight.client.call(connection.clone(), requests).await,
+            Ok(connection) => series.client.call(connection.clone(), requests).await,
             Err(error) => Err(error.clone()),
         };
         match verdicts {
             Ok(verdicts) => {
-                flight.traffic().answered();
-                batch.into_iter().zip(verdicts).for_each(|(waiting, verdict)| waiting.answer(&flight.client, verdict));
+                series.traffic().answered();
+                batch.into_iter().zip(verdicts).for_each(|(waiting, verdict)| waiting.answer(&series.client, verdict));
             }
             Err(error) if error::is_about_several_keys(&error) && batch.len() > 1 => {
                 for waiting in batch {
-                    tokio::spawn(call_alone(Arc::clone(&flight.client), connection.clone(), waiting));
+                    tokio::spawn(call_alone(Arc::clone(&series.client), connection.clone(), waiting));
                 }
             }
             Err(error) => {
                 for waiting in batch {
                     // The checks of a late batch may be late for different reasons.
                     let error = match error.kind() {
-                        ErrorKind::Deadline => waiting.request.outgoing.progress.error(flight.client.settings.deadline),
+                        ErrorKind::Deadline => waiting.request.outgoing.progress.error(series.client.settings.deadline),
                         _ => error.clone(),
                     };
-                    waiting.answer(&flight.client, Err(error));
+                    waiting.answer(&series.client, Err(error));
                 }
             }
         }
@@ -246,7 +247,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Returns whether a call has to start. Ends if no request waits, under one lock as in [`Flight::end_if_idle`].
+    /// Returns whether a call has to start. Ends if no request waits, under one lock as in [`CallSeries::end_if_idle`].
     fn start_late_call(&mut self) -> bool {
         let mut queues = self.runtime.queues.lock();
         let queue = queues.get_mut(&self.slot).filter(|queue| !queue.is_empty());
@@ -275,7 +276,12 @@ async fn watch(mut watch: Watch) {
         tokio::time::sleep(MAX_WAIT).await;
         if watch.start_late_call() {
             let Watch { client, runtime, slot, .. } = &watch;
-            tokio::spawn(drive(Flight { client: client.clone(), runtime: runtime.clone(), slot: *slot, ended: false }));
+            tokio::spawn(drive(CallSeries {
+                client: client.clone(),
+                runtime: runtime.clone(),
+                slot: *slot,
+                ended: false,
+            }));
         }
     }
 }

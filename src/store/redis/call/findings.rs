@@ -1,4 +1,4 @@
-//! The evaluations of the slots of one check, and the verdict that follows from them.
+//! Combines the evaluations of one check by several slots of a cluster into one verdict.
 
 use smallvec::SmallVec;
 
@@ -7,7 +7,7 @@ use crate::{
     verdict::{Outcome, Source, Verdict},
 };
 
-/// The results of the slots that have answered so far.
+/// The results of one check, from the slots that have answered so far.
 pub(crate) struct Findings {
     /// By charge; `None` where the slot has not answered.
     outcomes: SmallVec<[Option<Outcome>; 4]>,

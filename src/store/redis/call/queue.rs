@@ -101,8 +101,8 @@ impl Queue {
         self.waiting == 0
     }
 
-    /// Takes a batch, lane by lane. Drops requests whose callers have gone, and puts denied ones into
-    /// [`Taken::denied`].
+    /// Takes a batch, lane by lane. Drops requests whose callers have gone, and puts requests with a remembered denial
+    /// into [`Taken::denied`].
     pub(crate) fn take(&mut self, denials: &Denials) -> Taken {
         let mut taken = Taken { batch: Vec::with_capacity(self.waiting.min(MAX_CHARGES_PER_CALL)), ..Taken::default() };
         let (mut charges, mut empty, mut popped) = (0, 0, 0);

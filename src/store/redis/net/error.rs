@@ -141,7 +141,8 @@ fn text_of(error: &RedisError, passwords: &Passwords) -> String {
     without_arguments(&text, passwords)
 }
 
-/// Whether a node has refused a call because some of its keys are still at another node. The node has run nothing.
+/// Whether a node has refused a call because some of its keys are still at another node. Such a call has not run the
+/// script.
 pub(crate) fn is_about_several_keys(error: &Error) -> bool {
     error.message().split(' ').next() == Some(TRY_AGAIN)
 }

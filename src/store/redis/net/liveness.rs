@@ -110,7 +110,7 @@ impl ConnectionLiveness {
         self.broken.store(true, Ordering::Release);
     }
 
-    /// Whether the connection must not be used any more.
+    /// Whether the connection is closed or has failed, and must no longer be used.
     pub(crate) fn is_broken(&self) -> bool {
         self.has_failed() || self.closed.load(Ordering::Acquire)
     }

@@ -59,7 +59,7 @@ impl RoutedConnection {
     async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
         let result = self.connection.send(command).await;
         match &self.node {
-            // Boxed: redirections are rare, and each call would carry the large future.
+            // Boxed, because redirections are rare and the large future would otherwise be part of each call's future.
             Some(node) if node.is_redirection(&result) => Box::pin(self.follow(node.clone(), command, result)).await,
             _ => result,
         }

@@ -1,4 +1,4 @@
-//! Servers where scripts cannot call TIME.
+//! The time of the server: scripts that cannot call TIME, and absurd times.
 
 use std::{sync::mpsc, time::Duration};
 
