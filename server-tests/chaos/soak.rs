@@ -15,6 +15,7 @@ const SERVER: &[&str] =
     &["--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes", "--busy-reply-threshold", "5"];
 
 #[test]
+#[ignore = "repeats the faults of the other tests: tests/run --all"]
 fn short_soak_with_all_faults_in_sequence() {
     soak(100_000, Duration::from_millis(400), Duration::from_millis(200));
 }
