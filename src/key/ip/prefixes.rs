@@ -298,8 +298,8 @@ mod tests {
             assert!(!contains(&list, outside), "{outside}");
         }
         assert!(!contains(&PrefixList::default(), "10.0.0.1"));
-        let everybody = PrefixList::dangerously_everybody();
-        assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::"].iter().all(|address| contains(&everybody, address)));
+        let all = PrefixList::dangerously_everybody();
+        assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::"].iter().all(|address| contains(&all, address)));
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn prefixes_of_all_addresses_are_refused() {
-        for everybody in [
+        for prefixes in [
             "0.0.0.0/0",
             "10.0.0.0/0",
             "::/0",
@@ -323,8 +323,8 @@ mod tests {
             "0.0.0.0/1, 128.0.0.0/1",
             "::/1,8000::/1",
         ] {
-            let error = PrefixList::new(everybody).unwrap_err();
-            assert!(matches!(error, ConfigError::PrefixOfEverybody { .. }), "{everybody}: {error}");
+            let error = PrefixList::new(prefixes).unwrap_err();
+            assert!(matches!(error, ConfigError::PrefixOfEverybody { .. }), "{prefixes}: {error}");
         }
     }
 

@@ -9,6 +9,7 @@ use tollgate::Limiter;
 use super::{DEADLINE, MS, check, checks, concurrent_checks, opened, policy, probes};
 use crate::support::{
     random::Random,
+    stopwatch::Stopwatch,
     unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
 };
 
@@ -50,8 +51,10 @@ async fn a_dropped_probe_without_an_answer_opens_the_breaker_again() {
     let (limiter, store) = opened(UNAVAILABLE).await;
     store.set_health(Health::Silent);
     for probes in 1..=10 {
-        // The deadline of the probe, the longest pause after it, and time for stalls of the test itself.
-        tokio::time::sleep(DEADLINE + Duration::from_millis(601)).await;
+        // The deadline of the probe and the longest pause after it.
+        let stopwatch = Stopwatch::start();
+        tokio::time::sleep(DEADLINE + Duration::from_millis(501)).await;
+        tokio::time::sleep(stopwatch.longest_stall()).await;
         let mut probe = task::spawn(limiter.check("k", &policy(), 1));
         assert_pending!(probe.poll());
         assert_eq!(store.sent(), 5 + probes);
