@@ -4,6 +4,6 @@ mod clock_steps;
 mod differential;
 mod naive;
 mod oracle;
-mod protocol;
+pub(crate) mod protocol;
 mod refund;
 mod time_to_live;

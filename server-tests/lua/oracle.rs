@@ -125,8 +125,40 @@ struct Observed<'a> {
     state: PolicyDecision,
 }
 
-/// Runs random traces and calls `judge` for every decision, with the oracle's count after the decision.
-fn judge_traces(judge: impl Fn(&Naive, &Observed<'_>) -> Result<(), TestCaseError>) {
+/// No limit of several on one count is exceeded, and none denies what fits. `naive` has the count after the decision.
+fn judge_law_1_and_2(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestCaseError> {
+    prop_assert!(naive.keeps_law_1(), "more was admitted than the limit");
+    prop_assert!(
+        observed.allowed || observed.denied_by_other || !observed.fitted,
+        "denied although the cost fits with every rejection counted"
+    );
+    let (available, most) = (observed.state.available, naive.admitted().available(observed.policy, observed.now_us));
+    prop_assert!(available <= most, "{available} units reported as available, at most {most} are");
+    Ok(())
+}
+
+/// The decision agrees with the list of charges. `naive` has the count after the decision.
+fn judge_law_12(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestCaseError> {
+    let &Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, ref state } = observed;
+    let wait = |cost| naive.wait(policy, now_us, cost);
+    // After a denial, the counted rejection itself may be what exceeds the limit.
+    let fits = fitted && (allowed || naive.fits(policy, now_us, cost));
+    let retry_after = (!fits && cost <= policy.capacity()).then(|| wait(cost));
+    let available = naive.available(policy, now_us);
+    prop_assert_eq!(state.reset, wait(policy.capacity()));
+    if exact {
+        let expected = (fitted && !denied_by_other, !fits, available, retry_after);
+        prop_assert_eq!((allowed, state.violated, state.available, state.retry_after), expected);
+        prop_assert_eq!(state.next, wait(if available < policy.capacity() { available + 1 } else { 0 }));
+    } else {
+        // With dropped rejections the decision is never stricter than with all rejections counted.
+        prop_assert!(state.available >= available && state.retry_after <= retry_after);
+    }
+    Ok(())
+}
+
+#[test]
+fn law_1_2_and_12_hold_on_random_traces_under_one_limit_and_under_several() {
     let (pair, case, observed) = (Pair::new(), Cell::new(0_u32), [Cell::new(0), Cell::new(0)]);
     let never = Policy::per_second("never", 1).unwrap();
     let traces = shared_count().prop_flat_map(|shared_count| (steps(&shared_count.policies), Just(shared_count)));
@@ -153,7 +185,9 @@ fn judge_traces(judge: impl Fn(&Naive, &Observed<'_>) -> Result<(), TestCaseErro
             }
             let part = &observed[usize::from(!exact)];
             part.set(part.get() + 1);
-            judge(&naive, &Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, state })?;
+            let seen = Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, state };
+            judge_law_1_and_2(&naive, &seen)?;
+            judge_law_12(&naive, &seen)?;
         }
         Ok(())
     });
@@ -163,41 +197,4 @@ fn judge_traces(judge: impl Fn(&Naive, &Observed<'_>) -> Result<(), TestCaseErro
         in_part > cases / 10 && exact > 20 * in_part,
         "{exact} decisions with all rejections, {in_part} with dropped ones"
     );
-}
-
-#[test]
-fn law_1_no_limit_of_several_on_one_count_is_exceeded_and_law_2_none_denies_what_fits() {
-    judge_traces(|naive, observed| {
-        prop_assert!(naive.keeps_law_1(), "more was admitted than the limit");
-        prop_assert!(
-            observed.allowed || observed.denied_by_other || !observed.fitted,
-            "denied although the cost fits with every rejection counted"
-        );
-        let (available, most) =
-            (observed.state.available, naive.admitted().available(observed.policy, observed.now_us));
-        prop_assert!(available <= most, "{available} units reported as available, at most {most} are");
-        Ok(())
-    });
-}
-
-#[test]
-fn law_12_memory_and_redis_agree_with_a_list_of_charges_under_one_limit_and_under_several() {
-    judge_traces(|naive, observed| {
-        let &Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, ref state } = observed;
-        let wait = |cost| naive.wait(policy, now_us, cost);
-        // After a denial, the counted rejection itself may be what exceeds the limit.
-        let fits = fitted && (allowed || naive.fits(policy, now_us, cost));
-        let retry_after = (!fits && cost <= policy.capacity()).then(|| wait(cost));
-        let available = naive.available(policy, now_us);
-        prop_assert_eq!(state.reset, wait(policy.capacity()));
-        if exact {
-            let expected = (fitted && !denied_by_other, !fits, available, retry_after);
-            prop_assert_eq!((allowed, state.violated, state.available, state.retry_after), expected);
-            prop_assert_eq!(state.next, wait(if available < policy.capacity() { available + 1 } else { 0 }));
-        } else {
-            // With dropped rejections the decision is never stricter than with all rejections counted.
-            prop_assert!(state.available >= available && state.retry_after <= retry_after);
-        }
-        Ok(())
-    });
 }
