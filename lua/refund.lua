@@ -9,37 +9,37 @@
 --
 -- The functions below are created only in calls that refund.
 
-local refund
+local refunds
 
 if ARGV[4] then
+  local call, pack, unpack = redis.call, struct.pack, struct.unpack
+
   -- The number of newest records that are searched, and rewritten if the commit is found. The busiest key writes this
   -- many in a few milliseconds.
   local depth = 256
 
   local function refund_log(key, cost, at, _, _, resolution)
-    local packed = call('GETRANGE', key, '0', '99')
+    local packed = call('GETRANGE', key, '40', '174')
     if packed == '' then return end
-    local newest, total, count, settled, live_at, live, head, size, grown, offset =
-      unpack('<ddI5dddI5I4I5d', packed, 34)
+    if not ring then load_ring() end
+    local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
+    local settled, live_at, newest, total, count = unpack('<I4I7I7I4I5', packed, 27)
+    local offset = highest == 0 and unpack('<d', packed, 124) or 0
+    live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
 
-    local blocks, read = (count - 1 - (count - 1) % 4) / 4, {}
-    local function place(block)
-      return 128 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 44
-    end
-    local function read_block(from)
-      return call('GETRANGE', key, string.format('%d', from), string.format('%d', from + 43))
-    end
+    local blocks, read = (count - 1 - (count - 1) % 8) / 8, {}
     -- Returns the stamp and the cumulative cost of a record.
     local function record(number)
       if number == count - 1 then return newest, total end
-      local block = (number - number % 4) / 4
-      if block < blocks and not read[block] then read[block] = read_block(place(block)) end
-      local stamp, reached = unpack('<I6I5', read[block] or packed, 1 + number % 4 * 11)
-      return newest - (newest - stamp) % 2^48, total - (total - reached) % 2^40
+      local index = number % 8
+      local block = (number - index) / 8
+      read[block] = read[block] or ring.read_block(key, block, blocks, size, grown)
+      local stamp, reached = unpack('<I6I4', read[block], 71 - index * 10)
+      return newest - (newest - stamp) % 2^48, settled + (reached - settled) % 2^32
     end
 
     local stamp = math.ceil((at + offset) / resolution) * resolution
-    local index, found, reached, before, _ = count - 1, newest, total, settled, nil
+    local index, found, reached, before = count - 1, newest, total, settled
     while found > stamp and index > head and count - index < depth do
       index = index - 1
       found, reached = record(index)
@@ -51,41 +51,41 @@ if ARGV[4] then
     local removed = rest == 0 and 1 or 0
     if removed == 1 and head == count - 1 then return call('UNLINK', key) end
 
-    -- All records from `first` on are rewritten, because a record that becomes pending may be in a block now.
+    -- All records from `index` on are rewritten, with their blocks, because one in a block may become a pending one.
     local left = count - removed
-    local pending = left - 1 - (left - 1) % 4
-    local first = math.min(index, pending)
+    local full = (left - 1 - (left - 1) % 8) / 8
+    local first = math.min(index - index % 8, full * 8)
     local stamps, records = {}, {}
     for number = first, left - 1 do
       local stamp, reached = record(number < index and number or number + removed)
       if number >= index then reached = reached - cost end
-      stamps[number], records[number] = stamp, pack('<I6I5', stamp % 2^48, reached % 2^40)
+      stamps[number], records[number] = stamp, pack('<I6I4', stamp % 2^48, reached)
       if number == head and index == head then live_at, live = stamp, reached end
     end
+    -- Returns the records from `from` to `to`, in reverse order.
+    local function reversed(from, to)
+      local joined = ''
+      for number = from, to do joined = records[number] .. joined end
+      return joined
+    end
 
-    if pending < blocks * 4 then
+    if full < blocks then
       -- The last block is dissolved. When it was added, an old block was moved and the ring may have grown: both are
       -- undone.
-      blocks = blocks - 1
-      local old = blocks - size / 2
+      local old = full - size / 2
       if old < grown and old >= 0 and old % size >= size / 2 then
-        local moved = read_block(128 + old % size * 44)
-        call('SETRANGE', key, string.format('%d', 128 + old % (size / 2) * 44), moved)
+        ring.move_block(key, old % size, old % (size / 2))
       end
-      if blocks == grown and size > 1 then size, grown = size / 2, 0 end
+      if full == grown and size > 1 then size, grown = size / 2, 0 end
     end
-    local number = first
-    while number < pending do
-      local last = math.min(number - number % 4 + 3, pending - 1)
-      local from = place((number - number % 4) / 4) + number % 4 * 11
-      call('SETRANGE', key, string.format('%d', from), table.concat(records, '', number, last))
-      number = last + 1
+    for block = first / 8, full - 1 do
+      ring.write_block(key, block, full, size, grown, reversed(block * 8, block * 8 + 7))
     end
-    -- The highest limit, behind these fields, stays: what it admitted is still in the log. The TTL stays as well: the
-    -- remaining records are no newer than the record that set the TTL, and a later charge sets it again.
-    local waiting = table.concat(records, '', pending, left - 2)
-    call('SETRANGE', key, '0', pack('<c0c0ddI5dddI5I4I5d', waiting, string.rep('\0', 33 - #waiting), stamps[left - 1],
-      total - cost, left, settled, live_at, live, head, size, grown, offset))
+    -- The highest limit stays: what it admitted is still in the log. The TTL stays as well: the remaining records are
+    -- no newer than the record that set the TTL, and a later charge sets it again. The copy has lost its records.
+    local pending = reversed(full * 8, left - 2)
+    call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4I7I7I4I5', size, grown, 0, head, live, highest, settled, live_at,
+      stamps[left - 1], total - cost, left) .. string.sub(UNUSED, #pending + 1) .. pending)
   end
 
   local function refund_counter(key, cost, at, _, window)
@@ -126,11 +126,15 @@ if ARGV[4] then
     call('SETRANGE', key, '0', pack('<dI4', arrival, fraction))
   end
 
-  refund = {}
+  refunds = {}
   for algorithm, undo in ipairs({refund_log, refund_counter, refund_window, refund_bucket}) do
-    refund[algorithm] = function(key, cost, allowed, _, limit, window, parameter, at)
-      if allowed ~= 'evaluate' then undo(key, cost, at, limit, window, parameter) end
-      return true, 0, -1, 0, 0
+    refunds[algorithm] = function(from, to, cost, mode, limit, window, parameter, at)
+      if mode == 'evaluate' then return true end
+      for number = from, to do
+        charge = number
+        undo(keys[number], cost, at, limit, window, parameter)
+        keys[number], times[number] = 1, 0
+      end
     end
   end
 end

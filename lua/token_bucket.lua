@@ -1,73 +1,62 @@
 -- Token bucket as GCRA: the state is the theoretical arrival time, at which the bucket is full again. A unit costs
 -- window / limit microseconds. This quotient need not be an integer, so the time is kept as microseconds and a
 -- fraction in 1/limit microseconds. The value is a packed string: the microseconds, the fraction, the limit to which
--- the fraction refers, the end of the TTL, the time of the last charge, the offset of the key's time.
+-- the fraction refers, the end of the TTL, the time of the last charge, the offset of the key's time. The reply has the
+-- fraction, and the time until the arrival time.
 --
 -- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
--- Returns the microseconds until `wanted` units fit; 0 if they fit now.
-local function until_filled(wanted, arrival, fraction, now, limit, window, burst)
-  -- The furthest arrival time ahead of now at which the units fit.
-  local ahead, rest = muldiv(burst - wanted, window, limit)
-  local wait = arrival + (fraction > rest and 1 or 0) - ahead - now
-  return wait > 0 and wait or 0
-end
+if algorithms[4] then
+  algorithms[4] = function(from, to, cost, mode, limit, window, burst, count_rejected)
+    local call, pack, unpack, keys, times = redis.call, struct.pack, struct.unpack, keys, times
+    -- The time that the cost takes to refill; the furthest arrival time ahead of now at which it fits.
+    local whole, part = muldiv(cost, window, limit)
+    local ahead, rest = -1, 0
+    if cost <= burst then ahead, rest = muldiv(burst - cost, window, limit) end
+    for number = from, to do
+      charge = number
+      local key, allowed = keys[number], mode
+      local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
+      local value = call('GET', key)
+      if value then arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value) end
+      if offset ~= 0 or time < last then time, offset, stepped = own_time(offset, last) end
+      if arrival < time then
+        arrival, fraction = time, 0
+      elseif parts ~= limit then
+        -- The last charge was made under another limit. Rounded up, so that the arrival time never becomes earlier.
+        local converted, remainder = muldiv(fraction, limit, parts)
+        fraction = remainder > 0 and converted + 1 or converted
+        if fraction == limit then arrival, fraction = arrival + 1, 0 end
+      end
 
-local function token_bucket(key, cost, allowed, now, limit, window, burst, count_rejected)
-  local value = call('GET', key)
-  local arrival, fraction, parts, expires, last, offset, stepped
-  if value then
-    arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
-  else
-    arrival, fraction, parts, expires, last, offset = 0, 0, limit, 0, 0, 0
-  end
-  now, offset, stepped = own_time(now, offset, last)
-  if arrival < now then
-    arrival, fraction = now, 0
-  elseif parts ~= limit then
-    -- The last charge was made under another limit. Rounded up, so that the arrival time never becomes earlier.
-    local part, rest = muldiv(fraction, limit, parts)
-    fraction = rest > 0 and part + 1 or part
-    if fraction == limit then arrival, fraction = arrival + 1, 0 end
-  end
+      local wait = arrival - time
+      local fits = cost == 0 or wait < ahead or (wait == ahead and fraction <= rest)
+      if allowed == 'evaluate' then return fits end
+      if allowed == nil then allowed = fits end
 
-  local fits = cost == 0
-  if not fits and cost <= burst then
-    -- The furthest arrival time ahead of now at which the cost fits.
-    local ahead, rest = muldiv(burst - cost, window, limit)
-    ahead = now + ahead
-    fits = arrival < ahead or (arrival == ahead and fraction <= rest)
-  end
-  if allowed == 'evaluate' then return fits end
-  if allowed == nil then allowed = fits end
-
-  if cost > 0 and (allowed or (count_rejected and cost <= burst)) then
-    if fits then
-      local whole, rest = muldiv(cost, window, limit)
-      arrival, fraction = arrival + whole, fraction + rest
-      if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
-    else
-      -- A counted rejection empties the bucket, and no more. A larger bucket, of another burst or limit, may have gone
-      -- further: what it admitted stays charged.
-      local whole, rest = muldiv(burst, window, limit)
-      whole = now + whole
-      if arrival < whole or (arrival == whole and fraction < rest) then arrival, fraction = whole, rest end
+      if cost > 0 and (allowed or (count_rejected and cost <= burst)) then
+        if fits then
+          arrival, fraction = arrival + whole, fraction + part
+          if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+        else
+          -- A counted rejection empties the bucket, and no more. A larger bucket, of another burst or limit, may have
+          -- gone further: what it admitted stays charged.
+          local empty, empty_part = muldiv(burst, window, limit)
+          empty = time + empty
+          if arrival < empty or (arrival == empty and fraction < empty_part) then
+            arrival, fraction = empty, empty_part
+          end
+        end
+        local refresh = expires <= arrival
+        if refresh then expires = arrival + 1 + window end
+        call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, time, offset))
+        if refresh then expire(key, not value, expires - time) end
+        wait = arrival - time
+        fits = fits and (allowed or wait < ahead or (wait == ahead and fraction <= rest))
+      elseif stepped then
+        call('SETRANGE', key, '32', pack('<d', offset))
+      end
+      keys[number], times[number] = fraction * 4 + (fits and 1 or 0), wait
     end
-    local refresh = expires <= arrival
-    if refresh then expires = arrival + 1 + window end
-    call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, now, offset))
-    if refresh then expire(key, not value, ttl(expires - now)) end
-    fits = fits and (allowed or until_filled(cost, arrival, fraction, now, limit, window, burst) == 0)
-  elseif stepped then
-    call('SETRANGE', key, '32', pack('<d', offset))
   end
-
-  local whole, rest = muldiv(limit, arrival - now, window)
-  local taken = whole + math.ceil((rest + fraction) / window)
-  if taken == 0 then return fits, burst, -1, 0, 0 end
-  local available = taken < burst and burst - taken or 0
-  local retry = -1
-  if not fits and cost <= burst then retry = until_filled(cost, arrival, fraction, now, limit, window, burst) end
-  local next_unit = until_filled(available + 1, arrival, fraction, now, limit, window, burst)
-  return fits, available, retry, next_unit, arrival - now + (fraction > 0 and 1 or 0)
 end

@@ -3,23 +3,19 @@
 //! A test cannot set the clock of a server, so these tests patch the script to read the time from a key instead of
 //! TIME.
 
-use tollgate::redis::{self, Connection, Script};
+use tollgate::redis::{self, Script};
 
-use super::protocol;
+use super::call::{COMMIT, Caller, Policy, SCRIPT, SLIDING_WINDOW_LOG, TOKEN_BUCKET};
 use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;
 const WINDOW_US: u64 = 60_000_000;
 const LIMIT: u32 = 10;
 const ALGORITHMS: std::ops::RangeInclusive<u8> = 1..=4;
-/// The algorithms, in the numbers of the protocol.
-const LOG: u8 = 1;
-const BUCKET: u8 = 4;
 
 /// A server whose clock the test controls: the real time minus the sum of all backward steps.
 struct SteppedClock {
-    connection: Connection,
-    script: Script,
+    caller: Caller,
     real_us: u64,
     behind_us: u64,
 }
@@ -27,26 +23,22 @@ struct SteppedClock {
 impl SteppedClock {
     fn new(server: &RedisServer) -> Self {
         let real = "local time = call('TIME')";
-        assert!(protocol::SCRIPT.contains(real));
-        let script = Script::new(&protocol::SCRIPT.replace(real, "local time = {0, call('GET', 'clock')}"));
-        Self { connection: server.connection(), script, real_us: START_US, behind_us: 0 }
+        assert!(SCRIPT.contains(real));
+        let script = Script::new(&SCRIPT.replace(real, "local time = {0, call('GET', 'clock')}"));
+        let caller = Caller { connection: server.connection(), script };
+        Self { caller, real_us: START_US, behind_us: 0 }
     }
 
     /// Charges one unit; the error is Retry-After in microseconds.
     fn check(&mut self, algorithm: u8) -> Result<(), u64> {
         let now_us = self.real_us - self.behind_us;
-        let (): () = redis::cmd("SET").arg("clock").arg(now_us).query(&mut self.connection).unwrap();
-        let mut policy = vec![algorithm, 0];
-        policy.extend(LIMIT.to_le_bytes());
-        policy.extend((WINDOW_US as f64).to_le_bytes());
-        policy.extend(if algorithm == BUCKET { f64::from(LIMIT) } else { 1.0 }.to_le_bytes());
-        let charge = [1_u8, 0, 0, 1, 0, 0, 0];
-        let mut call = self.script.prepare_invoke();
-        call.key(format!("k:{algorithm}")).arg("").arg(policy).arg(&charge[..]);
-        let reply: Vec<u8> = call.invoke(&mut self.connection).unwrap();
-        assert_ne!(reply[8], 2, "{}", String::from_utf8_lossy(&reply));
-        let retry_after = f64::from_le_bytes(reply[13..21].try_into().unwrap());
-        if reply[8] == 1 { Ok(()) } else { Err(retry_after as u64) }
+        let (): () = redis::cmd("SET").arg("clock").arg(now_us).query(&mut self.caller.connection).unwrap();
+        let parameter = if algorithm == TOKEN_BUCKET { LIMIT } else { 1 };
+        let policy = Policy { algorithm, limit: LIMIT, window_us: WINDOW_US, parameter };
+        match self.caller.check(&format!("k:{algorithm}"), policy, COMMIT, 1, None) {
+            (1, ..) => Ok(()),
+            (_, _, retry_after, ..) => Err(retry_after as u64),
+        }
     }
 }
 
@@ -82,7 +74,7 @@ fn law_1_holds_in_real_time_while_the_servers_clock_is_set_back_repeatedly() {
         if random % 7 == 0 {
             server_clock.behind_us += random % 20_000_000;
         }
-        if server_clock.check(LOG).is_ok() {
+        if server_clock.check(SLIDING_WINDOW_LOG).is_ok() {
             admitted.push(server_clock.real_us);
         }
         let in_window = admitted.iter().rev().take_while(|&&at| at + WINDOW_US > server_clock.real_us).count();

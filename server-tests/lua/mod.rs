@@ -1,9 +1,13 @@
 //! The script compared with the algorithms in Rust and with a naive oracle, and the protocol of the script.
 
+pub(crate) mod call;
 mod clock_steps;
 mod differential;
 mod naive;
 mod oracle;
-pub(crate) mod protocol;
+mod protocol;
+mod records;
 mod refund;
+mod report;
 mod time_to_live;
+mod versions;

@@ -1,63 +1,39 @@
 //! Refunds leave no trace: after a refund, a count equals in every field the count that never had the charge.
 
-use tollgate::redis::{self, Connection, Script};
+use tollgate::redis::{self, Script};
 
-use super::protocol::{Report, SCRIPT, reports};
+use super::{
+    call::{
+        COMMIT, COUNT_REJECTED, Caller, EVALUATE, FIXED_WINDOW, Policy, SCRIPT, SLIDING_WINDOW_COUNTER,
+        SLIDING_WINDOW_LOG, TOKEN_BUCKET,
+    },
+    report::Report,
+};
 use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;
 
-/// The use of a charge, in the numbers of the protocol.
-const COMMIT: u8 = 0;
-const COUNT_REJECTED: u8 = 1;
-const EVALUATE: u8 = 2;
-const REFUND: u8 = 4;
-
-/// The algorithms, in the numbers of the protocol.
-const SLIDING_WINDOW_LOG: u8 = 1;
-const SLIDING_WINDOW_COUNTER: u8 = 2;
-const FIXED_WINDOW: u8 = 3;
-const TOKEN_BUCKET: u8 = 4;
-
-#[derive(Clone, Copy)]
-struct Policy {
-    algorithm: u8,
-    limit: u32,
-    window_us: u64,
-    /// The log's resolution or the bucket's burst.
-    parameter: u32,
-}
-
 struct ScriptClient {
-    connection: Connection,
-    script: Script,
+    caller: Caller,
     now_us: u64,
 }
 
 impl ScriptClient {
     fn new(server: &RedisServer) -> Self {
-        Self { connection: server.connection(), script: Script::new(SCRIPT), now_us: START_US }
+        let caller = Caller { connection: server.connection(), script: Script::new(SCRIPT) };
+        Self { caller, now_us: START_US }
     }
 
-    fn call(&mut self, key: &str, policy: Policy, flags: u8, cost: u32, charged_us: u64) -> Report {
-        let mut packed = vec![policy.algorithm, flags];
-        packed.extend(policy.limit.to_le_bytes());
-        packed.extend((policy.window_us as f64).to_le_bytes());
-        packed.extend(f64::from(policy.parameter).to_le_bytes());
-        let mut charge = vec![1, 0, 0];
-        charge.extend(cost.to_le_bytes());
-        let mut call = self.script.prepare_invoke();
-        call.key(key).arg(self.now_us).arg(packed).arg(charge);
-        if flags == REFUND {
-            call.arg(&(charged_us as f64).to_le_bytes()[..]);
-        }
-        let reply: Vec<u8> = call.invoke(&mut self.connection).unwrap();
-        assert_ne!(reply[8], 2, "{}", String::from_utf8_lossy(&reply));
-        reports(&reply[8..])[0]
+    fn call(&mut self, key: &str, policy: Policy, usage: u8, cost: u32) -> Report {
+        self.caller.check(key, policy, usage, cost, Some(self.now_us))
+    }
+
+    fn refund(&mut self, key: &str, policy: Policy, cost: u32, charged_us: u64) {
+        self.caller.refund(key, policy, cost, charged_us, self.now_us);
     }
 
     fn evaluate(&mut self, key: &str, policy: Policy, cost: u32) -> Report {
-        self.call(key, policy, EVALUATE, cost, 0)
+        self.call(key, policy, EVALUATE, cost)
     }
 }
 
@@ -88,12 +64,12 @@ fn compare(client: &mut ScriptClient, policy: Policy, costs: u64, pace_us: u64, 
         };
         let cost = u32::try_from(random.below(costs) + 1).unwrap();
         if client.evaluate(&with_refunds, policy, cost).0 == 1 {
-            assert_eq!(client.call(&with_refunds, policy, COMMIT, cost, 0).0, 1);
+            assert_eq!(client.call(&with_refunds, policy, COMMIT, cost).0, 1);
             if is_charging && random.below(3) > 0 {
                 outstanding_charges.push((client.now_us, cost));
             } else {
                 assert_eq!(
-                    client.call(&without_refunds, policy, COMMIT, cost, 0).0,
+                    client.call(&without_refunds, policy, COMMIT, cost).0,
                     1,
                     "step {step}: more was refunded than charged"
                 );
@@ -105,7 +81,7 @@ fn compare(client: &mut ScriptClient, policy: Policy, costs: u64, pace_us: u64, 
         if !is_charging && !outstanding_charges.is_empty() {
             let (charged_us, cost) = outstanding_charges
                 .swap_remove(usize::try_from(random.below(outstanding_charges.len() as u64)).unwrap());
-            client.call(&with_refunds, policy, REFUND, cost, charged_us);
+            client.refund(&with_refunds, policy, cost, charged_us);
             refunded += 1;
         }
         if outstanding_charges.is_empty() {
@@ -159,7 +135,7 @@ fn every_record_of_a_log_is_found_after_its_ring_grew_and_shrank() {
         let (key, mut stamps) = (format!("k{left}:{kept}"), Vec::new());
         let commit = |client: &mut ScriptClient| {
             client.now_us += 1;
-            assert_eq!(client.call(&key, policy, COMMIT, 1, 0).0, 1);
+            assert_eq!(client.call(&key, policy, COMMIT, 1).0, 1);
             client.now_us
         };
         // These records expire before the refunds.
@@ -173,7 +149,7 @@ fn every_record_of_a_log_is_found_after_its_ring_grew_and_shrank() {
             let mut outstanding_charges: Vec<_> = (0..30).map(|_| commit(&mut client)).collect();
             outstanding_charges.rotate_left(turns);
             for charged_us in outstanding_charges.into_iter().rev() {
-                client.call(&key, policy, REFUND, 1, charged_us);
+                client.refund(&key, policy, 1, charged_us);
             }
         }
         stamps.extend((0..30 + left).map(|_| commit(&mut client)));
@@ -211,24 +187,24 @@ fn a_bucket_is_refunded_all_but_the_refill_since_the_charge() {
     let mut client = ScriptClient::new(&server);
     // Seven units per ten seconds: the refill time of a unit is no whole number of microseconds.
     let policy = Policy { algorithm: TOKEN_BUCKET, limit: 7, window_us: 10_000_000, parameter: 7 };
-    assert_eq!(client.call("k", policy, COMMIT, 3, 0).1, 4);
+    assert_eq!(client.call("k", policy, COMMIT, 3).1, 4);
     let before = client.evaluate("k", policy, 0);
-    client.call("k", policy, COMMIT, 4, 0);
-    client.call("k", policy, REFUND, 4, START_US);
+    client.call("k", policy, COMMIT, 4);
+    client.refund("k", policy, 4, START_US);
     assert_eq!(client.evaluate("k", policy, 0), before);
     // A refund one second later omits the refill of that second, which a full bucket would have discarded.
-    client.call("k", policy, COMMIT, 2, 0);
+    client.call("k", policy, COMMIT, 2);
     client.now_us += 1_000_000;
-    client.call("k", policy, COMMIT, 1, 0);
-    client.call("k", policy, REFUND, 2, START_US);
+    client.call("k", policy, COMMIT, 1);
+    client.refund("k", policy, 2, START_US);
     let (_, _, _, _, reset) = client.evaluate("k", policy, 0);
     // Four units are spent in total, less one second of refill, plus one second that the refund omits.
     assert_eq!(reset, 4.0 * 10e6 / 7.0 - (4.0 * 10e6 / 7.0) % 1.0 + 1.0);
     // A charge that is refilled completely refunds nothing.
     client.now_us += 1_000_000;
-    client.call("k", policy, COMMIT, 1, 0);
+    client.call("k", policy, COMMIT, 1);
     let spent = client.evaluate("k", policy, 0);
-    client.call("k", policy, REFUND, 1, START_US);
+    client.refund("k", policy, 1, START_US);
     assert_eq!(client.evaluate("k", policy, 0), spent);
 }
 
@@ -239,22 +215,22 @@ fn a_charge_that_is_not_found_is_not_refunded() {
     for algorithm in [SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW] {
         let policy = Policy { algorithm, limit: 10, window_us: 10_000_000, parameter: 1 };
         let key = format!("k{algorithm}");
-        client.call(&key, policy, REFUND, 1, START_US);
+        client.refund(&key, policy, 1, START_US);
         assert_eq!(client.evaluate(&key, policy, 0).1, 10);
-        client.call(&key, policy, COMMIT, 4, 0);
+        client.call(&key, policy, COMMIT, 4);
         // A higher cost than charged, and another time.
-        client.call(&key, policy, REFUND, 5, START_US);
-        client.call(&key, policy, REFUND, 1, START_US - 30_000_000);
+        client.refund(&key, policy, 5, START_US);
+        client.refund(&key, policy, 1, START_US - 30_000_000);
         assert_eq!(client.evaluate(&key, policy, 0).1, 6, "algorithm {algorithm}");
         // After a reset, the refund of an old charge does not affect newer charges.
         if algorithm == SLIDING_WINDOW_LOG {
-            let (): () = redis::cmd("DEL").arg(&key).query(&mut client.connection).unwrap();
+            let (): () = redis::cmd("DEL").arg(&key).query(&mut client.caller.connection).unwrap();
             let charged_us = client.now_us;
             client.now_us += 1;
-            client.call(&key, policy, COMMIT, 4, 0);
-            client.call(&key, policy, REFUND, 4, charged_us);
-            client.call(&key, policy, REFUND, 4, charged_us + 1);
-            client.call(&key, policy, REFUND, 4, charged_us + 1);
+            client.call(&key, policy, COMMIT, 4);
+            client.refund(&key, policy, 4, charged_us);
+            client.refund(&key, policy, 4, charged_us + 1);
+            client.refund(&key, policy, 4, charged_us + 1);
             assert_eq!(client.evaluate(&key, policy, 0).1, 10);
         }
     }
@@ -270,7 +246,7 @@ fn an_evaluated_charge_is_counted_only_if_rejections_count() {
         let key = format!("k{algorithm}");
         assert_eq!((client.evaluate(&key, policy, 7).0, client.evaluate(&key, policy, 11).0), (1, 0));
         assert_eq!(client.evaluate(&key, policy, 7).1, 10);
-        assert_eq!(client.call(&key, policy, EVALUATE | COUNT_REJECTED, 4, 0).1, 6);
+        assert_eq!(client.call(&key, policy, EVALUATE | COUNT_REJECTED, 4).1, 6);
         let (fits, available, retry_after, ..) = client.evaluate(&key, policy, 7);
         assert!(fits == 0 && available == 6 && retry_after > 0.0, "algorithm {algorithm}");
     }
@@ -283,13 +259,13 @@ fn a_refund_finds_a_record_behind_255_newer_records() {
     let policy = Policy { algorithm: SLIDING_WINDOW_LOG, limit: 1_000, window_us: 3_600_000_000, parameter: 1 };
     for (others, available) in [(255, 1_000 - 255), (256, 1_000 - 257)] {
         let key = others.to_string();
-        client.call(&key, policy, COMMIT, 1, 0);
+        client.call(&key, policy, COMMIT, 1);
         let charged_us = client.now_us;
         for _ in 0..others {
             client.now_us += 1;
-            client.call(&key, policy, COMMIT, 1, 0);
+            client.call(&key, policy, COMMIT, 1);
         }
-        client.call(&key, policy, REFUND, 1, charged_us);
+        client.refund(&key, policy, 1, charged_us);
         assert_eq!(client.evaluate(&key, policy, 0).1, available);
     }
 }
@@ -301,21 +277,21 @@ fn refunded_records_take_no_memory() {
     let policy = Policy { algorithm: SLIDING_WINDOW_LOG, limit: 1_000, window_us: 3_600_000_000, parameter: 1 };
     let committed = |client: &mut ScriptClient| {
         client.now_us += 1;
-        assert_eq!(client.call("k", policy, COMMIT, 1, 0).0, 1);
+        assert_eq!(client.call("k", policy, COMMIT, 1).0, 1);
         client.now_us
     };
     for _ in 0..5_000 {
         let others = [(); 6].map(|()| committed(&mut client));
         for charged_us in others {
-            client.call("k", policy, REFUND, 1, charged_us);
+            client.refund("k", policy, 1, charged_us);
         }
         if client.now_us.is_multiple_of(90) {
             committed(&mut client);
         }
     }
-    let used: u64 = redis::cmd("STRLEN").arg("k").query(&mut client.connection).unwrap();
+    let used: u64 = redis::cmd("STRLEN").arg("k").query(&mut client.caller.connection).unwrap();
     let left = client.evaluate("k", policy, 0).1;
-    assert!(left < 1_000 && used < 128 + 44 * 256, "{left} left, {used} bytes");
+    assert!(left < 1_000 && used < 176 + 80 * 128, "{left} left, {used} bytes");
 }
 
 #[test]
@@ -325,12 +301,12 @@ fn law_1_a_refund_under_one_limit_takes_nothing_from_another() {
     let log = |limit| Policy { algorithm: SLIDING_WINDOW_LOG, limit, window_us: 3_600_000_000, parameter: 1 };
     for _ in 0..100 {
         client.now_us += 1;
-        assert_eq!(client.call("log", log(100), COMMIT, 1, 0).0, 1);
+        assert_eq!(client.call("log", log(100), COMMIT, 1).0, 1);
     }
-    client.call("log", log(100), REFUND, 1, client.now_us);
+    client.refund("log", log(100), 1, client.now_us);
     for _ in 0..50 {
         client.now_us += 1;
-        assert_eq!(client.call("log", log(10), COUNT_REJECTED, 1, 0).0, 0);
+        assert_eq!(client.call("log", log(10), COUNT_REJECTED, 1).0, 0);
     }
     assert_eq!(client.evaluate("log", log(100), 0).1, 0, "the higher limit was forgotten");
 
@@ -339,9 +315,9 @@ fn law_1_a_refund_under_one_limit_takes_nothing_from_another() {
     for (kept, refunded) in [(7, 3), (3, 7), (999, 7), (7, 999)] {
         let key = format!("{kept} {refunded}");
         let charged_us = client.now_us;
-        assert_eq!(client.call(&key, bucket(refunded), COMMIT, 1, 0).0, 1);
-        assert_eq!(client.call(&key, bucket(kept), COMMIT, 1, 0).0, 1);
-        client.call(&key, bucket(refunded), REFUND, 1, charged_us);
+        assert_eq!(client.call(&key, bucket(refunded), COMMIT, 1).0, 1);
+        assert_eq!(client.call(&key, bucket(kept), COMMIT, 1).0, 1);
+        client.refund(&key, bucket(refunded), 1, charged_us);
         let (left, unit) = (client.evaluate(&key, bucket(kept), 0).4, (10e6 / f64::from(kept)).ceil());
         assert!((unit..=unit + 1.0).contains(&left), "{key}: {left} left of {unit}");
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tollgate::{
     Limiter, Policy, RedisStore,
-    redis::{self, Connection, Script},
+    redis::{self, Script},
 };
 
-use super::protocol;
+use super::call::{self, COMMIT, Caller, SCRIPT};
 use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;
@@ -24,8 +24,7 @@ fn patched(script: &str, part: &str, replacement: &str) -> String {
 }
 
 struct Log {
-    connection: Connection,
-    script: Script,
+    caller: Caller,
     window_us: u64,
     resolution_us: u64,
     /// The server's time at which the key expires.
@@ -35,50 +34,38 @@ struct Log {
 impl Log {
     /// `slack_us`: how far the clocks of clients may be behind.
     fn new(server: &RedisServer, window_us: u64, resolution_us: u64, slack_us: u64) -> Self {
-        let script = patched(protocol::SCRIPT, "local time = call('TIME')", "local time = {0, call('GET', 'clock')}");
+        let script = patched(SCRIPT, "local time = call('TIME')", "local time = {0, call('GET', 'clock')}");
         let script = patched(
             &script,
-            "expire(key, packed == '', ttl(window + quarter + resolution))",
-            "call('SET', 'ttl', ttl(window + quarter + resolution))",
+            "local reply = redis.pcall('PEXPIRE', key, milliseconds)",
+            "local reply = redis.call('SET', 'ttl', milliseconds) and 1",
         );
         let script = patched(
             &script,
-            "return string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)",
-            &format!("return string.format('%.0f', time + (slack == 1000 and 0 or {slack_us}))"),
+            "string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)",
+            &format!("string.format('%.0f', time + (slack == 1000 and 0 or {slack_us}))"),
         );
-        let script = Script::new(&script);
-        Self { connection: server.connection(), script, window_us, resolution_us, expires_us: None }
+        let caller = Caller { connection: server.connection(), script: Script::new(&script) };
+        Self { caller, window_us, resolution_us, expires_us: None }
     }
 
     /// Charges `cost` by a client's clock or by the server's; returns the available units.
-    fn check(&mut self, server_us: u64, client_us: Option<u64>, cost: u8) -> u32 {
-        let (): () = redis::cmd("SET").arg("clock").arg(server_us).query(&mut self.connection).unwrap();
-        let mut policy = vec![1, 0];
-        policy.extend(LIMIT.to_le_bytes());
-        policy.extend((self.window_us as f64).to_le_bytes());
-        policy.extend((self.resolution_us as f64).to_le_bytes());
-        let charge = [1, 0, 0, cost, 0, 0, 0];
-        let now = client_us.map_or_else(String::new, |time| time.to_string());
-        let reply: Vec<u8> = self
-            .script
-            .prepare_invoke()
-            .key("log")
-            .arg(now)
-            .arg(policy)
-            .arg(&charge[..])
-            .invoke(&mut self.connection)
-            .unwrap();
-        assert_ne!(reply[8], 2, "{}", String::from_utf8_lossy(&reply));
-        let ttl: Option<u64> = redis::cmd("GETDEL").arg("ttl").query(&mut self.connection).unwrap();
+    fn check(&mut self, server_us: u64, client_us: Option<u64>, cost: u32) -> u32 {
+        let connection = &mut self.caller.connection;
+        let (): () = redis::cmd("SET").arg("clock").arg(server_us).query(connection).unwrap();
+        let resolution = u32::try_from(self.resolution_us).unwrap();
+        let policy = call::Policy { parameter: resolution, ..call::Policy::log(LIMIT, self.window_us) };
+        let report = self.caller.check("log", policy, COMMIT, cost, client_us);
+        let ttl: Option<u64> = redis::cmd("GETDEL").arg("ttl").query(&mut self.caller.connection).unwrap();
         self.expires_us = ttl.map(|ttl| server_us + ttl).or(self.expires_us);
-        u32::from_le_bytes(reply[9..13].try_into().unwrap())
+        report.1
     }
 
     /// Deletes the key if it has expired; returns the units that were available at that time.
     fn expire(&mut self, server_us: u64, client_us: Option<u64>) -> Option<u32> {
         self.expires_us.take_if(|expires_us| *expires_us <= server_us)?;
         let available = self.check(server_us, client_us, 0);
-        let (): () = redis::cmd("UNLINK").arg("log").query(&mut self.connection).unwrap();
+        let (): () = redis::cmd("UNLINK").arg("log").query(&mut self.caller.connection).unwrap();
         Some(available)
     }
 }
@@ -115,7 +102,7 @@ fn law_1_a_key_of_the_log_never_expires_before_its_records_also_if_the_servers_c
                 }
                 log.check(now_us, None, 1);
             }
-            let (): () = redis::cmd("UNLINK").arg("log").query(&mut log.connection).unwrap();
+            let (): () = redis::cmd("UNLINK").arg("log").query(&mut log.caller.connection).unwrap();
         }
     }
     assert!(expirations > 500, "{expirations}");
@@ -141,7 +128,7 @@ fn law_1_a_key_of_the_log_never_expires_before_its_records_by_the_clock_of_a_cli
             let behind_us = below(&mut random, 2) * below(&mut random, slack_us + 1);
             log.check(now_us, Some(now_us - behind_us), 1);
         }
-        let (): () = redis::cmd("UNLINK").arg("log").query(&mut log.connection).unwrap();
+        let (): () = redis::cmd("UNLINK").arg("log").query(&mut log.caller.connection).unwrap();
     }
     assert!(expirations > 100, "{expirations}");
 }

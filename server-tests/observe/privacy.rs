@@ -86,7 +86,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     let app = Router::new().route("/", get(|| async {})).layer(layer);
     get_with(&app, "/", &[("x-api-key", SECRET), ("x-api-key", SECRET)]).await;
     // The error of a real server about a key of another type.
-    server.command(&format!("SADD tollgate:{{{SECRET}}}:q:l4:60000000 x"));
+    server.command(&format!("SADD tollgate:{{{SECRET}}}:q:l5:1m x"));
     assert_eq!(redis.check(SECRET, &per_minute("q", 1), 1).await.unwrap_err().kind(), ErrorKind::BadKey);
     // A server that quotes the arguments of an unknown command.
     let quoting = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);

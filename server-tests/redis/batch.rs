@@ -57,7 +57,7 @@ async fn without_batching_every_check_is_a_call() {
 async fn a_bad_key_in_a_batch_fails_alone() {
     let server = RedisServer::start();
     let limiter = with_long_deadline(&server);
-    server.command("SADD tollgate:{13}:p:l4:3600000000 x");
+    server.command("SADD tollgate:{13}:p:l5:1h x");
     let mut checks = JoinSet::new();
     for key in 0..200_u64 {
         let limiter = limiter.clone();
@@ -172,7 +172,7 @@ async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
         for _ in 0..1_000 {
             limiter.check(u64::from(cost), &policy, cost).await.unwrap();
         }
-        let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:p:l4:3600000000 SAMPLES 0"));
+        let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:p:l5:1h SAMPLES 0"));
         let bytes: u32 = reply.trim().trim_start_matches(':').parse().unwrap();
         assert!(bytes <= 16_000, "{bytes} bytes for 1 000 requests of cost {cost}");
     }

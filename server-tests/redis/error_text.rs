@@ -47,7 +47,7 @@ async fn an_error_contains_the_full_text_of_the_server() {
 #[tokio::test]
 async fn the_error_of_a_single_check_contains_the_full_text_of_the_server() {
     let server = RedisServer::start();
-    server.command("SADD tollgate:{alice}:p:l4:3600000000 x");
+    server.command("SADD tollgate:{alice}:p:l5:1h x");
     let shown = error_of_check(&server.url()).await.to_string();
     assert!(shown.contains("WRONGTYPE Operation against a key holding the wrong kind of value"), "{shown}");
     assert!(!shown.contains("alice"), "{shown}");
@@ -80,8 +80,9 @@ const PASSWORD: &str = "hunter2-s3cret";
 
 /// A reply of the script in which a check has failed with this text.
 fn script_error(text: &str) -> Vec<u8> {
-    let size = u32::try_from(text.len()).unwrap().to_le_bytes();
-    let packed = [&1e15_f64.to_le_bytes()[..], &[2], &size, text.as_bytes()].concat();
+    // The time, a number that stands for a failure, and the length of the text.
+    let numbers = [1e15, -1.0, text.len() as f64].map(f64::to_le_bytes).concat();
+    let packed = [&numbers, text.as_bytes()].concat();
     [format!("${}\r\n", packed.len()).as_bytes(), &packed, b"\r\n"].concat()
 }
 

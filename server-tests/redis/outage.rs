@@ -91,7 +91,7 @@ async fn a_foreign_value_fails_only_its_own_key() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     limiter.check("mine", &policy(), 1).await.unwrap();
-    server.command("SADD tollgate:{theirs}:p:l4:3600000000 x");
+    server.command("SADD tollgate:{theirs}:p:l5:1h x");
     let error = limiter.check("theirs", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadKey, "{error}");
     assert!(limiter.check("mine", &policy(), 1).await.is_ok());

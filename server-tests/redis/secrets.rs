@@ -107,7 +107,7 @@ async fn with_plain_keys_identities_can_be_read_and_credentials_cannot() {
         assert!(keys(&server).contains(&store.redis_key(subject, &policy())));
     }
     let keys = keys(&server);
-    assert!(keys.contains(&format!("tollgate:{{{USER}}}:p:l4:3600000000")), "{keys:?}");
+    assert!(keys.contains(&format!("tollgate:{{{USER}}}:p:l5:1h")), "{keys:?}");
     let hash = String::from_utf8(api_key.encoded()[1..].to_vec()).unwrap();
     assert!(keys.iter().all(|key| !key.contains(&hash) && key.matches('@').count() <= 1), "{keys:?}");
     assert_eq!(keys.iter().filter(|key| key.contains(USER)).count(), 1, "{keys:?}");

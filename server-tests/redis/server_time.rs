@@ -52,8 +52,8 @@ async fn an_absurd_server_time_causes_no_panic() {
         let reply = match command {
             "HELLO" => b"%1\r\n+proto\r\n:3\r\n".to_vec(),
             "EVALSHA" => {
-                let times = [-1.0_f64, 1.0, 1.0].map(f64::to_le_bytes).concat();
-                let packed = [&1e15_f64.to_le_bytes()[..], &[1], &9_u32.to_le_bytes(), &times].concat();
+                // The time, a charge that fits and leaves nine units, and the time until the next one.
+                let packed = [1e15, 9.0 * 4.0 + 1.0, 1.0].map(f64::to_le_bytes).concat();
                 [format!("${}\r\n", packed.len()).as_bytes(), &packed, b"\r\n"].concat()
             }
             "TIME" => b"*2\r\n$20\r\n18446744073709551615\r\n$1\r\n0\r\n".to_vec(),

@@ -13,6 +13,14 @@ pub(crate) struct FixedWindow {
     count: u64,
 }
 
+#[cfg(feature = "redis")]
+impl FixedWindow {
+    /// The count of a window that ends at `end`.
+    pub(super) fn ending(end: u64, policy: &Policy, count: u64) -> Self {
+        Self { start: end - policy.window_us(), count }
+    }
+}
+
 impl Counter for FixedWindow {
     type Advanced = Self;
 

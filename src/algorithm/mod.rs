@@ -5,9 +5,13 @@
 
 mod counter;
 mod fixed_window;
+#[cfg(feature = "redis")]
+mod reported;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod state;
 mod token_bucket;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::reported::Reported;
 pub(crate) use self::state::{Admission, CountState};

@@ -53,6 +53,19 @@ impl SlidingWindowCounter {
     }
 }
 
+#[cfg(feature = "redis")]
+impl SlidingWindowCounter {
+    /// The count whose current window ends at `end`.
+    pub(super) fn ending(end: u64, policy: &Policy, previous: u64, current: u64) -> Self {
+        Self { start: end - policy.window_us(), previous, current }
+    }
+
+    /// The state at `now`, within the current window or, by a clock that is behind, before it.
+    pub(super) fn advanced_in_window(self, policy: &Policy, now: u64) -> Advanced {
+        self.with_estimate(policy, self.start + policy.window_us() - now.max(self.start))
+    }
+}
+
 /// The longest time left in a window at which `count` units of the previous window weigh at most `room` units.
 fn left_for(count: u64, room: u64, window: u64) -> u64 {
     // floor(count * left / window) <= room  <=>  left < (room + 1) * window / count

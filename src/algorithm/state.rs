@@ -113,7 +113,19 @@ fn commit<C: Counter>(
         // After a counted rejection, the cost of this charge may no longer fit.
         fits = fits && (admission == Admission::Admitted || counter.fits(&advanced, policy, now, cost));
     }
-    let denied = (!fits && cost <= capacity).then_some(cost);
-    let CountReport { available, retry_after, next, reset } = counter.report(&advanced, policy, now, denied);
+    outcome(counter, &advanced, policy, now, cost, fits)
+}
+
+/// The outcome of a charge. `advanced` is the state after the commit.
+pub(super) fn outcome<C: Counter>(
+    counter: &C,
+    advanced: &C::Advanced,
+    policy: &Policy,
+    now: u64,
+    cost: u32,
+    fits: bool,
+) -> Outcome {
+    let denied = (!fits && cost <= policy.capacity()).then_some(cost);
+    let CountReport { available, retry_after, next, reset } = counter.report(advanced, policy, now, denied);
     Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset, ban_us: 0 }
 }

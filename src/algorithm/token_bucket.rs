@@ -27,6 +27,19 @@ pub(crate) struct Arrival {
     fraction: u64,
 }
 
+#[cfg(feature = "redis")]
+impl TokenBucket {
+    /// A bucket that is full again `fraction` of a microsecond after `at`.
+    pub(super) fn full_at(at: u64, policy: &Policy, fraction: u64) -> Self {
+        Self { full: Arrival { at, fraction }, parts: policy.limit().into() }
+    }
+
+    /// The state of a bucket that is not full yet, or just now.
+    pub(super) fn full(self) -> Arrival {
+        self.full
+    }
+}
+
 impl Arrival {
     fn new(at: u64, fraction: u64, limit: u64) -> Self {
         let carry = u64::from(fraction >= limit);

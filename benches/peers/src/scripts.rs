@@ -2,23 +2,19 @@
 
 use redis::{Cmd, Value};
 
-/// tollgate's script with a given log, assembled as in the crate's `script.rs` but without refunds.
-macro_rules! tollgate_script {
-    ($log:literal) => {
-        concat!(
-            include_str!("../../../lua/prelude.lua"),
-            include_str!($log),
-            include_str!("../../../lua/sliding_window_counter.lua"),
-            include_str!("../../../lua/fixed_window.lua"),
-            include_str!("../../../lua/token_bucket.lua"),
-            include_str!("../../../lua/check.lua"),
-        )
-    };
-}
-
-pub const TOLLGATE: &str = tollgate_script!("../../../lua/sliding_window_log.lua");
-/// tollgate's script with an earlier layout of the log: chunks of records in a hash.
-pub const TOLLGATE_WITH_CHUNKED_LOG: &str = tollgate_script!("../scripts/chunked_hash_log.lua");
+/// tollgate's script, assembled as in the crate's `script.rs` but without refunds.
+pub const TOLLGATE: &str = concat!(
+    include_str!("../../../lua/prelude.lua"),
+    include_str!("../../../lua/log_ring.lua"),
+    include_str!("../../../lua/log_judge.lua"),
+    include_str!("../../../lua/sliding_window_log.lua"),
+    include_str!("../../../lua/sliding_window_counter.lua"),
+    include_str!("../../../lua/fixed_window.lua"),
+    include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/check.lua"),
+);
+/// The log of the version before, with its own format of calls and replies.
+pub const TOLLGATE_BEFORE: &str = include_str!("../../../server-tests/lua/format_l4.lua");
 
 pub const SORTED_SET_STEP_LOG: &str = include_str!("../scripts/sorted_set_step_log.lua");
 pub const SORTED_SET_LOG: &str = include_str!("../scripts/sorted_set_log.lua");
@@ -52,6 +48,25 @@ pub fn tollgate_args(
     quota: Quota,
     cost: u32,
 ) {
+    // A run of equal checks: their number, one charge each, its policy and its cost.
+    let checks = u16::try_from(keys.len()).expect("a batch has few checks");
+    let run = [&checks.to_le_bytes()[..], &[1, 0, 0], &cost.to_le_bytes()].concat();
+    command.arg(keys.len()).arg(keys).arg(policy(algorithm, quota)).arg(run);
+    if let Some(now_us) = now_us {
+        command.arg(now_us);
+    }
+}
+
+/// Appends the arguments of the version before: a charge for each key.
+pub fn tollgate_before_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u32) {
+    let charge = [&[1, 0, 0][..], &cost.to_le_bytes()].concat();
+    command.arg(keys.len()).arg(keys);
+    clock_arg(command, now_us);
+    command.arg(policy(Algorithm::Log, quota)).arg(charge.repeat(keys.len()));
+}
+
+/// Packs a policy.
+fn policy(algorithm: Algorithm, quota: Quota) -> Vec<u8> {
     let parameter = match algorithm {
         Algorithm::Log => 1.0,
         Algorithm::Counter | Algorithm::Fixed => 0.0,
@@ -61,18 +76,21 @@ pub fn tollgate_args(
     policy.extend(quota.limit.to_le_bytes());
     policy.extend((quota.window_us as f64).to_le_bytes());
     policy.extend(f64::to_le_bytes(parameter));
-    let mut charges = Vec::with_capacity(keys.len() * 7);
-    for _ in keys {
-        charges.extend([1, 0, 0]);
-        charges.extend(cost.to_le_bytes());
-    }
-    command.arg(keys.len()).arg(keys);
-    clock_arg(command, now_us);
-    command.arg(policy).arg(charges);
+    policy
 }
 
-/// Parses the reply of tollgate's script: whether each single-charge check was allowed.
-pub fn tollgate_verdicts(reply: &Value) -> Vec<bool> {
+/// Parses the reply of tollgate's script to checks with a single charge: whether each was allowed.
+pub fn tollgate_verdicts(reply: &Value, checks: usize) -> Vec<bool> {
+    // The time, and then a number for each check, which is odd if the check fits and negative if it failed.
+    let fits = |number: &[u8]| number.try_into().is_ok_and(|number| f64::from_le_bytes(number) % 2.0 == 1.0);
+    match reply {
+        Value::BulkString(packed) => packed.chunks(8).skip(1).take(checks).map(fits).collect(),
+        _ => vec![],
+    }
+}
+
+/// Parses the reply of the version before.
+pub fn tollgate_before_verdicts(reply: &Value) -> Vec<bool> {
     // The reply is the time and one report per charge. A report begins with 1 if the charge fits.
     const TIME: usize = 8;
     const REPORT: usize = 29;

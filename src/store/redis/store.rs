@@ -171,10 +171,10 @@ impl RedisStore {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::per_minute("per-client", 60)?;
     /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
-    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l4:60000000");
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m");
     ///
     /// let store = RedisStore::builder().plain_keys().connect("redis://127.0.0.1:6379")?;
-    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l4:60000000");
+    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l5:1m");
     /// # Ok(())
     /// # }
     /// ```

@@ -28,19 +28,21 @@ const fn plain(name: &'static str, code: &'static str) -> Subject {
     Subject { name, code, format: CallFormat::Plain, batch: 1 }
 }
 
+const fn before(name: &'static str) -> Subject {
+    Subject { name, code: scripts::TOLLGATE_BEFORE, format: CallFormat::TollgateBefore, batch: BATCH }
+}
+
 const SINGLE: &str = "tollgate log";
 const BATCHED: &str = "tollgate log, 64 per call";
 const SORTED_SET: &str = "sorted set, one member per unit";
 
 pub const LOG: Subject = tollgate(SINGLE, Algorithm::Log, 1);
 
-const LOGS: [Subject; 5] = [
+const LOGS: [Subject; 6] = [
     LOG,
     tollgate(BATCHED, Algorithm::Log, BATCH),
-    Subject {
-        code: scripts::TOLLGATE_WITH_CHUNKED_LOG,
-        ..tollgate("earlier log, hash chunks, 64 per call", Algorithm::Log, BATCH)
-    },
+    Subject { batch: 1, ..before("log of the version before") },
+    before("log of the version before, 64 per call"),
     plain("sorted set, one member per request", scripts::SORTED_SET_STEP_LOG),
     plain(SORTED_SET, scripts::SORTED_SET_LOG),
 ];

@@ -25,6 +25,8 @@ pub struct Subject {
 pub enum CallFormat {
     /// tollgate's packed format: many keys, one packed reply.
     Tollgate(Algorithm),
+    /// The packed format of the version before.
+    TollgateBefore,
     /// One key, and an array whose first item is the verdict.
     Plain,
 }
@@ -107,7 +109,7 @@ impl Workload {
                 sent += 1;
             }
             let replies: Vec<Value> = pipeline.query(connection)?;
-            if !replies.iter().all(|reply| self.verdicts(reply).into_iter().all(|allowed| allowed)) {
+            if !replies.iter().all(|reply| self.verdicts(reply, 1).into_iter().all(|allowed| allowed)) {
                 return Err(format!("{}: a check was denied while its key was filled", self.subject.name).into());
             }
         }
@@ -145,7 +147,7 @@ impl Workload {
             let replies: Vec<Value> = pipeline.query(connection)?;
             client += start.elapsed();
             for reply in &replies {
-                for allowed in self.verdicts(reply) {
+                for allowed in self.verdicts(reply, self.subject.batch) {
                     if allowed != self.scenario.allowed {
                         return Err(format!("{}: unexpected verdict at {:?}", self.subject.name, self.scenario).into());
                     }
@@ -181,15 +183,17 @@ impl Workload {
             CallFormat::Tollgate(algorithm) => {
                 scripts::tollgate_args(&mut command, keys, now_us, algorithm, self.quota, cost)
             }
+            CallFormat::TollgateBefore => scripts::tollgate_before_args(&mut command, keys, now_us, self.quota, cost),
             CallFormat::Plain => scripts::plain_args(&mut command, keys[0], now_us, self.quota, cost),
         }
         command
     }
 
-    /// Whether each check of a call was allowed.
-    fn verdicts(&self, reply: &Value) -> Vec<bool> {
+    /// Whether each of the checks of a call was allowed.
+    fn verdicts(&self, reply: &Value, checks: usize) -> Vec<bool> {
         match self.subject.format {
-            CallFormat::Tollgate(_) => scripts::tollgate_verdicts(reply),
+            CallFormat::Tollgate(_) => scripts::tollgate_verdicts(reply, checks),
+            CallFormat::TollgateBefore => scripts::tollgate_before_verdicts(reply),
             CallFormat::Plain => match reply {
                 Value::Array(items) => vec![items.first() == Some(&Value::Int(1))],
                 _ => vec![],
@@ -201,7 +205,7 @@ impl Workload {
 impl Subject {
     /// Whether the script's state grows with the requests in the window.
     pub fn is_log(&self) -> bool {
-        matches!(self.format, CallFormat::Tollgate(Algorithm::Log))
+        matches!(self.format, CallFormat::Tollgate(Algorithm::Log) | CallFormat::TollgateBefore)
             || [scripts::SORTED_SET_LOG, scripts::SORTED_SET_STEP_LOG].contains(&self.code)
     }
 

@@ -73,9 +73,9 @@ impl Checker for TollgateScript {
     async fn check(&mut self, key: &str) -> Result<bool> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&*self.hash);
-        let key = format!("direct:{{{key}}}:l4:peers");
+        let key = format!("direct:{{{key}}}:l5:peers");
         scripts::tollgate_args(&mut command, &[&key], None, scripts::Algorithm::Log, self.quota, 1);
         let reply: Value = command.query_async(&mut self.connection).await?;
-        Ok(scripts::tollgate_verdicts(&reply) == [true])
+        Ok(scripts::tollgate_verdicts(&reply, 1) == [true])
     }
 }

@@ -14,6 +14,7 @@ use super::{
     progress::Progress,
     protocol,
     queues::Queues,
+    reply,
     script::{self, Loader},
     script_clock::{ScriptClock, wall_clock_us},
 };
@@ -122,7 +123,7 @@ impl Client {
         let convert = |message: &str| error::convert_reported(message, &self.target.passwords());
         let reply = reply
             .map_err(|error| self.failed(&connection, &error))
-            .and_then(|reply| protocol::read(&reply, requests, convert));
+            .and_then(|reply| reply::read(&reply, requests, convert));
         if let Some(observed) = observed {
             observed.end(reply.is_ok());
         }

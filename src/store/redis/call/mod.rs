@@ -17,6 +17,7 @@ mod protocol;
 mod queue;
 mod queues;
 pub(crate) mod redis_key;
+mod reply;
 pub(crate) mod script;
 pub(crate) mod script_clock;
 mod traffic;

@@ -12,6 +12,8 @@ use super::super::net::routed::RoutedConnection;
 /// The script, assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = concat!(
     include_str!("../../../../lua/prelude.lua"),
+    include_str!("../../../../lua/log_ring.lua"),
+    include_str!("../../../../lua/log_judge.lua"),
     include_str!("../../../../lua/sliding_window_log.lua"),
     include_str!("../../../../lua/sliding_window_counter.lua"),
     include_str!("../../../../lua/fixed_window.lua"),

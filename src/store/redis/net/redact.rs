@@ -103,7 +103,7 @@ mod tests {
             ("Syntax error in HELLO option 'hunter2'", "Syntax error in HELLO option"),
             ("wrong password hunter2' or \"hunter2\"", "wrong password hunter2' or"),
             ("no permissions to access the 'tollgate:{alice}:p' key", "no permissions to access the"),
-            ("no permission for tollgate:{alice smith}:p:l4", "no permission for"),
+            ("no permission for tollgate:{alice smith}:p:l5", "no permission for"),
             ("{alice}:p is locked", ""),
             ("unclosed 'hunter2", "unclosed"),
             ("run the 'hunter2 and more' command", "run the"),

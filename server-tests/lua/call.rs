@@ -1,0 +1,100 @@
+//! Calls of the script without the store, in the format of `lua/check.lua`.
+
+use tollgate::redis::{Connection, Pipeline, Script};
+
+use super::report::{Numbers, Report};
+
+pub(crate) const SCRIPT: &str = concat!(
+    include_str!("../../lua/prelude.lua"),
+    include_str!("../../lua/log_ring.lua"),
+    include_str!("../../lua/log_judge.lua"),
+    include_str!("../../lua/sliding_window_log.lua"),
+    include_str!("../../lua/sliding_window_counter.lua"),
+    include_str!("../../lua/fixed_window.lua"),
+    include_str!("../../lua/token_bucket.lua"),
+    include_str!("../../lua/refund.lua"),
+    include_str!("../../lua/check.lua"),
+);
+
+/// The algorithms, in the numbers of the protocol.
+pub(crate) const SLIDING_WINDOW_LOG: u8 = 1;
+pub(crate) const SLIDING_WINDOW_COUNTER: u8 = 2;
+pub(crate) const FIXED_WINDOW: u8 = 3;
+pub(crate) const TOKEN_BUCKET: u8 = 4;
+
+/// The usages of a policy, in the numbers of the protocol.
+pub(crate) const COMMIT: u8 = 0;
+pub(crate) const COUNT_REJECTED: u8 = 1;
+pub(crate) const EVALUATE: u8 = 2;
+pub(crate) const REFUND: u8 = 4;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) algorithm: u8,
+    pub(crate) limit: u32,
+    pub(crate) window_us: u64,
+    /// The log's resolution or the bucket's burst.
+    pub(crate) parameter: u32,
+}
+
+impl Policy {
+    /// An exact log.
+    pub(crate) fn log(limit: u32, window_us: u64) -> Self {
+        Self { algorithm: SLIDING_WINDOW_LOG, limit, window_us, parameter: 1 }
+    }
+
+    pub(crate) fn packed(&self, usage: u8) -> Vec<u8> {
+        let doubles = [self.window_us as f64, f64::from(self.parameter)].map(f64::to_le_bytes).concat();
+        [&[self.algorithm, usage][..], &self.limit.to_le_bytes(), &doubles].concat()
+    }
+
+    /// The largest cost that ever fits.
+    pub(crate) fn capacity(&self) -> u32 {
+        if self.algorithm == TOKEN_BUCKET { self.parameter } else { self.limit }
+    }
+}
+
+/// Packs a run of equal checks, whose charges have these costs under the first policy.
+pub(crate) fn run(checks: u16, costs: &[u32]) -> Vec<u8> {
+    let mut packed = checks.to_le_bytes().to_vec();
+    packed.push(u8::try_from(costs.len()).unwrap());
+    for cost in costs {
+        packed.extend([0, 0]);
+        packed.extend(cost.to_le_bytes());
+    }
+    packed
+}
+
+/// Adds a check with a single charge to a pipeline, by a client's clock.
+pub(crate) fn pipe(pipeline: &mut Pipeline, script: &Script, key: &str, policy: Policy, cost: u32, now_us: u64) {
+    let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key);
+    call.arg(policy.packed(COMMIT)).arg(run(1, &[cost])).arg(now_us);
+}
+
+/// A script and a connection to its server.
+pub(crate) struct Caller {
+    pub(crate) connection: Connection,
+    pub(crate) script: Script,
+}
+
+impl Caller {
+    /// Sends one check with a single charge. Without `now_us` the script takes the server's time.
+    pub(crate) fn check(&mut self, key: &str, policy: Policy, usage: u8, cost: u32, now_us: Option<u64>) -> Report {
+        let mut call = self.script.prepare_invoke();
+        call.key(key)
+            .arg(policy.packed(usage))
+            .arg(run(1, &[cost]))
+            .arg(now_us.map_or_else(String::new, |us| us.to_string()));
+        let reply: Vec<u8> = call.invoke(&mut self.connection).unwrap();
+        Numbers::read(&reply, 1).report(policy, cost)
+    }
+
+    /// Refunds a charge that was made at `charged_us`.
+    pub(crate) fn refund(&mut self, key: &str, policy: Policy, cost: u32, charged_us: u64, now_us: u64) {
+        let mut call = self.script.prepare_invoke();
+        call.key(key).arg(policy.packed(REFUND)).arg(run(1, &[cost])).arg(now_us);
+        call.arg(&(charged_us as f64).to_le_bytes()[..]);
+        let reply: Vec<u8> = call.invoke(&mut self.connection).unwrap();
+        Numbers::read(&reply, 1);
+    }
+}
