@@ -142,8 +142,8 @@ if algorithms[1] then
             if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
             if not ring then load_ring() end
             local size, grown = unpack('<I3I5', packed, 41)
-            local has_grown
-            size, grown, has_grown = ring.complete_block(key, size, grown, head, newest, total, count)
+            local _, _, has_grown = ring.complete_block(key, size, grown, head, newest, total, count)
+            -- The copy's write would restore the old size.
             if has_grown then copy = nil end
           end
           -- The fields of a charge, unused places, and the record that was the newest.
