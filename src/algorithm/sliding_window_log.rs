@@ -155,3 +155,25 @@ impl Counter for SlidingWindowLog {
         self.newest.at + policy.window_us()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn charges_of_one_stamp_are_one_record() {
+        let exact = Policy::per_second("p", 1_000).unwrap();
+        let coarse = exact.clone().with_resolution(Duration::from_millis(250)).unwrap();
+        // The times of the coarse log are rounded up, so the first charge has a stamp of its own.
+        for (policy, records) in [(exact, 500), (coarse, 5)] {
+            let mut log = SlidingWindowLog::default();
+            for step in 0..1_000 {
+                let now = 1_000_000 + step / 2 * 2_000;
+                log.charge(log.advance_to(&policy, now), &policy, now, 1);
+            }
+            assert_eq!((log.records.len(), log.newest.total), (records, 1_000), "{policy:?}");
+        }
+    }
+}
