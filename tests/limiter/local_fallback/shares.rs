@@ -32,6 +32,13 @@ async fn an_instance_may_spend_its_share_rounded_up() {
     assert_eq!(error, ConfigError::ZeroInstances);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_share_follows_a_changed_limit() {
+    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8).unwrap();
+    let admitted_at = async |limit| admitted(&limiter, &per_minute(limit)).await;
+    assert_eq!((admitted_at(80).await, admitted_at(160).await, admitted_at(80).await), (10, 10, 0));
+}
+
 /// The share in `q` would reveal the number of instances.
 #[tokio::test(start_paused = true)]
 async fn headers_contain_the_whole_limit_and_the_remaining_units_of_the_share() {
