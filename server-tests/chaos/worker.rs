@@ -20,8 +20,7 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
-    DEADLINE, interference,
-    load::WORKERS,
+    DEADLINE, WORKERS, interference,
     log::{Log, measure_oversleep},
     record::{Kind, Record},
     support::sentinel::Trio,
