@@ -33,6 +33,11 @@ pub struct CommandStats {
 const SENT: [&str; 5] = ["evalsha", "eval", "ping", "cl.throttle", "script|load"];
 
 impl CommandStats {
+    /// Microseconds of execution per decision; not a number if the server got no command of a limiter.
+    pub fn us_per_decision(self, decisions: u64) -> f64 {
+        if self.calls == 0 { f64::NAN } else { self.usec as f64 / decisions as f64 }
+    }
+
     pub fn read(connection: &mut dyn ConnectionLike) -> Result<Self> {
         let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
         let mut stats = Self::default();

@@ -13,7 +13,7 @@ use crate::{
     args::Args,
     report::Report,
     scripts::{self, Algorithm},
-    server::RedisServer,
+    server::Server,
     stats::median,
 };
 
@@ -61,8 +61,8 @@ const CONSTANT_STATE: [Subject; 8] = [
 const FILLS: [u64; 4] = [1, 100, 1_000, 100_000];
 const COSTS: [u32; 3] = [1, 10, 1_000];
 
-pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()> {
-    let connection = &mut server.blocking()?;
+pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {
+    let connection = &mut server.endpoint().blocking()?;
     let slice = Duration::from_secs_f64(args.seconds / f64::from(ROUNDS));
     let mut worst = Worst::default();
     for fill in FILLS {
