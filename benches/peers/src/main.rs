@@ -55,11 +55,7 @@ fn run() -> Result<()> {
             redis_bench::run(&args, &servers, &mut report)?;
             Some(servers.redis.version()?)
         }
-        Mode::Lua => {
-            let server = Server::redis(None)?;
-            lua_bench::run(&args, &server, &mut report)?;
-            Some(server.version()?)
-        }
+        Mode::Lua => Some(lua_bench::run(&args, &mut report)?),
         Mode::Memory => {
             memory_bench::run(&args, &mut report)?;
             None

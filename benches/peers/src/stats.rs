@@ -54,6 +54,26 @@ impl CommandStats {
     }
 }
 
+/// The CPU time of the server's main thread.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTime {
+    us: f64,
+}
+
+impl CpuTime {
+    pub fn read(connection: &mut dyn ConnectionLike) -> Result<Self> {
+        let info: String = redis::cmd("INFO").arg("cpu").query(connection)?;
+        let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
+        let user = of("used_cpu_user_main_thread:").ok_or("INFO cpu has no time of the main thread")?;
+        let system = of("used_cpu_sys_main_thread:").ok_or("INFO cpu has no time of the main thread")?;
+        Ok(Self { us: (user + system) * 1e6 })
+    }
+
+    pub fn us_since(self, earlier: Self) -> f64 {
+        self.us - earlier.us
+    }
+}
+
 fn field(figures: &str, name: &str) -> Result<u64> {
     let value = figures.split(',').find_map(|figure| figure.strip_prefix(name));
     Ok(value.ok_or_else(|| format!("INFO commandstats has no field {name}"))?.parse()?)
