@@ -37,7 +37,7 @@ impl Mode {
         [Self::Redis, Self::Lua, Self::Memory, Self::Http, Self::Network].into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Default of `--seconds`: each mode ends within about two minutes.
+    /// Default of `--seconds`: each mode ends within about two minutes, and `redis` within four.
     fn default_seconds(self) -> f64 {
         match self {
             // This mode measures more than a hundred figures.

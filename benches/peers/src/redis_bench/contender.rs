@@ -68,7 +68,7 @@ impl Contender {
             Self::Gcra => "GCRA script, multiplexed",
             Self::RateTier => "tower-rate-tier",
             Self::RedisCell => "redis-cell CL.THROTTLE, multiplexed",
-            Self::Throttlecrab => "throttlecrab-server",
+            Self::Throttlecrab => "throttlecrab-server, multiplexed",
             Self::Ceiling => "return 1, multiplexed (ceiling)",
         }
     }

@@ -5,7 +5,10 @@ use redis::aio::MultiplexedConnection;
 use super::load::Checker;
 use crate::{Result, endpoint::Endpoint, scripts::Quota};
 
-/// The THROTTLE command over one multiplexed connection.
+/// The THROTTLE command over one multiplexed connection, like the other servers' commands.
+///
+/// Version 0.4.40 writes each reply by itself and does not set TCP_NODELAY. So with latency, a reply can wait until the
+/// client has acknowledged the reply before it.
 #[derive(Clone)]
 pub struct Throttlecrab {
     connection: MultiplexedConnection,
