@@ -21,6 +21,8 @@ use crate::{
 /// Clones share their counts. The store has no background task and needs no maintenance call: whenever a new key is
 /// added, a few idle counts are dropped.
 ///
+/// The store answers at once, so [`Limiter::try_check`](crate::Limiter::try_check) works on it without a runtime.
+///
 /// # Bounded memory
 ///
 /// The store keeps at most [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys, or as many as
@@ -173,10 +175,12 @@ impl fmt::Debug for MemoryStore {
 
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        Answer::Ready(Ok(match check.charges() {
-            [charge] if charge.policy.ban().is_none() => self.table.judge_one(charge, true, &*self.clock),
-            charges => self.table.judge(charges, true, &*self.clock),
-        }))
+        match check.charges() {
+            [charge] if charge.policy.ban().is_none() => {
+                Answer::Ready(Ok(self.table.judge_one(charge, true, &*self.clock)))
+            }
+            charges => Answer::Ready(Ok(self.table.judge(charges, true, &*self.clock))),
+        }
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
