@@ -81,6 +81,10 @@ impl Entries {
     pub(super) fn push(&mut self, entry: Entry) {
         let Self { list, index } = self;
         index.insert_unique(entry.hash, narrow(list.len()), |&position| list[wide(position)].hash);
+        if list.len() == list.capacity() {
+            // Not twice as many, which the index might never have.
+            list.reserve_exact(index.capacity() - list.len());
+        }
         list.push(entry);
     }
 

@@ -59,7 +59,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// The default capacity, 100 000 keys: about 30 MB when clients send five requests each.
+    /// The default capacity, 100 000 keys: about 23 MB when clients send five requests each.
     pub const DEFAULT_CAPACITY: usize = 100_000;
 
     /// Creates a store with room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys.
