@@ -34,10 +34,11 @@ use crate::{
 /// [warning](crate::observe::Warning::StoreFull) once, and an [event](crate::observe::Observer::on_evicted) for each
 /// live count that is dropped. [`evicted`](Self::evicted) returns the number of these counts.
 ///
-/// Give the store room for the clients of one window. A key under one policy takes about 150 bytes; under the sliding
-/// window log 220 bytes with one request in the window, 290 with five and 1 200 with sixty. These figures are resident
-/// memory on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition.
-/// Under a policy with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log.
+/// Give the store room for the clients of one window. A key under one policy takes about 150 bytes, also under the
+/// sliding window log with one request in the window; 220 bytes with five requests and 1 200 with sixty. These figures
+/// are resident memory on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in
+/// addition. Under a policy with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more
+/// log.
 ///
 /// # Examples
 ///
