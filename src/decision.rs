@@ -161,9 +161,10 @@ pub struct PolicyDecision {
 }
 
 impl PolicyDecision {
-    fn new(charge: Charge, outcome: Outcome) -> Self {
+    #[inline]
+    fn new(charge: Charge, outcome: &Outcome) -> Self {
         let Charge { policy, cost, key } = charge;
-        let Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
+        let &Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         Self {
             partition_key: policy.partition_key(&key),
             policy,
@@ -189,11 +190,11 @@ impl PolicyDecision {
 }
 
 impl Decision {
-    /// Makes the decision of a verdict. Takes the charges out of `check`, by reference because a check is large to
+    /// Makes the decision of a verdict. Takes the charges out of `check`. Both are references, because they are large to
     /// move.
-    pub(crate) fn new(check: &mut Check, verdict: Verdict) -> Self {
-        let Verdict { allowed, source, time_us, outcomes } = verdict;
-        let policies = if let &[outcome] = &outcomes[..]
+    pub(crate) fn new(check: &mut Check, verdict: &Verdict) -> Self {
+        let &Verdict { allowed, source, time_us, ref outcomes } = verdict;
+        let policies = if let [outcome] = &outcomes[..]
             && let Some(charge) = check.take_single()
         {
             PolicyDecisions::One(PolicyDecision::new(charge, outcome))

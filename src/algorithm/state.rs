@@ -2,11 +2,8 @@
 
 use crate::{
     algorithm::{
-        counter::{CountReport, Counter},
-        fixed_window::FixedWindow,
-        sliding_window_counter::SlidingWindowCounter,
-        sliding_window_log::SlidingWindowLog,
-        token_bucket::TokenBucket,
+        counter::Counter, fixed_window::FixedWindow, sliding_window_counter::SlidingWindowCounter,
+        sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
     },
     policy::{Algorithm, Policy},
     verdict::Outcome,
@@ -66,7 +63,7 @@ impl CountState {
 
     /// The largest cost that fits now.
     pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
-        dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, None).available)
+        dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, true, None).available)
     }
 
     /// The time from which this state equals a fresh one.
@@ -114,6 +111,5 @@ fn commit<C: Counter>(
         fits = fits && (admission == Admission::Admitted || counter.fits(&advanced, policy, now, cost));
     }
     let denied = (!fits && cost <= capacity).then_some(cost);
-    let CountReport { available, retry_after, next, reset } = counter.report(&advanced, policy, now, denied);
-    Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset, ban_us: 0 }
+    counter.report(&advanced, policy, now, fits, denied)
 }
