@@ -5,12 +5,14 @@ use http::Extensions;
 
 use crate::decision::Decision;
 
-/// Inserts `decision`, unless the decision of another layer in `extensions` is stricter.
-pub(crate) fn insert_if_strictest(decision: Decision, extensions: &mut Extensions) {
+/// Inserts `decision`, unless the decision of another layer in `extensions` is stricter. Returns whether there was a
+/// decision of another layer.
+#[inline]
+pub(crate) fn insert_if_strictest(decision: Decision, extensions: &mut Extensions) -> bool {
     let strictness = decision.strictness();
-    if let Some(other) = extensions.insert(decision)
-        && other.strictness() > strictness
-    {
+    let Some(other) = extensions.insert(decision) else { return false };
+    if other.strictness() > strictness {
         extensions.insert(other);
     }
+    true
 }
