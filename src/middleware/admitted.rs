@@ -7,7 +7,7 @@ use crate::{decision::Decision, headers::AllowedFields, rejection::extensions::i
 
 /// What the response to an allowed request gets. Small, because the response future contains it; the decision itself
 /// has moved into the request.
-pub(super) struct Admitted {
+pub(crate) struct Admitted {
     fields: AllowedFields,
     /// The decision for the extensions of the response, if a layer asks for it.
     decision: Option<Box<Decision>>,

@@ -158,12 +158,12 @@ impl<K, R> RateLimitLayer<K, R> {
     /// Sets whether responses to allowed requests have the [`Decision`](crate::Decision) in their extensions, for outer
     /// layers, such as an access log.
     ///
-    /// Defaults to `false`, because few services read it there, and the extensions of a response are three allocations.
-    /// A response to a refused request always has the decision, and the extensions of an allowed request have it for
-    /// the handler.
+    /// Defaults to `false`, because few services read the decision there, and it costs each response three allocations.
+    /// Whatever the setting, an allowed request has the decision in its own extensions, for the handler, and so has
+    /// the response to a refused request.
     ///
-    /// If several layers check one request, the setting of one of them is enough: the response has the strictest
-    /// decision of all of them.
+    /// If several layers check one request, it is enough that one of them has the setting: the response has the
+    /// strictest decision of all of them.
     ///
     /// # Examples
     ///
