@@ -9,9 +9,8 @@ use crate::decision::Decision;
 /// decision of another layer.
 #[inline]
 pub(crate) fn insert_if_strictest(decision: Decision, extensions: &mut Extensions) -> bool {
-    let strictness = decision.strictness();
     let Some(other) = extensions.insert(decision) else { return false };
-    if other.strictness() > strictness {
+    if extensions.get::<Decision>().is_some_and(|decision| other.strictness() > decision.strictness()) {
         extensions.insert(other);
     }
     true
