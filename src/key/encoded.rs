@@ -15,6 +15,13 @@ pub(super) enum Encoded {
 const INLINE: usize = 38;
 
 impl Encoded {
+    /// At most 16 bytes, from the lowest one upwards. All bytes after `length` are 0.
+    pub(super) fn short(text: u128, length: u8) -> Self {
+        let mut bytes = [0; INLINE];
+        bytes[..16].copy_from_slice(&text.to_le_bytes());
+        Self::Inline { length, bytes }
+    }
+
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Inline { length, bytes } => &bytes[..usize::from(*length)],

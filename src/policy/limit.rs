@@ -289,8 +289,10 @@ impl Policy {
     /// The RateLimit fields keep their constant part here. The value is type-erased, so that this module imports no
     /// HTTP. There is room for one value: a value of another type is computed at each call.
     pub(crate) fn derived<T: Any + Clone + Send + Sync>(&self, derive: impl Fn() -> T) -> T {
-        let derived = self.0.derived.get_or_init(|| Box::new(derive()));
-        derived.downcast_ref().cloned().unwrap_or_else(derive)
+        match self.0.derived.get_or_init(|| Box::new(derive())).downcast_ref::<T>() {
+            Some(derived) => derived.clone(),
+            None => derive(),
+        }
     }
 
     pub(super) fn definition(&self) -> &Definition {
