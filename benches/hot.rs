@@ -36,6 +36,10 @@ fn memory_check(c: &mut Criterion) {
         group.bench_function(format!("{algorithm:?}, 10 000 keys"), |b| {
             b.iter(|| output_of(limiter.check(next.next().unwrap(), &policy, 1)).unwrap().is_allowed());
         });
+        let limiter = Limiter::new(MemoryStore::new());
+        group.bench_function(format!("{algorithm:?}, 10 000 keys, try_check"), |b| {
+            b.iter(|| limiter.try_check(next.next().unwrap(), &policy, 1).unwrap().is_allowed());
+        });
     }
     let limiter = Limiter::new(MemoryStore::new());
     let denied = policy(1);

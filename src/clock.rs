@@ -87,7 +87,7 @@ impl Clock for SystemClock {
 
 /// Whole microseconds, rounded down. A duration beyond `u64` becomes the largest value.
 pub(crate) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }
 
 /// A clock that stands still until it is moved, for tests.

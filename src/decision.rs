@@ -6,8 +6,8 @@
 //!
 //! # Rules
 //!
-//! 1. Every request that a layer has checked has a decision in its extensions, and so has its response, also a 429 or
-//!    503.
+//! 1. Every request that a layer has checked has a decision in its extensions. So has the response to a refused request,
+//!    and, if a layer [asks for it](crate::RateLimitLayer::with_decision_in_response), the response to an allowed one.
 //! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
 //! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not.
 //! 4. [`source`](Decision::source) says where the decision comes from. Without a verdict,
@@ -69,10 +69,11 @@ use crate::{
 
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
-/// The middleware puts the decision into the extensions of the request, for handlers, and of the response, for outer
-/// layers. Every response to a checked request has a decision, also the 429 or 503 of a refused request. A refused
-/// request has its [`Denial`](crate::rejection::Denial) beside the decision. A request that was refused without a
-/// check, for example because it has no key, has only the denial. An exempt request has neither.
+/// The middleware puts the decision into the extensions of the request, for handlers. The response to a refused request
+/// has the decision in its extensions too, for outer layers, beside its [`Denial`](crate::rejection::Denial). The
+/// response to an allowed request has the decision only if a layer asks for it
+/// ([`with_decision_in_response`](crate::RateLimitLayer::with_decision_in_response)). The response to a request that was
+/// refused without a check, for example because it has no key, has only the denial. An exempt request has neither.
 ///
 /// If several layers check one request, the extensions contain the strictest decision: a denied one before an allowed
 /// one, then one with a verdict before one without, then the one with the fewest units [available](Self::available).
@@ -111,7 +112,7 @@ pub struct Decision {
 }
 
 /// The policies of a decision. A single policy is stored in place, so that most decisions need no allocation. Several
-/// policies are shared by the copies in the request, the response and the layer's future.
+/// policies are shared by the copies of a decision: in the request, in the response and in handlers.
 #[derive(Clone)]
 enum PolicyDecisions {
     None,
@@ -161,9 +162,10 @@ pub struct PolicyDecision {
 }
 
 impl PolicyDecision {
-    fn new(charge: Charge, outcome: Outcome) -> Self {
+    #[inline]
+    fn new(charge: Charge, outcome: &Outcome) -> Self {
         let Charge { policy, cost, key } = charge;
-        let Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
+        let &Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         Self {
             partition_key: policy.partition_key(&key),
             policy,
@@ -189,11 +191,11 @@ impl PolicyDecision {
 }
 
 impl Decision {
-    /// Makes the decision of a verdict. Takes the charges out of `check`, by reference because a check is large to
+    /// Makes the decision of a verdict. Takes the charges out of `check`. Both are references, because they are large to
     /// move.
-    pub(crate) fn new(check: &mut Check, verdict: Verdict) -> Self {
-        let Verdict { allowed, source, time_us, outcomes } = verdict;
-        let policies = if let &[outcome] = &outcomes[..]
+    pub(crate) fn new(check: &mut Check, verdict: &Verdict) -> Self {
+        let &Verdict { allowed, source, time_us, ref outcomes } = verdict;
+        let policies = if let [outcome] = &outcomes[..]
             && let Some(charge) = check.take_single()
         {
             PolicyDecisions::One(PolicyDecision::new(charge, outcome))

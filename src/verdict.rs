@@ -16,6 +16,15 @@ pub struct Verdict {
     pub outcomes: SmallVec<[Outcome; 1]>,
 }
 
+impl Verdict {
+    /// The verdict of a store on a check of one charge.
+    #[inline]
+    pub(crate) fn of_one(outcome: Outcome, time_us: u64) -> Self {
+        let outcomes = SmallVec::from_buf([outcome]);
+        Self { allowed: outcome.fits, source: Source::Store, time_us, outcomes }
+    }
+}
+
 /// The result of one charge. All waits are microseconds from [`Verdict::time_us`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Outcome {

@@ -3,12 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    load::Load,
-    record::now_us,
-    report::Keys,
-    scenario::{Target, Trial},
-    support::cluster::Cluster,
-    worker::KEYS,
+    load::Load, record::now_us, report::Keys, scenario::Trial, support::cluster::Cluster, target::Target, worker::KEYS,
 };
 
 /// Time from the new slot map to the first decision of every worker.

@@ -12,11 +12,11 @@ use tollgate::redis::{self, Client, Connection};
 
 use crate::{
     record::now_us,
-    scenario::Target,
     support::{
         proxy::{Fault, Proxy},
         redis_server::RedisServer,
     },
+    target::Target,
 };
 
 /// The duration of most faults: longer than the timeout of a dial.

@@ -7,8 +7,9 @@ use crate::{
     environment::{Environment, HOLD},
     load::{Interference, Load, Workers},
     record::now_us,
-    scenario::{Target, exclusively, print_line, print_report},
+    scenario::{exclusively, print_line, print_report},
     support::proxy::Fault,
+    target::Target,
     worker::policies_for,
 };
 

@@ -11,11 +11,10 @@ use std::{
 };
 
 use crate::{
+    WORKERS,
     record::{Record, now_us},
     report::{Keys, Results},
 };
-
-pub(crate) const WORKERS: usize = 4;
 
 /// The request rate of each worker.
 #[derive(Clone, Copy)]

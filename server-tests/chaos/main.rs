@@ -28,12 +28,15 @@ mod sentinel;
 mod soak;
 #[path = "../support/mod.rs"]
 mod support;
+mod target;
 mod worker;
 
 use std::time::Duration;
 
 /// The default deadline of the store.
 const DEADLINE: Duration = Duration::from_millis(50);
+/// The number of processes that generate the load.
+const WORKERS: usize = 4;
 
 /// Not a test: the entry point of the worker processes.
 #[test]

@@ -6,7 +6,8 @@ use crate::{
     environment::Environment,
     load::{Load, Workers},
     report::Activity,
-    scenario::{ONE_SECOND_US, Target, exclusively, outage, print_line},
+    scenario::{ONE_SECOND_US, exclusively, outage, print_line},
+    target::Target,
 };
 
 /// The memory in bytes that an outage may add.

@@ -5,8 +5,9 @@ use std::{thread, time::Duration};
 use crate::{
     environment::Environment,
     load::{Load, Workers},
-    scenario::{Target, exclusively, outage, print_line},
+    scenario::{exclusively, outage, print_line},
     support::proxy::Fault,
+    target::Target,
     worker::POLICIES,
 };
 

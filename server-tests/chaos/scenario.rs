@@ -14,6 +14,7 @@ use crate::{
     record::now_us,
     report::{Keys, Recovery, Results},
     support::judge::Findings,
+    target::Target,
     worker::policies_for,
 };
 
@@ -61,28 +62,6 @@ impl Scenario {
     pub(crate) fn run(&self) {
         let trial = Trial { name: self.name, losses: self.losses, heals_within_us: ONE_SECOND_US, load: Load::STEADY };
         trial.run(|| Environment::start(self.server, self.proxied, self.hold), self.fault);
-    }
-}
-
-/// The Redis that the workers use and the fault breaks.
-pub(crate) trait Target {
-    /// The address in the format of [`worker::connect`](crate::worker::connect).
-    fn address(&self) -> String;
-
-    /// Waits for the end of the fault; returns the time at which Redis served all keys again.
-    fn serves_again_us(&self) -> u64;
-
-    /// The keys that the fault makes unavailable.
-    fn affected_keys(&self) -> Keys {
-        Keys::ALL
-    }
-
-    /// Cleans up after recovery.
-    fn restore(&mut self) {}
-
-    /// The time at which a master was killed whose replica takes over.
-    fn killed_us(&self) -> Option<u64> {
-        None
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use crate::{
     load::Load,
     record::now_us,
-    scenario::{ONE_SECOND_US, Target, Trial},
+    scenario::{ONE_SECOND_US, Trial},
     support::{redis_server::RedisServer, sentinel::Trio},
+    target::Target,
 };
 
 /// A master, which is killed, its replica, and three sentinels.

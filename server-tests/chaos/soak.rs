@@ -6,7 +6,8 @@ use crate::{
     environment::Environment,
     faults::LOSSLESS,
     load::{Load, Workers},
-    scenario::{ONE_SECOND_US, Target, exclusively, outage, print_line, print_report},
+    scenario::{ONE_SECOND_US, exclusively, outage, print_line, print_report},
+    target::Target,
     worker::POLICIES,
 };
 

@@ -20,8 +20,7 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
-    DEADLINE, interference,
-    load::WORKERS,
+    DEADLINE, WORKERS, interference,
     log::{Log, measure_oversleep},
     record::{Kind, Record},
     support::sentinel::Trio,
@@ -170,7 +169,7 @@ fn service_of(
     let (limit, window) = limit_of(key);
     let policy = Policy::new("p", limit, window).unwrap();
     let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(charge_of(parts).key)));
-    let limit = RateLimitLayer::new(limiter.clone(), policy, key);
+    let limit = RateLimitLayer::new(limiter.clone(), policy, key).with_decision_in_response(true);
     let limit = failing(limit.with_cost(move |parts: &Parts| charge_of(parts).cost.into()).unwrap());
     limit.layer(service_fn(answer))
 }

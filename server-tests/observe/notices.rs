@@ -52,6 +52,7 @@ async fn scenario_process() {
             app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::default()))
         }
         "open" => app(limit(redis())),
+        "open beside a fallback" => app(limit(redis().with_local(MemoryStore::new(), 2).unwrap())),
         "quiet" => app(limit(redis().quiet())),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),
         "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
@@ -74,8 +75,11 @@ fn wrong_password(server: &RedisServer) -> String {
 fn law_13_a_wrong_password_is_one_line_on_stderr_with_cause_effect_and_remedy() {
     let server = RedisServer::start();
     let url = wrong_password(&server);
-    for (scenario, got) in [("open", "pass without a limit (fail_open)"), ("closed", "refused with 503 (fail_closed)")]
-    {
+    for (scenario, got) in [
+        ("open", "pass without a limit (fail_open)"),
+        ("open beside a fallback", "pass without a limit (fail_open)"),
+        ("closed", "refused with 503 (fail_closed)"),
+    ] {
         let lines = stderr_of(scenario, &url);
         let [line] = &lines[..] else { panic!("{lines:#?}") };
         assert!(line.starts_with("tollgate: Limits are not enforced: the store is misconfigured: "), "{line}");

@@ -84,6 +84,23 @@ async fn connections_to_a_replica_without_its_master_are_replaced() {
 }
 
 #[tokio::test]
+async fn a_replica_that_refuses_every_charge_is_not_dialled_for_every_check() {
+    let server = RedisServer::start();
+    let store = single().breaker(None).deny_cache(false).connect(&server.url()).unwrap();
+    let limiter = Limiter::new(store);
+    recovered(&limiter).await;
+    server.command("REPLICAOF 127.0.0.1 1");
+    let before = server.accepted_connections();
+    let (start, mut checks) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_millis(500) {
+        assert!(limiter.check("k", &policy(), 1).await.is_err());
+        checks += 1;
+    }
+    let dials = server.accepted_connections() - before;
+    assert!(dials < 24 && checks > 100, "{dials} dials for {checks} checks in half a second");
+}
+
+#[tokio::test]
 async fn a_node_of_a_cluster_without_slots_is_unavailable() {
     let server = RedisServer::start_node(&[]);
     let error = limiter(&server).check("k", &policy(), 1).await.unwrap_err();

@@ -63,6 +63,29 @@ async fn law_8_a_denial_in_one_slot_stands_while_another_slot_is_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_3_a_check_that_a_slow_slot_denies_charges_no_other_slot_while_it_waits() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    connected(&limiter).await;
+    let (spent, roomy) = (Policy::new("spent", 1, HOUR).unwrap(), Policy::new("roomy", 100, HOUR).unwrap());
+    assert!(limiter.check(SILENT, &spent, 1).await.unwrap().is_allowed());
+    cluster.nodes[2].pause(DEADLINE * 7 / 10);
+    let check = Check::new(HEALTHY, &roomy, 1).and(SILENT, &spent, 1).unwrap();
+    let denied = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { assert_denied(&limiter, check, "slow").await }
+    });
+    let mut peeks = 0;
+    while !denied.is_finished() {
+        assert_eq!(limiter.peek(HEALTHY, &roomy).await.unwrap().available(), Some(100), "peek {peeks}");
+        peeks += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    denied.await.unwrap();
+    assert!(peeks > 20, "{peeks} peeks while the slot was slow");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_9_a_silent_slot_counts_the_rejected_cost_once_after_it_resumes() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
@@ -93,8 +116,9 @@ async fn a_denial_in_one_slot_stands_despite_an_error_in_another_slot() {
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100, HOUR).unwrap());
     assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
     // A value of another type, for which its node returns an error at once.
-    cluster.nodes[2].command("SADD tollgate:{foo}:bad:l3:3600000000 x");
+    cluster.nodes[2].command("SADD tollgate:{foo}:bad:l5:1h x");
     let bad = Policy::new("bad", 1, HOUR).unwrap();
+    assert_eq!(limiter.check(SILENT, &bad, 1).await.unwrap_err().kind(), ErrorKind::BadKey);
     for number in 0..20 {
         let check = Check::new(SILENT, &bad, 1).and(HEALTHY, &spent, 1).unwrap();
         assert_denied(&limiter, check, &format!("bad key, check {number}")).await;

@@ -1,6 +1,6 @@
 //! The trait that every algorithm implements, and the arithmetic that algorithms share.
 
-use crate::policy::Policy;
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The count of one key under one policy.
 pub(super) trait Counter {
@@ -13,34 +13,28 @@ pub(super) trait Counter {
     fn fits(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u32) -> bool;
     /// Charges `cost`, which is at most the capacity.
     fn charge(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, cost: u32) -> Self::Advanced;
-    /// Reports the available units and the waits. `denied` is a cost that does not fit.
-    fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport;
+    /// The outcome of a check: the available units and the waits from `now`. `denied` is a cost that does not fit.
+    fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome;
     /// The time from which this state equals a fresh one.
     fn idle_at(&self, policy: &Policy) -> u64;
 }
 
-/// The available units and the waits of a count. Waits are in microseconds from the time of the check.
-pub(super) struct CountReport {
-    /// The largest cost that fits now.
-    pub(super) available: u32,
-    /// The wait until the denied cost fits, if nothing else is charged.
-    pub(super) retry_after: Option<u64>,
-    /// The wait until more than `available` fits; 0 if nothing is spent.
-    pub(super) next: u64,
-    /// The wait until the whole capacity fits.
-    pub(super) reset: u64,
-}
-
-impl CountReport {
-    /// The report of an algorithm that can compute the `wait` of any cost.
-    pub(super) fn new(policy: &Policy, available: u32, denied: Option<u32>, wait: impl Fn(u32) -> u64) -> Self {
-        let is_spent = available < policy.capacity();
-        Self {
-            available,
-            retry_after: denied.map(&wait),
-            next: if is_spent { wait(available + 1) } else { 0 },
-            reset: if is_spent { wait(policy.capacity()) } else { 0 },
-        }
+/// The outcome under an algorithm that can compute the `wait` of any cost, in microseconds.
+pub(super) fn outcome(
+    policy: &Policy,
+    fits: bool,
+    available: u32,
+    denied: Option<u32>,
+    wait: impl Fn(u32) -> u64,
+) -> Outcome {
+    let is_spent = available < policy.capacity();
+    Outcome {
+        fits,
+        available,
+        retry_after_us: denied.map(&wait),
+        next_us: if is_spent { wait(available + 1) } else { 0 },
+        reset_us: if is_spent { wait(policy.capacity()) } else { 0 },
+        ban_us: 0,
     }
 }
 

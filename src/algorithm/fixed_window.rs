@@ -1,8 +1,9 @@
 //! The fixed window: one count per window, aligned to the epoch.
 
 use crate::{
-    algorithm::counter::{CountReport, Counter},
+    algorithm::counter::{Counter, outcome},
     policy::Policy,
+    verdict::Outcome,
 };
 
 /// The units spent in one window.
@@ -43,12 +44,19 @@ impl Counter for FixedWindow {
         *self
     }
 
-    fn report(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+    fn report(
+        &self,
+        &Self { start, count }: &Self,
+        policy: &Policy,
+        now: u64,
+        fits: bool,
+        denied: Option<u32>,
+    ) -> Outcome {
         let available = policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         // A cost that does not fit waits for the end of the window.
         let wait =
             |cost| if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now };
-        CountReport::new(policy, available, denied, wait)
+        outcome(policy, fits, available, denied, wait)
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{
-        fixed_window::FixedWindow, sliding_window_counter::SlidingWindowCounter, state::outcome,
+        counter::Counter, fixed_window::FixedWindow, sliding_window_counter::SlidingWindowCounter,
         token_bucket::TokenBucket,
     },
     policy::Policy,
@@ -37,18 +37,19 @@ const NOW: u64 = 1 << 60;
 impl Reported {
     /// The outcome of the charge.
     pub(crate) fn outcome(self, policy: &Policy, cost: u32, fits: bool) -> Outcome {
+        let denied = (!fits && cost <= policy.capacity()).then_some(cost);
         match self {
             Self::FixedWindow { count, left } => {
                 let count = FixedWindow::ending(NOW + left, policy, count);
-                outcome(&count, &count, policy, NOW, cost, fits)
+                count.report(&count, policy, NOW, fits, denied)
             }
             Self::SlidingWindowCounter { previous, current, left } => {
                 let count = SlidingWindowCounter::ending(NOW + left, policy, previous, current);
-                outcome(&count, &count.advanced_in_window(policy, NOW), policy, NOW, cost, fits)
+                count.report(&count.advanced_in_window(policy, NOW), policy, NOW, fits, denied)
             }
             Self::TokenBucket { ahead, fraction } => {
                 let count = TokenBucket::full_at(NOW + ahead, policy, fraction);
-                outcome(&count, &count.full(), policy, NOW, cost, fits)
+                count.report(&count.full(), policy, NOW, fits, denied)
             }
         }
     }

@@ -2,8 +2,9 @@
 //! evenly over it.
 
 use crate::{
-    algorithm::counter::{CountReport, Counter, muldiv},
+    algorithm::counter::{Counter, muldiv, outcome},
     policy::Policy,
+    verdict::Outcome,
 };
 
 /// The units spent in the current window and in the previous one.
@@ -98,10 +99,10 @@ impl Counter for SlidingWindowCounter {
         self.with_estimate(policy, advanced.left)
     }
 
-    fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+    fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let spent = advanced.estimate;
         let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
-        CountReport::new(policy, available, denied, |cost| advanced.count.wait(policy, now, spent, cost))
+        outcome(policy, fits, available, denied, |cost| advanced.count.wait(policy, now, spent, cost))
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

@@ -7,21 +7,19 @@
 
 use std::collections::VecDeque;
 
-use crate::{
-    algorithm::counter::{CountReport, Counter},
-    policy::Policy,
-};
+use crate::{algorithm::counter::Counter, policy::Policy, verdict::Outcome};
 
 /// The admitted requests of one window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlidingWindowLog {
-    /// The cumulative cost before the first record.
+    /// The cumulative cost before the first record. Equals the newest total if there is no record.
     base: u64,
     /// The time of the first record. A copy, so that most checks need not load the records.
     oldest: u64,
-    /// A copy of the last record.
+    /// The last record, also after it has left the window. In place, so that a log of one record needs no allocation.
     newest: Record,
-    records: VecDeque<Record>,
+    /// All records before the last one.
+    earlier: VecDeque<Record>,
     /// The highest limit under which the log was charged since it was last empty.
     highest_limit: u32,
 }
@@ -42,9 +40,23 @@ impl SlidingWindowLog {
         now.max((self.newest.at + 1).saturating_sub(policy.resolution_us()))
     }
 
+    fn is_empty(&self) -> bool {
+        self.base == self.newest.total
+    }
+
+    /// Number of records.
+    fn len(&self) -> usize {
+        self.earlier.len() + usize::from(!self.is_empty())
+    }
+
+    /// A record of a log that is not empty.
+    fn record(&self, index: usize) -> Record {
+        self.earlier.get(index).copied().unwrap_or(self.newest)
+    }
+
     /// The cumulative cost including the first `count` records.
     fn total_after(&self, count: usize) -> u64 {
-        count.checked_sub(1).map_or(self.base, |last| self.records[last].total)
+        count.checked_sub(1).map_or(self.base, |last| self.record(last).total)
     }
 
     /// Drops the first `count` records.
@@ -54,15 +66,15 @@ impl SlidingWindowLog {
         }
         self.base = self.total_after(count);
         match count {
-            _ if count == self.records.len() => self.records.clear(),
+            _ if count >= self.earlier.len() => self.earlier.clear(),
             1..=FEW => {
                 for _ in 0..count {
-                    self.records.pop_front();
+                    self.earlier.pop_front();
                 }
             }
-            _ => drop(self.records.drain(..count)),
+            _ => drop(self.earlier.drain(..count)),
         }
-        self.oldest = self.records.front().map_or(0, |record| record.at);
+        self.oldest = self.record(0).at;
     }
 }
 
@@ -80,13 +92,19 @@ impl Counter for SlidingWindowLog {
             return 0;
         }
         if expired(&self.newest) {
-            return self.records.len();
+            return self.len();
         }
         // Scans a few records from the front, and searches all of them only if those have expired.
-        match self.records.iter().take(FEW).take_while(|record| expired(record)).count() {
-            FEW => self.records.partition_point(expired),
-            few => few,
+        let mut few = 0;
+        while let Some(record) = self.earlier.get(few)
+            && expired(record)
+        {
+            few += 1;
+            if few == FEW {
+                return self.earlier.partition_point(expired);
+            }
         }
+        few
     }
 
     fn fits(&self, &expired: &usize, policy: &Policy, _: u64, cost: u32) -> bool {
@@ -99,30 +117,29 @@ impl Counter for SlidingWindowLog {
         if resolution > 1 {
             stamp = stamp.next_multiple_of(resolution);
         }
-        let (stamp, total) = (stamp.max(self.newest.at), self.newest.total + u64::from(cost));
+        let newest = Record { at: stamp.max(self.newest.at), total: self.newest.total + u64::from(cost) };
         self.drop_first(expired);
-        self.highest_limit =
-            if self.records.is_empty() { policy.limit() } else { self.highest_limit.max(policy.limit()) };
-        match self.records.back_mut() {
-            Some(last) if self.newest.at == stamp => last.total = total,
-            Some(_) => self.records.push_back(Record { at: stamp, total }),
-            None => {
-                self.records.push_back(Record { at: stamp, total });
-                self.oldest = stamp;
+        if self.is_empty() {
+            (self.oldest, self.highest_limit) = (newest.at, policy.limit());
+        } else {
+            self.highest_limit = self.highest_limit.max(policy.limit());
+            // Costs of the same time are one record.
+            if self.newest.at != newest.at {
+                self.earlier.push_back(self.newest);
             }
         }
-        self.newest = Record { at: stamp, total };
+        self.newest = newest;
         if policy.count_rejected() {
             // Records that lie more than the highest limit below the total affect no decision. A policy with a higher
             // limit may share the log.
             let highest = u64::from(self.highest_limit);
-            self.drop_first(self.records.partition_point(|record| record.total + highest <= total));
+            self.drop_first(self.earlier.partition_point(|record| record.total + highest <= newest.total));
         }
         // All remaining records are in the window.
         0
     }
 
-    fn report(&self, &expired: &usize, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+    fn report(&self, &expired: &usize, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let limit = u64::from(policy.limit());
         let (total, base) = (self.newest.total, self.total_after(expired));
         let leaves = |at: u64| at + policy.window_us() - now;
@@ -131,27 +148,71 @@ impl Counter for SlidingWindowLog {
             if target <= base {
                 return 0;
             }
-            let first = self.records.partition_point(|record| record.total < target);
-            self.records.get(first).map_or(0, |record| leaves(record.at))
+            // Mostly, the first record that leaves makes room.
+            let first = self.record(expired);
+            if first.total >= target {
+                return leaves(first.at);
+            }
+            leaves(self.record(self.earlier.partition_point(|record| record.total < target)).at)
         };
         let spent = total - base;
-        CountReport {
+        Outcome {
+            fits,
             available: u32::try_from(limit.saturating_sub(spent)).unwrap_or(0),
-            retry_after: denied.map(wait),
+            retry_after_us: denied.map(wait),
             // The oldest record leaves next. If rejections were counted beyond the limit, more than one record has to
             // leave.
-            next: match spent {
+            next_us: match spent {
                 0 => 0,
                 _ if spent > limit => wait(1),
                 _ if expired == 0 => leaves(self.oldest),
-                _ => leaves(self.records[expired].at),
+                _ => leaves(self.record(expired).at),
             },
             // The newest record leaves last.
-            reset: if spent > 0 { leaves(self.newest.at) } else { 0 },
+            reset_us: if spent > 0 { leaves(self.newest.at) } else { 0 },
+            ban_us: 0,
         }
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {
         self.newest.at + policy.window_us()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn charges_of_one_stamp_are_one_record() {
+        let exact = Policy::per_second("p", 1_000).unwrap();
+        let coarse = exact.clone().with_resolution(Duration::from_millis(250)).unwrap();
+        // The times of the coarse log are rounded up, so the first charge has a stamp of its own.
+        for (policy, records) in [(exact, 500), (coarse, 5)] {
+            let mut log = SlidingWindowLog::default();
+            for step in 0..1_000 {
+                let now = 1_000_000 + step / 2 * 2_000;
+                log.charge(log.advance_to(&policy, now), &policy, now, 1);
+            }
+            assert_eq!((log.len(), log.newest.total), (records, 1_000), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_of_one_record_needs_no_allocation() {
+        let policy = Policy::per_second("p", 10).unwrap();
+        let mut log = SlidingWindowLog::default();
+        for second in 0..3 {
+            for cost in [1, 2] {
+                let now = 1_000_000 * second;
+                let expired = log.advance_to(&policy, now);
+                log.charge(expired, &policy, now, cost);
+                assert_eq!((log.len(), log.earlier.capacity()), (1, 0));
+            }
+        }
+        log.charge(0, &policy, 2_000_001, 1);
+        assert_eq!((log.len(), log.earlier.len()), (2, 1));
     }
 }

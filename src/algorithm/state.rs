@@ -2,11 +2,8 @@
 
 use crate::{
     algorithm::{
-        counter::{CountReport, Counter},
-        fixed_window::FixedWindow,
-        sliding_window_counter::SlidingWindowCounter,
-        sliding_window_log::SlidingWindowLog,
-        token_bucket::TokenBucket,
+        counter::Counter, fixed_window::FixedWindow, sliding_window_counter::SlidingWindowCounter,
+        sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
     },
     policy::{Algorithm, Policy},
     verdict::Outcome,
@@ -66,7 +63,7 @@ impl CountState {
 
     /// The largest cost that fits now.
     pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
-        dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, None).available)
+        dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, true, None).available)
     }
 
     /// The time from which this state equals a fresh one.
@@ -113,19 +110,6 @@ fn commit<C: Counter>(
         // After a counted rejection, the cost of this charge may no longer fit.
         fits = fits && (admission == Admission::Admitted || counter.fits(&advanced, policy, now, cost));
     }
-    outcome(counter, &advanced, policy, now, cost, fits)
-}
-
-/// The outcome of a charge. `advanced` is the state after the commit.
-pub(super) fn outcome<C: Counter>(
-    counter: &C,
-    advanced: &C::Advanced,
-    policy: &Policy,
-    now: u64,
-    cost: u32,
-    fits: bool,
-) -> Outcome {
-    let denied = (!fits && cost <= policy.capacity()).then_some(cost);
-    let CountReport { available, retry_after, next, reset } = counter.report(advanced, policy, now, denied);
-    Outcome { fits, available, retry_after_us: retry_after, next_us: next, reset_us: reset, ban_us: 0 }
+    let denied = (!fits && cost <= capacity).then_some(cost);
+    counter.report(&advanced, policy, now, fits, denied)
 }

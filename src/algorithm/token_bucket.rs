@@ -4,8 +4,9 @@
 //! `1 / limit` microseconds and no rate is ever rounded.
 
 use crate::{
-    algorithm::counter::{CountReport, Counter, muldiv},
+    algorithm::counter::{Counter, muldiv},
     policy::Policy,
+    verdict::Outcome,
 };
 
 /// The theoretical arrival time of one bucket.
@@ -53,9 +54,17 @@ impl Arrival {
     }
 }
 
-/// The time in which `units` refill: whole microseconds, and parts of a further one.
+/// The time in which `units`, at most the capacity, refill: whole microseconds, and parts of a further one.
 fn refill(policy: &Policy, units: u32) -> (u64, u64) {
-    muldiv(units.into(), policy.window_us(), policy.limit().into())
+    let (units, (whole, parts)) = (u64::from(units), policy.unit_time());
+    // Most rates have a whole number of microseconds for each unit. They need no division.
+    let (more, rest) = if parts == 0 { (0, 0) } else { muldiv(units, parts, policy.limit().into()) };
+    (units * whole + more, rest)
+}
+
+/// `a / b`, rounded up. Usually at most 1, which needs no division.
+fn div_ceil(a: u64, b: u64) -> u64 {
+    if a <= b { u64::from(a > 0) } else { a.div_ceil(b) }
 }
 
 impl Counter for TokenBucket {
@@ -92,11 +101,20 @@ impl Counter for TokenBucket {
         full
     }
 
-    fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, denied: Option<u32>) -> CountReport {
+    fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let (whole, rest) = muldiv(policy.limit().into(), advanced.at - now, policy.window_us());
-        let taken = whole.saturating_add((rest + advanced.fraction).div_ceil(policy.window_us()));
+        let taken = whole.saturating_add(div_ceil(rest + advanced.fraction, policy.window_us()));
         let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
-        CountReport::new(policy, available, denied, |cost| advanced.wait(policy, now, cost))
+        let is_spent = taken > 0;
+        Outcome {
+            fits,
+            available,
+            retry_after_us: denied.map(|cost| advanced.wait(policy, now, cost)),
+            next_us: if is_spent { advanced.wait(policy, now, available + 1) } else { 0 },
+            // The bucket is full at the arrival time.
+            reset_us: advanced.at + u64::from(advanced.fraction > 0) - now,
+            ban_us: 0,
+        }
     }
 
     fn idle_at(&self, _: &Policy) -> u64 {

@@ -46,3 +46,17 @@ impl CallOutcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_verdicts_of_the_store_are_evidence_that_the_store_answers() {
+        for (source, outcome) in [(Source::Store, CallOutcome::Answered), (Source::DenyCache, CallOutcome::NoEvidence)]
+        {
+            let verdict = Verdict { allowed: false, source, time_us: 0, outcomes: Default::default() };
+            assert_eq!(CallOutcome::of_verdict(&Ok(verdict)), outcome);
+        }
+    }
+}

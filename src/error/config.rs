@@ -173,6 +173,8 @@ pub enum ConfigError {
         /// The smallest length, in bytes.
         least: usize,
     },
+    /// [`Limiter::try_check`](crate::Limiter::try_check) on a store that does not answer at once.
+    StoreMustBeAwaited,
     /// A check of more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) charges.
     TooManyCharges {
         /// The largest number of charges of a check.

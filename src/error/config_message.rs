@@ -119,6 +119,10 @@ impl fmt::Display for ConfigError {
             Self::SecretTooShort { length, least } => {
                 write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
             }
+            Self::StoreMustBeAwaited => f.write_str(
+                "try_check needs a store that answers at once, and this one has to wait; write `.check(..).await`, \
+                 or use a `MemoryStore`",
+            ),
             Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
             Self::UnknownPolicy { policy, known } => {
                 write!(f, "no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}")

@@ -85,7 +85,7 @@ impl Fallback {
             self.debts.add(charged.map(|charge| self.debt(charge)).collect());
         }
         // The decision names the whole policies: a share would disclose the number of instances to clients.
-        Ok(Decision::new(&mut check.clone(), verdict))
+        Ok(Decision::new(&mut check.clone(), &verdict))
     }
 
     /// Whether the instance's share has room for `check`, and for at least `least` units of each policy.

@@ -49,6 +49,10 @@ impl Fields {
         self.fields.push((name, value));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
     /// Adds the fields of a rejection: `Retry-After` if a wait helps, and `Cache-Control: no-store`.
     pub(super) fn push_rejection(&mut self, retry_after: Option<u64>) {
         if let Some(seconds) = retry_after {

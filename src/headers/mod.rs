@@ -52,6 +52,7 @@
 //! # }
 //! ```
 
+mod allowed;
 mod bounded_text;
 mod fields;
 mod ietf;
@@ -66,6 +67,6 @@ mod style;
 mod writer;
 mod x_rate_limit;
 
+pub(crate) use self::{allowed::AllowedFields, fields::insert_rejection, seconds::whole_seconds};
 pub use self::{fields::Fields, quota::Quota, style::HeaderStyle, writer::Writer};
-pub(crate) use self::{fields::insert_rejection, seconds::whole_seconds};
 pub use crate::key::partition::PartitionKeys;

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 use super::{
+    allowed::AllowedFields,
     fields::{self, Fields},
     ietf, jitter,
     names::{RATELIMIT, RATELIMIT_POLICY},
@@ -138,28 +139,41 @@ impl Writer {
         self.write_with_jitter(decision, self.jitter_of(decision))
     }
 
-    /// Writes the fields for an allowed decision into the headers of its response.
-    pub(crate) fn apply(&self, decision: &Decision, headers: &mut HeaderMap) {
-        self.apply_with_jitter(decision, self.jitter_of(decision), headers);
-    }
-
-    /// Writes the fields for an allowed or denied decision. Each wait is longer by `jitter`.
-    pub(crate) fn apply_with_jitter(&self, decision: &Decision, jitter: Duration, headers: &mut HeaderMap) {
-        let (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }], Some(now_us)) =
-            (self.style, decision.policies(), decision.time_us())
-        else {
-            return self.write_with_jitter(decision, jitter).apply(headers);
+    /// Writes the fields for an allowed decision, to be added to the response later.
+    pub(crate) fn write_allowed(&self, decision: &Decision) -> AllowedFields {
+        let jitter = self.jitter_of(decision);
+        let Some((only, now_us)) = self.one_in_draft_11(decision) else {
+            return self.write_with_jitter(decision, jitter).into();
         };
-        // One policy in the style `Draft11`, the common case, needs no set of fields, because the style only appends.
         let quota = Quota::from(only);
         let quotas = slice::from_ref(&quota);
+        let limit = ietf::draft_11_limit(&self.snapshot(quotas, true, now_us, jitter), &quota);
+        AllowedFields::Draft11 { policy: policy_field(only, quotas), limit }
+    }
+
+    /// Writes the fields for a denied decision into the headers of its response. Each wait is longer by `jitter`.
+    pub(crate) fn apply_denied(&self, decision: &Decision, jitter: Duration, headers: &mut HeaderMap) {
+        let Some((only, now_us)) = self.one_in_draft_11(decision) else {
+            return self.write_with_jitter(decision, jitter).apply(headers);
+        };
+        let quota = Quota::from(only);
+        let quotas = slice::from_ref(&quota);
+        let snapshot = self.snapshot(quotas, false, now_us, jitter);
         headers.append(RATELIMIT_POLICY, policy_field(only, quotas));
-        let snapshot = self.snapshot(quotas, decision.is_allowed(), now_us, jitter);
-        if snapshot.allowed || self.all_policies_on_denial || quota.violated {
+        if self.all_policies_on_denial || quota.violated {
             headers.append(RATELIMIT, ietf::draft_11_limit(&snapshot, &quota));
         }
-        if !snapshot.allowed {
-            fields::insert_rejection(headers, snapshot.retry_after());
+        fields::insert_rejection(headers, snapshot.retry_after());
+    }
+
+    /// The policy and the time of a decision on one policy, if the style is `Draft11` and the policy sends no partition
+    /// key. This is the common case, which needs no set of fields, because the style only appends.
+    fn one_in_draft_11<'a>(&self, decision: &'a Decision) -> Option<(&'a PolicyDecision, u64)> {
+        match (self.style, decision.policies()) {
+            (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }]) => {
+                Some((only, decision.time_us()?))
+            }
+            _ => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 /// The encoded bytes of a key. Up to [`INLINE`] bytes are stored in place, and are copied and compared as a whole.
-#[derive(Clone, Eq, PartialEq)]
+#[derive(Clone, Eq)]
 pub(super) enum Encoded {
     /// All bytes after the first `length` are 0.
     Inline { length: u8, bytes: [u8; INLINE] },
@@ -15,12 +15,45 @@ pub(super) enum Encoded {
 const INLINE: usize = 38;
 
 impl Encoded {
+    /// At most 16 bytes, from the lowest one upwards. All bytes after `length` are 0.
+    pub(super) fn short(text: u128, length: u8) -> Self {
+        let mut bytes = [0; INLINE];
+        bytes[..16].copy_from_slice(&text.to_le_bytes());
+        Self::Inline { length, bytes }
+    }
+
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Inline { length, bytes } => &bytes[..usize::from(*length)],
             Self::Heap(bytes) => bytes,
         }
     }
+
+    /// Compares keys of which at least one is on the heap.
+    #[cold]
+    fn equals_long(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl PartialEq for Encoded {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Inline { length: a, bytes: these }, Self::Inline { length: b, bytes: those }) => {
+                a == b && are_equal(these, those)
+            }
+            _ => self.equals_long(other),
+        }
+    }
+}
+
+/// Compares word by word. For the arrays as a whole, the compiler would call a function, and a search for a key would
+/// save its registers before each call.
+#[inline]
+fn are_equal(a: &[u8; INLINE], b: &[u8; INLINE]) -> bool {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    a.iter().zip(b).all(|(a, b)| a == b) && a_rest == b_rest
 }
 
 impl From<&[u8]> for Encoded {

@@ -122,10 +122,12 @@ impl Key {
         Self(joined.as_slice().into())
     }
 
-    /// Creates a key from bytes that need no escape.
-    pub(super) fn plain(subject: &[u8]) -> Self {
-        debug_assert!(!subject.is_empty() && subject.iter().all(|&byte| is_plain(byte)));
-        Self(subject.into())
+    /// Creates a key from at most 16 bytes that need no escape. The first byte is the lowest of `subject`, and all bytes
+    /// after `length` are 0.
+    pub(super) fn short(subject: u128, length: u8) -> Self {
+        let key = Self(Encoded::short(subject, length));
+        debug_assert!(!key.encoded().is_empty() && key.encoded().iter().all(|&byte| is_plain(byte)));
+        key
     }
 
     /// Creates a key from a hash that was made with a secret.

@@ -10,7 +10,7 @@ use crate::{
     breaker::CallOutcome,
     check::Check,
     decision::Decision,
-    error::Error,
+    error::{ConfigError, Error},
     failure::FailurePolicy,
     limiter::{core::Core, guarded::Guarded, purpose::Purpose},
     observe::CheckSpan,
@@ -42,6 +42,20 @@ pub(super) fn ask(core: &Arc<Core>, check: &mut Check, purpose: Purpose, failure
     }
 }
 
+/// Ends a check whose caller handles errors: turns the decision into the answer to a peek, and reports it. By reference,
+/// because a decision is large to move.
+#[inline]
+pub(super) fn conclude(purpose: Purpose, result: &mut Result<Decision, Error>, span: Option<Box<CheckSpan>>) {
+    if purpose.is_peek()
+        && let Ok(decision) = result
+    {
+        decision.answer_peek();
+    }
+    if let Some(span) = span {
+        span.end(result.as_ref().ok());
+    }
+}
+
 /// A check that waits for its verdict.
 pub(super) struct WaitingCheck {
     core: Arc<Core>,
@@ -63,6 +77,13 @@ impl WaitingCheck {
         };
         let result = ready!(verdict.poll(core, admit, cx));
         Poll::Ready(core.into_decision(check, result, purpose, *failure, span.as_deref()))
+    }
+
+    /// Ends the check of a caller that cannot wait. Nothing has been sent, because the store's answer was not polled.
+    #[cold]
+    pub(super) fn refuse_to_wait(mut self, purpose: Purpose) -> Result<Decision, Error> {
+        let error = Err(ConfigError::StoreMustBeAwaited.into());
+        self.core.into_decision(&mut self.check, error, purpose, self.failure, self.span.as_deref())
     }
 
     pub(super) fn take_span(&mut self) -> Option<Box<CheckSpan>> {

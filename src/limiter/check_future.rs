@@ -13,7 +13,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     limiter::{
-        ask::{Asked, WaitingCheck, ask},
+        ask::{Asked, WaitingCheck, ask, conclude},
         core::Core,
         purpose::Purpose,
     },
@@ -61,7 +61,8 @@ enum CheckState {
         core: Arc<Core>,
         check: Check,
     },
-    Waiting(WaitingCheck),
+    /// Boxed, so that the future of a check that need not wait is small.
+    Waiting(Box<WaitingCheck>),
     /// The call was wrong: it asks for a local fallback that the limiter does not have.
     Failed(Error),
     Done,
@@ -106,30 +107,27 @@ impl Future for CheckFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let purpose = self.purpose;
-        loop {
-            let (mut result, span) = match &mut self.state {
-                CheckState::Unsent { core, check } => match ask(core, check, purpose, None) {
-                    Asked::Answered(result, span) => (result, span),
-                    Asked::Waiting(check) => {
-                        self.state = CheckState::Waiting(check);
-                        continue;
-                    }
-                },
-                CheckState::Waiting(check) => (ready!(check.poll(purpose, cx)), check.take_span()),
-                CheckState::Failed(error) => (Err(error.clone()), None),
-                CheckState::Done => panic!("a CheckFuture was polled after it had returned its result"),
-            };
-            self.state = CheckState::Done;
-            if purpose.is_peek()
-                && let Ok(decision) = &mut result
-            {
-                decision.answer_peek();
+        // A check that is answered at once ends here, without the state of a check that waits.
+        if let CheckState::Unsent { core, check } = &mut self.state {
+            match ask(core, check, purpose, None) {
+                Asked::Answered(mut result, span) => {
+                    self.state = CheckState::Done;
+                    conclude(purpose, &mut result, span);
+                    return Poll::Ready(result);
+                }
+                Asked::Waiting(check) => self.state = CheckState::Waiting(Box::new(check)),
             }
-            if let Some(span) = span {
-                span.end(result.as_ref().ok());
-            }
-            return Poll::Ready(result);
         }
+        let (mut result, span) = match &mut self.state {
+            CheckState::Waiting(check) => (ready!(check.poll(purpose, cx)), check.take_span()),
+            CheckState::Failed(error) => (Err(error.clone()), None),
+            CheckState::Unsent { .. } | CheckState::Done => {
+                panic!("a CheckFuture was polled after it had returned its result")
+            }
+        };
+        self.state = CheckState::Done;
+        conclude(purpose, &mut result, span);
+        Poll::Ready(result)
     }
 }
 

@@ -58,7 +58,7 @@ async fn debit(core: &Core, mut check: Check) -> Result<Decision, Error> {
         }
     };
     core.notice_answer(&verdict);
-    Ok(Decision::new(&mut check, verdict))
+    Ok(Decision::new(&mut check, &verdict))
 }
 
 /// Whether the error says that the key or the check is unusable, and nothing about the store.

@@ -118,6 +118,8 @@ impl Limiter {
 
     /// Charges `cost` units to `key` under `policy`, if they fit.
     ///
+    /// Code that cannot await calls [`try_check`](Self::try_check), if the store answers at once.
+    ///
     /// # Errors
     ///
     /// The future resolves to an [`Error`] if the store gives no verdict within its deadline.

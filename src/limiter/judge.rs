@@ -45,7 +45,11 @@ impl Core {
                 Err(_) => {}
             }
         }
-        result.map(|verdict| Decision::new(check, verdict))
+        // Not `map`, which would move the verdict.
+        match result {
+            Ok(ref verdict) => Ok(Decision::new(check, verdict)),
+            Err(error) => Err(error),
+        }
     }
 
     #[cold]

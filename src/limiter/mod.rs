@@ -11,6 +11,7 @@
 //!    [`FailurePolicy`](crate::FailurePolicy).
 //! 3. Nothing is sent before the first poll, and nothing is sent twice.
 //! 4. Clones of a limiter share the store, the breaker and the local fallback, so they spend from one budget.
+//! 5. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
 //!
 //! # The default
 //!
@@ -61,6 +62,7 @@ mod handle;
 mod judge;
 mod purpose;
 mod setup;
+mod try_check;
 
 pub(crate) use self::decide::{DecisionFuture, Sent};
 pub use self::{check_future::CheckFuture, handle::Limiter};

@@ -33,6 +33,8 @@ pub(crate) struct Config<K, R> {
     pub(super) rejection: Arc<R>,
     pub(super) writer: Writer,
     pub(super) outage_retry_after: Duration,
+    /// Whether responses to allowed requests get the decision.
+    pub(super) decision_in_response: bool,
 }
 
 /// A key extractor, and the policies that its keys are charged under.
@@ -71,6 +73,7 @@ impl<K> Config<K, ProblemJson> {
             rejection: Arc::new(ProblemJson::default()),
             writer: Writer::default(),
             outage_retry_after: Denial::OUTAGE_RETRY_AFTER,
+            decision_in_response: false,
         }
     }
 }
@@ -90,6 +93,7 @@ impl<K, R> Config<K, R> {
             rejection: Arc::new(rejection),
             writer: self.writer,
             outage_retry_after: self.outage_retry_after,
+            decision_in_response: self.decision_in_response,
         }
     }
 
@@ -173,6 +177,7 @@ impl<K, R> Clone for Config<K, R> {
             rejection: Arc::clone(&self.rejection),
             writer: self.writer,
             outage_retry_after: self.outage_retry_after,
+            decision_in_response: self.decision_in_response,
         }
     }
 }
@@ -197,6 +202,7 @@ impl<K, R> fmt::Debug for Config<K, R> {
             routes,
             writer,
             outage_retry_after,
+            decision_in_response,
             ..
         } = self;
         f.debug_struct("Config")
@@ -210,6 +216,7 @@ impl<K, R> fmt::Debug for Config<K, R> {
             .field("routes", routes)
             .field("writer", writer)
             .field("outage_retry_after", outage_retry_after)
+            .field("decision_in_response", decision_in_response)
             .finish_non_exhaustive()
     }
 }

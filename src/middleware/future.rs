@@ -12,12 +12,10 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::config::Config;
+use super::{admitted::Admitted, config::Config};
 use crate::{
-    decision::Decision,
-    headers::Writer,
     limiter::DecisionFuture,
-    rejection::{Denial, Rejection, extensions::insert_if_strictest},
+    rejection::{Denial, Rejection},
 };
 
 pin_project! {
@@ -47,7 +45,7 @@ pin_project! {
         Calling {
             #[pin]
             response: F,
-            fields: Option<(Decision, Writer)>,
+            admitted: Option<Admitted>,
         },
         /// Holds the response to a refused request.
         Refused { response: Option<Response<ResBody>> },
@@ -66,11 +64,11 @@ const POLLED_AGAIN: &str = "`ResponseFuture` polled after completion";
 
 impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> {
     pub(crate) fn pass(response: F) -> Self {
-        Self { state: State::Calling { response, fields: None } }
+        Self { state: State::Calling { response, admitted: None } }
     }
 
-    pub(crate) fn call(response: F, decision: Decision, writer: Writer) -> Self {
-        Self { state: State::Calling { response, fields: Some((decision, writer)) } }
+    pub(crate) fn call(response: F, admitted: Admitted) -> Self {
+        Self { state: State::Calling { response, admitted: Some(admitted) } }
     }
 
     pub(crate) fn refuse(response: Response<ResBody>) -> Self {
@@ -105,9 +103,8 @@ where
                     let decision = ready!(Pin::new(check).poll(cx));
                     let Waiting { mut service, mut request, config, .. } = *waiting.take().expect(POLLED_AGAIN);
                     if decision.is_allowed() {
-                        insert_if_strictest(decision.clone(), request.extensions_mut());
-                        let response = service.call(request);
-                        State::Calling { response, fields: Some((decision, config.writer)) }
+                        let admitted = config.admit(decision, request.extensions_mut());
+                        State::Calling { response: service.call(request), admitted: Some(admitted) }
                     } else {
                         // Releases what the service reserved in `poll_ready`, before the response is built.
                         drop(service);
@@ -115,11 +112,10 @@ where
                         State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
                     }
                 }
-                StateProj::Calling { response, fields } => {
+                StateProj::Calling { response, admitted } => {
                     let mut response = ready!(response.poll(cx))?;
-                    if let Some((decision, writer)) = fields.take() {
-                        writer.apply(&decision, response.headers_mut());
-                        insert_if_strictest(decision, response.extensions_mut());
+                    if let Some(admitted) = admitted.take() {
+                        admitted.complete(&mut response);
                     }
                     return Poll::Ready(Ok(response));
                 }

@@ -155,6 +155,40 @@ impl<K, R> RateLimitLayer<K, R> {
         self.change(|config| config.writer = writer)
     }
 
+    /// Sets whether responses to allowed requests have the [`Decision`](crate::Decision) in their extensions, for outer
+    /// layers, such as an access log.
+    ///
+    /// Defaults to `false`, because few services read the decision there, and it costs each response three allocations.
+    /// Whatever the setting, an allowed request has the decision in its own extensions, for the handler, and so has
+    /// the response to a refused request.
+    ///
+    /// If several layers check one request, it is enough that one of them has the setting: the response has the
+    /// strictest decision of all of them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, extract::Request, middleware, middleware::Next, response::Response, routing::get};
+    /// use tollgate::{Decision, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// async fn log(request: Request, next: Next) -> Response {
+    ///     let response = next.run(request).await;
+    ///     let decision = response.extensions().get::<Decision>();
+    ///     println!("{}, units left: {:?}", response.status(), decision.and_then(Decision::available));
+    ///     response
+    /// }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_decision_in_response(true);
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit).layer(middleware::from_fn(log));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_decision_in_response(self, in_response: bool) -> Self {
+        self.change(|config| config.decision_in_response = in_response)
+    }
+
     /// Sets the response to refused requests: a [`Rejection`](crate::rejection::Rejection).
     ///
     /// [`ProblemJson`](crate::ProblemJson), the default, [`PlainText`](crate::rejection::PlainText),

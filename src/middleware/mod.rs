@@ -9,8 +9,9 @@
 //! * All charges of a request are committed together or none is.
 //! * Layers that share a limiter, a policy and a key share the budget. A request that passes two such layers is
 //!   charged twice.
-//! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers, and of the response, for
-//!   outer layers.
+//! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers. It is in those of a response
+//!   if the request was refused, or if the layer
+//!   [puts it there](RateLimitLayer::with_decision_in_response), for outer layers.
 //! * `layer()` does no I/O and spawns nothing. A setter that receives a wrong configuration returns a
 //!   [`ConfigError`](crate::ConfigError).
 //!
@@ -55,6 +56,7 @@
 //! # }
 //! ```
 
+mod admitted;
 mod config;
 mod countdown;
 #[cfg(feature = "axum")]

@@ -98,12 +98,14 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if !matches!(extracted, Ok(Some(_))) {
             refuse_denied(&*keyed.extractor, parts)?;
         }
-        let key = match (extracted, missing) {
-            (Ok(Some(key)), _) => key,
-            (Ok(None), _) => return Ok(Some(ExemptCause::Key)),
-            (Err(error), MissingKey::Exempt) if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
-            (Err(error), MissingKey::ShareOneBucket) if error.is_missing() => Key::reserved(Key::MISSING),
-            (Err(error), _) => return Err(RefusalReason::Key(error)),
+        let key = match extracted {
+            Ok(Some(key)) => key,
+            Ok(None) => return Ok(Some(ExemptCause::Key)),
+            Err(error) => match missing {
+                MissingKey::Exempt if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
+                MissingKey::ShareOneBucket if error.is_missing() => Key::reserved(Key::MISSING),
+                _ => return Err(RefusalReason::Key(error)),
+            },
         };
         let source = policies.unwrap_or(&*keyed.policies);
         match source.fixed() {

@@ -14,7 +14,7 @@ use crate::{
     check::Check,
     key::KeyExtractor,
     limiter::Sent,
-    rejection::{Denial, Rejection, extensions::insert_if_strictest},
+    rejection::{Denial, Rejection},
 };
 
 /// Middleware that forwards a request only if its charges fit; made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -102,9 +102,8 @@ where
             // The store has answered at once, so the inner service that was polled ready is called without a clone.
             Sent::Decided(decision) => {
                 if decision.is_allowed() {
-                    insert_if_strictest(decision.clone(), &mut parts.extensions);
-                    let response = self.inner.call(Request::from_parts(parts, body));
-                    ResponseFuture::call(response, decision, self.config.writer)
+                    let admitted = self.config.admit(decision, &mut parts.extensions);
+                    ResponseFuture::call(self.inner.call(Request::from_parts(parts, body)), admitted)
                 } else {
                     self.release();
                     ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))

@@ -56,6 +56,8 @@ struct Inner {
     definition: Definition,
     /// A hash of the name and the [form](Policy::form), for look-ups.
     name_hash: u64,
+    /// See [`Policy::unit_time`].
+    unit_time: (u64, u64),
     /// The policy that counts denials, if they lead to a ban.
     ban: Option<Policy>,
     /// A value that another module derives from this policy, see [`Policy::derived`].
@@ -214,6 +216,12 @@ impl Policy {
         self.definition().window_us
     }
 
+    /// The window divided by the limit, the time in which a token bucket gains a unit: whole microseconds, and the
+    /// remainder.
+    pub(crate) fn unit_time(&self) -> (u64, u64) {
+        self.0.unit_time
+    }
+
     pub(crate) fn resolution_us(&self) -> u64 {
         self.definition().resolution_us
     }
@@ -245,10 +253,21 @@ impl Policy {
     }
 
     /// Whether both policies share their counts: they have the same name and form.
+    #[inline]
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         // Both are usually clones of one policy.
+        self.is_clone_of(other) || self.has_same_form(other)
+    }
+
+    #[inline]
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-            || (self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.form() == other.form())
+    }
+
+    /// Not inlined, so that the comparison of clones is short.
+    #[inline(never)]
+    fn has_same_form(&self, other: &Self) -> bool {
+        self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.form() == other.form()
     }
 
     /// A hash that is equal for policies of the same name and form.
@@ -270,8 +289,10 @@ impl Policy {
     /// The RateLimit fields keep their constant part here. The value is type-erased, so that this module imports no
     /// HTTP. There is room for one value: a value of another type is computed at each call.
     pub(crate) fn derived<T: Any + Clone + Send + Sync>(&self, derive: impl Fn() -> T) -> T {
-        let derived = self.0.derived.get_or_init(|| Box::new(derive()));
-        derived.downcast_ref().cloned().unwrap_or_else(derive)
+        match self.0.derived.get_or_init(|| Box::new(derive())).downcast_ref::<T>() {
+            Some(derived) => derived.clone(),
+            None => derive(),
+        }
     }
 
     pub(super) fn definition(&self) -> &Definition {
@@ -290,13 +311,15 @@ impl From<Definition> for Policy {
     fn from(definition: Definition) -> Self {
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
         let ban = definition.ban_definition().map(Self::from);
-        Self(Arc::new(Inner { definition, name_hash, ban, derived: OnceLock::new() }))
+        let limit = u64::from(definition.limit);
+        let unit_time = (definition.window_us / limit, definition.window_us % limit);
+        Self(Arc::new(Inner { definition, name_hash, unit_time, ban, derived: OnceLock::new() }))
     }
 }
 
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.definition == other.0.definition
+        self.is_clone_of(other) || self.0.definition == other.0.definition
     }
 }
 

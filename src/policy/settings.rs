@@ -198,6 +198,9 @@ mod tests {
     #[test]
     fn resolution_and_burst_belong_to_their_algorithms() {
         let policy = Policy::per_second("p", 10).unwrap();
+        assert_eq!((policy.resolution(), policy.burst()), (Some(Duration::from_micros(1)), None));
+        let coarse = policy.clone().with_resolution(Duration::from_millis(20)).unwrap();
+        assert_eq!(coarse.resolution(), Some(Duration::from_millis(20)));
         assert!(matches!(policy.clone().with_burst(5), Err(ConfigError::BurstWithoutTokenBucket { .. })));
         for resolution in [Duration::ZERO, Duration::from_millis(1001)] {
             let error = policy.clone().with_resolution(resolution).unwrap_err();
@@ -207,7 +210,9 @@ mod tests {
         assert!(matches!(bucket.clone().with_burst(0), Err(ConfigError::ZeroBurst { .. })));
         let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket);
         assert!(matches!(yearly.with_burst(2), Err(ConfigError::BurstTooLarge { burst: 2, .. })));
-        assert_eq!(bucket.clone().with_burst(7).unwrap().capacity(), 7);
+        assert_eq!((bucket.resolution(), bucket.burst()), (None, Some(10)));
+        let small = bucket.clone().with_burst(7).unwrap();
+        assert_eq!((small.burst(), small.capacity()), (Some(7), 7));
         let error = bucket.with_resolution(Duration::from_millis(1)).unwrap_err();
         assert!(matches!(error, ConfigError::ResolutionWithoutLog { .. }));
     }

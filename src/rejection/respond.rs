@@ -94,7 +94,7 @@ impl Denial {
         self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
         let mut response = rejection.reject(parts, &self);
         match self.decision() {
-            Some(decision) => writer.apply_with_jitter(decision, jitter, response.headers_mut()),
+            Some(decision) => writer.apply_denied(decision, jitter, response.headers_mut()),
             None => insert_rejection(response.headers_mut(), self.retry_after.map(whole_seconds)),
         }
         let without_verdict = || self.source.map(|source| Decision::without_store(false, source));

@@ -163,6 +163,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn law_8_a_stall_late_in_a_long_wait_does_not_count() {
+        let (time, before, stall) = (TIME * 8, TIME * 5, TIME * 6);
+        let start = std::time::Instant::now();
+        let mut deadline = pin!(Deadline::after(time).unwrap());
+        let early = tokio::time::timeout(before, poll_fn(|cx| deadline.as_mut().poll(cx))).await;
+        assert!(early.is_err(), "{:?}", start.elapsed());
+        thread::sleep(stall);
+        poll_fn(|cx| deadline.as_mut().poll(cx)).await;
+        let waited = start.elapsed();
+        assert!(waited >= stall + time * 3 / 4, "{waited:?}");
+    }
+
+    #[tokio::test]
     async fn law_8_the_deadline_passes_on_an_executor_that_is_always_late() {
         let hog = tokio::spawn(async {
             loop {

@@ -46,7 +46,7 @@ async fn law_10_no_raw_key_in_debug_or_bodies() {
     let headers = [("x-api-key", SECRET), ("authorization", bearer.as_str())];
     for (name, extractor) in extractors() {
         let limiter = limiter();
-        let layer = RateLimitLayer::new(limiter.clone(), per_minute(1), extractor);
+        let layer = RateLimitLayer::new(limiter.clone(), per_minute(1), extractor).with_decision_in_response(true);
         let app = app(layer.clone());
         for status in [200, 429] {
             let reply = get_with(&app, "/", &headers).await;

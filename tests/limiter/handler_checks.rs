@@ -107,7 +107,7 @@ async fn a_handlers_denial_of_a_head_request_has_no_content() {
 async fn a_handlers_denial_replaces_the_decision_of_the_layer_around_it() {
     let limiter = limiter();
     let around = RateLimitLayer::new(limiter.clone(), Policy::per_minute("around", 2).unwrap(), GlobalKey);
-    let app = app_with_handler_check(limiter, per_minute(1), 1).layer(around);
+    let app = app_with_handler_check(limiter, per_minute(1), 1).layer(around.with_decision_in_response(true));
     get(&app, "/").await;
     let denied = get(&app, "/").await;
     assert_eq!(denied.status, 429);

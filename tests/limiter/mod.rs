@@ -1,4 +1,4 @@
-//! The limiter: breaker, deadline, local fallback, checks in handlers.
+//! The limiter: breaker, deadline, local fallback, checks in handlers, checks without a future.
 
 mod breaker;
 mod breaker_schedules;
@@ -7,4 +7,5 @@ mod handler_checks;
 mod local_fallback;
 mod outage_events;
 mod panics;
+mod try_check;
 mod two_domain_store;

@@ -41,7 +41,7 @@ fn decision(reply: &Reply) -> &Decision {
 #[tokio::test]
 async fn outer_layers_read_the_decision_of_allowed_and_of_denied_requests() {
     for limiter in limiters() {
-        let app = app(RateLimitLayer::new(limiter, per_minute(1), GlobalKey));
+        let app = app(RateLimitLayer::new(limiter, per_minute(1), GlobalKey).with_decision_in_response(true));
         let allowed = fetch(&app, "/").await;
         assert!(decision(&allowed).is_allowed());
         assert_eq!((decision(&allowed).available(), decision(&allowed).retry_after()), (Some(0), None));
@@ -67,7 +67,8 @@ async fn an_outer_middleware_reads_the_decision() {
         response
     }
     for limiter in limiters() {
-        let app = app(RateLimitLayer::new(limiter, per_minute(2), GlobalKey)).layer(middleware::from_fn(log));
+        let limit = RateLimitLayer::new(limiter, per_minute(2), GlobalKey).with_decision_in_response(true);
+        let app = app(limit).layer(middleware::from_fn(log));
         for available in ["1", "0", "0"] {
             assert_eq!(fetch(&app, "/").await.header("x-available").as_deref(), Some(available));
         }
@@ -134,24 +135,47 @@ async fn a_handler_may_take_the_decision_if_there_is_one() {
     assert_eq!(fetch(&app.layer(layer(10, GlobalKey)), "/").await.text(), "Some(9)");
 }
 
-/// The response of two nested layers that have `inner` and `outer` units left after the request.
-async fn stacked(limiter: &Limiter, inner: u32, outer: u32) -> Reply {
-    let limit = |name: &str, remaining: u32| {
-        let policy = Policy::per_minute(format!("{name}-{inner}-{outer}"), remaining + 1).unwrap();
-        RateLimitLayer::new(limiter.clone(), policy, GlobalKey)
-    };
+#[tokio::test]
+async fn the_response_of_an_allowed_request_has_a_decision_only_if_a_layer_asks_for_it() {
+    for limiter in limiters() {
+        let limit = RateLimitLayer::new(limiter, per_minute(2), GlobalKey);
+        let asks = limit.clone().with_decision_in_response(true);
+        let app = app(asks.clone().with_decision_in_response(false));
+        assert!(fetch(&app, "/").await.extensions.is_empty());
+        assert!(fetch(&self::app(asks), "/").await.extensions.get::<Decision>().is_some());
+        let refused = fetch(&app, "/").await;
+        assert_eq!(refused.status, 429);
+        assert!(!decision(&refused).is_allowed() && refused.extensions.get::<Denial>().is_some());
+    }
+}
+
+/// Three nested layers whose limits are one above `remaining`, from the innermost outwards. The layers with the numbers
+/// in `asking` put the decision into the response.
+async fn nested(limiter: &Limiter, remaining: [u32; 3], asking: &[usize]) -> Reply {
     let handler = |decision: Decision| async move { format!("{:?}", decision.available()) };
-    let app = Router::new().route("/", get(handler)).layer(limit("inner", inner)).layer(limit("outer", outer));
+    let mut app = Router::new().route("/", get(handler));
+    for (number, remaining_units) in remaining.into_iter().enumerate() {
+        let name = format!("p{number}-{remaining:?}-{asking:?}").replace([' ', '[', ']', ','], "_");
+        let policy = Policy::per_minute(name, remaining_units + 1).unwrap();
+        let limit = RateLimitLayer::new(limiter.clone(), policy, GlobalKey);
+        app = app.layer(limit.with_decision_in_response(asking.contains(&number)));
+    }
     fetch(&app, "/").await
 }
 
+/// Whichever layer asks for the decision in the response, and whichever layer is the strictest.
 #[tokio::test]
 async fn handlers_and_outer_layers_read_the_strictest_decision_of_nested_layers() {
     for limiter in limiters() {
-        for (inner, outer) in [(3, 8), (8, 3)] {
-            let reply = stacked(&limiter, inner, outer).await;
+        for remaining in [[3, 8, 9], [8, 3, 9], [9, 8, 3]] {
+            for asking in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
+                let reply = nested(&limiter, remaining, asking).await;
+                assert_eq!(reply.text(), "Some(3)");
+                assert_eq!(decision(&reply).available(), Some(3), "{remaining:?}, asking: {asking:?}");
+            }
+            let reply = nested(&limiter, remaining, &[]).await;
             assert_eq!(reply.text(), "Some(3)");
-            assert_eq!(decision(&reply).available(), Some(3));
+            assert!(reply.extensions.get::<Decision>().is_none());
         }
     }
 }
@@ -162,7 +186,7 @@ async fn an_inner_denial_is_not_hidden_by_an_outer_layer_with_fewer_units_left()
         let tight = RateLimitLayer::new(limiter.clone(), per_minute(2), GlobalKey);
         let inner = RateLimitLayer::new(limiter, Policy::per_minute("inner", 10).unwrap(), GlobalKey);
         // A cost of 6 fits once in 10. After the denial, 4 units are left inside and none outside.
-        let app = app(inner.with_cost(6).unwrap()).layer(tight);
+        let app = app(inner.with_cost(6).unwrap()).layer(tight.with_decision_in_response(true));
         assert!(decision(&fetch(&app, "/").await).is_allowed());
         let denied = fetch(&app, "/").await;
         assert_eq!(denied.status, 429);
@@ -175,8 +199,8 @@ async fn an_inner_denial_is_not_hidden_by_an_outer_layer_with_fewer_units_left()
 #[tokio::test]
 async fn a_decision_with_a_verdict_replaces_one_without() {
     let handler = |decision: Decision| async move { format!("{:?} {:?}", decision.source(), decision.available()) };
-    let (with_verdict, without_verdict) =
-        (layer(5, GlobalKey), RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey));
+    let with_verdict = layer(5, GlobalKey).with_decision_in_response(true);
+    let without_verdict = RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey).with_decision_in_response(true);
     let route = Router::new().route("/", get(handler));
     for app in [
         route.clone().layer(with_verdict.clone()).layer(without_verdict.clone()),

@@ -111,7 +111,8 @@ async fn handlers_and_rejections_see_the_outage() {
     let handler = |axum::Extension(decision): axum::Extension<Decision>| async move {
         format!("{:?} {:?} {}", decision.source(), decision.available(), decision.policies().len())
     };
-    let open = Router::new().route("/", axum::routing::get(handler)).layer(limit(down_limiter()));
+    let open = Router::new().route("/", axum::routing::get(handler));
+    let open = open.layer(limit(down_limiter()).with_decision_in_response(true));
     let reply = get(&open, "/").await;
     assert_eq!(reply.text(), "Open None 0");
     assert_eq!(reply.extensions.get::<Decision>().unwrap().source(), Source::Open);

@@ -30,6 +30,24 @@ async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
 }
 
 #[tokio::test]
+async fn a_store_whose_keys_soon_become_idle_stays_small() {
+    for (algorithm, returns) in ALGORITHMS.into_iter().flat_map(|algorithm| [(algorithm, false), (algorithm, true)]) {
+        let clock = ManualClock::default();
+        let store = MemoryStore::with_capacity(10_000).unwrap().with_clock(clock.clone());
+        let limiter = Limiter::new(store.clone());
+        // Idle after 10 ms, or 20 ms at most. A check each 100 us makes 100 to 200 keys live.
+        let policy = Policy::new("p", 10, Duration::from_millis(10)).unwrap().with_algorithm(algorithm);
+        for n in 0..20_000_u64 {
+            clock.advance(Duration::from_micros(100));
+            let key = if returns { n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52 } else { n };
+            limiter.check(key, &policy, 10).await.unwrap();
+            // Nine shards, each with some idle keys and at least a few places.
+            assert!(store.len() <= 600, "{algorithm:?}, {n}: {}", store.len());
+        }
+    }
+}
+
+#[tokio::test]
 async fn no_live_count_is_lost_before_the_capacity_is_reached() {
     for keys in [1, 64, 1_000, 1_023, 2_048, 10_000, 100_000] {
         let limiter = Limiter::new(MemoryStore::with_capacity(keys).unwrap());

@@ -3,10 +3,13 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--json FILE] [--svg FILE]
+    "usage: peers redis|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--throttlecrab PATH] [--json FILE]
+             [--svg FILE]
 
   --seconds N        time to measure each figure, summed over all rounds
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
+  --throttlecrab PATH
+                     measure throttlecrab-server as well, the program at PATH (cargo install throttlecrab-server)
   --json FILE        write all figures as JSON
   --svg FILE         draw decisions per second as a bar chart (only in mode redis)";
 
@@ -34,7 +37,7 @@ impl Mode {
         [Self::Redis, Self::Lua, Self::Memory, Self::Http, Self::Network].into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Default of `--seconds`: each mode ends within about two minutes.
+    /// Default of `--seconds`: each mode ends within about two minutes, and `redis` within four.
     fn default_seconds(self) -> f64 {
         match self {
             // This mode measures more than a hundred figures.
@@ -49,6 +52,7 @@ pub struct Args {
     pub mode: Mode,
     pub seconds: f64,
     pub redis_cell: Option<String>,
+    pub throttlecrab: Option<String>,
     pub json: Option<String>,
     pub svg: Option<String>,
 }
@@ -56,12 +60,14 @@ pub struct Args {
 impl Args {
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self> {
         let mode = args.next().as_deref().and_then(Mode::parse).ok_or(USAGE)?;
-        let mut parsed = Self { mode, seconds: mode.default_seconds(), redis_cell: None, json: None, svg: None };
+        let seconds = mode.default_seconds();
+        let mut parsed = Self { mode, seconds, redis_cell: None, throttlecrab: None, json: None, svg: None };
         while let Some(option) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{option} needs a value\n{USAGE}"));
             match option.as_str() {
                 "--seconds" => parsed.seconds = number(&value()?)?,
                 "--redis-cell" => parsed.redis_cell = Some(value()?),
+                "--throttlecrab" => parsed.throttlecrab = Some(value()?),
                 "--json" => parsed.json = Some(value()?),
                 "--svg" => parsed.svg = Some(value()?),
                 _ => return Err(format!("unknown option {option}\n{USAGE}").into()),

@@ -5,6 +5,7 @@
 //! machines.
 
 mod args;
+mod endpoint;
 mod http_bench;
 #[allow(dead_code, reason = "the server tests use the rest of this module")]
 #[path = "../../../server-tests/support/link.rs"]
@@ -25,8 +26,9 @@ use std::{env, process::ExitCode};
 
 use self::{
     args::{Args, Mode},
+    redis_bench::Servers,
     report::Report,
-    server::RedisServer,
+    server::Server,
 };
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -49,15 +51,11 @@ fn run() -> Result<()> {
     let mut report = Report::default();
     let redis_version = match args.mode {
         Mode::Redis => {
-            let server = start_with_module(&args, &mut report)?;
-            redis_bench::run(&args, &server, &mut report)?;
-            Some(server.version()?)
+            let servers = Servers::start(&args, &mut report)?;
+            redis_bench::run(&args, &servers, &mut report)?;
+            Some(servers.redis.version()?)
         }
-        Mode::Lua => {
-            let server = RedisServer::start(None)?;
-            lua_bench::run(&args, &server, &mut report)?;
-            Some(server.version()?)
-        }
+        Mode::Lua => Some(lua_bench::run(&args, &mut report)?),
         Mode::Memory => {
             memory_bench::run(&args, &mut report)?;
             None
@@ -67,24 +65,10 @@ fn run() -> Result<()> {
             None
         }
         Mode::Network => {
-            let server = RedisServer::start(None)?;
+            let server = Server::redis(None)?;
             network_bench::run(&args, &server, &mut report)?;
             Some(server.version()?)
         }
     };
     report.finish(&args, redis_version)
-}
-
-/// Starts Redis with the redis-cell module. If the module does not load, the run continues without redis-cell.
-fn start_with_module(args: &Args, report: &mut Report) -> Result<RedisServer> {
-    match &args.redis_cell {
-        Some(path) => RedisServer::start(Some(path)).or_else(|error| {
-            report.leave_out("redis-cell", error);
-            RedisServer::start(None)
-        }),
-        None => {
-            report.leave_out("redis-cell", "pass --redis-cell PATH to measure it");
-            RedisServer::start(None)
-        }
-    }
 }

@@ -4,7 +4,8 @@
 //! holds a few dozen requests of each key, so that every check is allowed and tollgate's log has records to keep.
 //!
 //! governor borrows an existing key and returns whether the request is allowed. tollgate takes a text and creates a
-//! key, a future and a decision. The variants with the store alone measure the store's share, on prepared checks.
+//! key, a future (none with `try_check`) and a decision. The variants with the store alone measure the store's share,
+//! on prepared checks.
 
 use std::{
     hint::black_box,
@@ -22,7 +23,7 @@ use tollgate::{
 use crate::{ROUNDS, Result, args::Args, poll, random::Random, report::Report, stats::median};
 
 const KEY_COUNTS: [usize; 3] = [1_000, 10_000, 1_000_000];
-const VARIANTS: usize = 8;
+const VARIANTS: usize = 10;
 const LIMIT: u32 = 1_000;
 /// Number of checks between two readings of the clock.
 const BLOCK: usize = 10_000;
@@ -81,6 +82,7 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     let (log, bucket) = (policy.clone(), policy.with_algorithm(Algorithm::TokenBucket));
     let store = || memory(count).map(Limiter::new);
     let (from_text, from_key, from_number, as_bucket) = (store()?, store()?, store()?, store()?);
+    let (tried, tried_as_bucket) = (store()?, store()?);
     let (store_as_log, store_as_bucket) = (memory(count)?, memory(count)?);
     let checks = |policy: &Policy| keys.iter().map(|key| Check::new(key.clone(), policy, 1)).collect::<Vec<_>>();
     let (log_checks, bucket_checks) = (checks(&log), checks(&bucket));
@@ -88,6 +90,9 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     let is_allowed = |limiter: &Limiter, key: Key, policy: &Policy| {
         poll::once(limiter.check(key, policy, 1))
             .is_some_and(|result| result.is_ok_and(|decision| decision.is_allowed()))
+    };
+    let tries = |limiter: &Limiter, key: &String, policy: &Policy| {
+        limiter.try_check(key, policy, 1).is_ok_and(|decision| decision.is_allowed())
     };
     let store_allows = |store: &MemoryStore, check: &Check| match store.check(check) {
         Answer::Ready(verdict) => verdict.is_ok_and(|verdict| verdict.allowed),
@@ -105,6 +110,8 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
         ("governor check_key, u64", checker(|key| by_number.check_key(&(key as u64)).is_ok())),
         ("tollgate log, the store alone", checker(|key| store_allows(&store_as_log, &log_checks[key]))),
         ("tollgate token bucket, the store alone", checker(|key| store_allows(&store_as_bucket, &bucket_checks[key]))),
+        ("tollgate log, try_check", checker(|key| tries(&tried, &texts[key], &log))),
+        ("tollgate token bucket, try_check", checker(|key| tries(&tried_as_bucket, &texts[key], &bucket))),
     ];
     let mut order = Order::new(count);
     let mut figures = [const { Vec::new() }; VARIANTS];
@@ -136,6 +143,8 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     report.ratio(&format!("memory_{name}_bucket_vs_governor"), ns[3] / ns[4]);
     report.ratio(&format!("memory_{name}_store_alone_vs_governor"), ns[6] / ns[4]);
     report.ratio(&format!("memory_{name}_bucket_store_alone_vs_governor"), ns[7] / ns[4]);
+    report.ratio(&format!("memory_{name}_try_check_vs_governor"), ns[8] / ns[4]);
+    report.ratio(&format!("memory_{name}_bucket_try_check_vs_governor"), ns[9] / ns[4]);
     Ok(())
 }
 

@@ -8,26 +8,25 @@ use tollgate::Algorithm;
 use crate::{
     ROUNDS, Result,
     args::Args,
-    link::Link,
     redis_bench::{Load, QUOTA, Setup, Slice, TollgateLimiter, keys},
     report::Report,
-    server::RedisServer,
+    server::Server,
     stats::median,
 };
 
 const ROUND_TRIPS_MS: [u64; 4] = [0, 1, 5, 20];
 const LEVELS: [usize; 4] = [1, 16, 256, 1_000];
 
-pub fn run(args: &Args, server: &RedisServer, report: &mut Report) -> Result<()> {
+pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let keys: &'static [String] = keys(10_000).leak();
     let slice = Duration::from_secs_f64(args.seconds) / ROUNDS;
     for milliseconds in ROUND_TRIPS_MS {
-        let link = Link::to(server.port(), Duration::from_millis(milliseconds));
-        let url = if milliseconds == 0 { server.url(0) } else { link.url() };
+        let endpoint =
+            if milliseconds == 0 { server.endpoint() } else { server.behind(Duration::from_millis(milliseconds)) };
         let variants = [("batched", true), ("unbatched", false)].map(|(name, batching)| {
             let setup = Setup { prefix: "net:", algorithm: Algorithm::SlidingWindowLog, batching };
-            TollgateLimiter::at(&url, setup, QUOTA).map(|limiter| (name, limiter))
+            TollgateLimiter::new(&endpoint, setup, QUOTA).map(|limiter| (name, limiter))
         });
         let variants = variants.into_iter().collect::<Result<Vec<_>>>()?;
         for in_flight in LEVELS {

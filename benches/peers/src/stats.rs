@@ -33,6 +33,11 @@ pub struct CommandStats {
 const SENT: [&str; 5] = ["evalsha", "eval", "ping", "cl.throttle", "script|load"];
 
 impl CommandStats {
+    /// Microseconds of execution per decision; not a number if the server got no command of a limiter.
+    pub fn us_per_decision(self, decisions: u64) -> f64 {
+        if self.calls == 0 { f64::NAN } else { self.usec as f64 / decisions as f64 }
+    }
+
     pub fn read(connection: &mut dyn ConnectionLike) -> Result<Self> {
         let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
         let mut stats = Self::default();
@@ -46,6 +51,26 @@ impl CommandStats {
             }
         }
         Ok(stats)
+    }
+}
+
+/// The CPU time of the server's main thread.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTime {
+    us: f64,
+}
+
+impl CpuTime {
+    pub fn read(connection: &mut dyn ConnectionLike) -> Result<Self> {
+        let info: String = redis::cmd("INFO").arg("cpu").query(connection)?;
+        let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
+        let user = of("used_cpu_user_main_thread:").ok_or("INFO cpu has no time of the main thread")?;
+        let system = of("used_cpu_sys_main_thread:").ok_or("INFO cpu has no time of the main thread")?;
+        Ok(Self { us: (user + system) * 1e6 })
+    }
+
+    pub fn us_since(self, earlier: Self) -> f64 {
+        self.us - earlier.us
     }
 }
 

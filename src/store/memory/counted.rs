@@ -70,7 +70,7 @@ impl Shard {
         };
         let cost = cost.saturating_add(ahead);
         counted.fits = match counted.index {
-            Some(index) => self.entries[index].evaluate(policy, now, cost),
+            Some(index) => self.entries.state(index).evaluate(policy, now, cost),
             None => counted.start().evaluate(policy, now, cost),
         };
     }
@@ -85,7 +85,7 @@ impl Shard {
             _ => index,
         };
         if let Some(index) = index {
-            return self.entries[index].commit(policy, now, cost, fits, admission);
+            return self.entries.state_mut(index).commit(policy, now, cost, fits, admission);
         }
         let mut state = counted.start();
         let outcome = state.commit(policy, now, cost, fits, admission);
@@ -107,7 +107,7 @@ impl Shard {
         match self.find(key, policy, place.hash) {
             // The ban starts with this denial.
             Some(index) if is_counted && outcome.available == 0 => {
-                self.entries[index].commit(policy, now, policy.limit(), false, Admission::Admitted)
+                self.entries.state_mut(index).commit(policy, now, policy.limit(), false, Admission::Admitted)
             }
             _ => outcome,
         }
@@ -116,7 +116,7 @@ impl Shard {
     /// When the count becomes idle, in microseconds. `None` if the shard has no such count.
     pub(super) fn idle_at_of(&self, counted: &Counted<'_>) -> Option<u64> {
         let Counted { key, charged: PolicyCost { policy, .. }, place, .. } = counted;
-        self.find(key, policy, place.hash).map(|index| self.entries[index].idle_at(policy))
+        self.find(key, policy, place.hash).map(|index| self.entries.state(index).idle_at(policy))
     }
 }
 

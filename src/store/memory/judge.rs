@@ -37,7 +37,7 @@ impl Table {
     pub(super) fn spent(&self, key: &Key, policy: &Policy, clock: &dyn Clock) -> u32 {
         let place = self.place(key, policy);
         let shard = lock(&self.shards[place.shard]);
-        let state = shard.find(key, policy, place.hash).map(|index| &shard.entries[index]);
+        let state = shard.find(key, policy, place.hash).map(|index| shard.entries.state(index));
         state.map_or(0, |state| policy.capacity() - state.available(policy, now_us(clock)))
     }
 
@@ -49,24 +49,40 @@ impl Table {
     }
 
     /// Judges a check of one charge without a ban, under one lock.
+    #[inline]
     pub(super) fn judge_one(&self, charge: &Charge, may_share: bool, clock: &dyn Clock) -> Verdict {
         let place = self.place(&charge.key, &charge.policy);
         let mut shard = lock(&self.shards[place.shard]);
         let now = now_us(clock);
-        let outcome = match shard.find(&charge.key, &charge.policy, place.hash) {
-            Some(index) => shard.entries[index].evaluate_and_commit(&charge.policy, now, charge.cost),
-            None if self.evicts() || self.has_place(&mut shard, now) => shard.judge_new(charge, place.hash, now),
-            None => {
-                drop(shard);
-                return self.judge(slice::from_ref(charge), may_share, clock);
-            }
+        let Some(index) = shard.find(&charge.key, &charge.policy, place.hash) else {
+            return self.judge_first(charge, place.hash, may_share, shard, now, clock);
         };
+        let outcome = shard.entries.state_mut(index).evaluate_and_commit(&charge.policy, now, charge.cost);
+        drop(shard);
+        Verdict::of_one(outcome, now)
+    }
+
+    /// Judges a check of one charge whose key has no count yet.
+    fn judge_first(
+        &self,
+        charge: &Charge,
+        hash: u64,
+        may_share: bool,
+        mut shard: MutexGuard<'_, Shard>,
+        now: u64,
+        clock: &dyn Clock,
+    ) -> Verdict {
+        if !self.evicts() && !self.has_place(&mut shard, now) {
+            drop(shard);
+            return self.judge(slice::from_ref(charge), may_share, clock);
+        }
+        let outcome = shard.judge_new(charge, hash, now);
         let victims = shard.make_room(now, self.evicts());
         drop(shard);
         if !victims.is_empty() {
             self.fullness.report(&victims);
         }
-        Verdict { allowed: outcome.fits, source: Source::Store, time_us: now, outcomes: SmallVec::from([outcome]) }
+        Verdict::of_one(outcome, now)
     }
 
     /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check
@@ -169,7 +185,7 @@ impl Table {
             let policy = counted.charged.policy;
             let bucket = shared.find(key, policy, policy.name_hash());
             match &mut counted.room {
-                Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries[index].clone())),
+                Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries.state(index).clone())),
                 Room::Nowhere { .. }
                     if may_share && (bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok()) =>
                 {

@@ -1,9 +1,10 @@
 //! The embedded store: counts in the process, without a server.
 //!
 //! `store` has the public type, `table` the shards, `judge` the judgement of a check, `counted` its two steps for one
-//! count, `shard` the counts under one lock, `fullness` what a full store does.
+//! count, `shard` the counts under one lock, `entries` their list and index, `fullness` what a full store does.
 
 mod counted;
+mod entries;
 mod fullness;
 mod judge;
 mod shard;

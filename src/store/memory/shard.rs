@@ -7,17 +7,20 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use indexmap::{
-    IndexMap,
-    map::{RawEntryApiV1, raw_entry_v1::RawEntryMut},
-};
 use smallvec::SmallVec;
 
-use crate::{algorithm::CountState, check::Charge, key::Key, policy::Policy, verdict::Outcome};
+use crate::{
+    algorithm::CountState,
+    check::Charge,
+    key::Key,
+    policy::Policy,
+    store::memory::entries::{Entries, Entry},
+    verdict::Outcome,
+};
 
 /// The counts under one lock, and what is needed to make room for new ones.
 pub(super) struct Shard {
-    pub(super) entries: IndexMap<CountId, CountState>,
+    pub(super) entries: Entries,
     capacity: usize,
     /// Places that are reserved for the current check.
     promised: usize,
@@ -27,15 +30,9 @@ pub(super) struct Shard {
     hand: usize,
     /// The indices of the entries that become idle soonest, among the entries that were inspected while there was no
     /// room. The entries may have been charged since, so their times are read again before use.
-    soonest: SmallVec<[usize; 2 * SWEEP]>,
+    soonest: Vec<usize>,
     /// State of the generator that chooses candidates for eviction; never 0.
     random: u64,
-}
-
-/// What identifies a count: the key, and the policy by its name, algorithm, window and resolution.
-pub(super) struct CountId {
-    key: Key,
-    policy: Policy,
 }
 
 /// Number of neighbours that are inspected to make room for a new key, and smallest number of candidates for eviction.
@@ -47,13 +44,6 @@ const MAX_CANDIDATES: usize = 64;
 /// A large share of a limit: half of it. Shares are fractions of 2^32.
 const LARGE_SHARE: u64 = 1 << 31;
 
-impl CountId {
-    #[inline]
-    fn matches(&self, key: &Key, policy: &Policy) -> bool {
-        self.policy.counts_with(policy) && self.key == *key
-    }
-}
-
 /// A live count that was dropped.
 pub(super) struct Victim {
     pub(super) policy: Policy,
@@ -64,13 +54,14 @@ impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
         // A random seed, so that clients cannot foresee which counts are inspected.
         let random = RandomState::default().hash_one(capacity) | 1;
-        let (entries, soonest) = (IndexMap::default(), SmallVec::new());
-        Self { entries, capacity, promised: 0, added: 0, hand: 0, soonest, random }
+        let capacity = capacity.min(Entries::MAX_LEN / 2);
+        Self { entries: Entries::default(), capacity, promised: 0, added: 0, hand: 0, soonest: Vec::new(), random }
     }
 
     /// The index of a count.
+    #[inline]
     pub(super) fn find(&self, key: &Key, policy: &Policy, hash: u64) -> Option<usize> {
-        self.entries.raw_entry_v1().index_from_hash(hash, |id| id.matches(key, policy))
+        self.entries.find(key, policy, hash)
     }
 
     /// Evaluates and commits in one pass, for a check of one charge whose key is new.
@@ -78,18 +69,36 @@ impl Shard {
         let Charge { key, policy, cost } = charge;
         let mut state = CountState::new(policy);
         let outcome = state.evaluate_and_commit(policy, now, *cost);
-        self.keep(key, policy, hash, state, now);
+        if !self.has_room() {
+            self.keep(key, policy, hash, state, now);
+        } else if state.idle_at(policy) > now {
+            self.put(key, policy, hash, state, now);
+        }
         outcome
     }
 
-    /// Adds the state of a new count, unless a peek or a denial left it empty.
+    /// Adds the state of a new count while there is room, in the place of an idle entry if the hand is at one, and drops
+    /// another idle entry. Of two entries at the hand, about one is then idle, so that the shard is small and stays in
+    /// the processor's caches. Not for a check of several charges, which finds its other entries by their indices.
+    fn put(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
+        if self.is_idle_at_hand(now) {
+            self.entries.replace(self.hand, hash, key, policy, state);
+        } else {
+            self.entries.push(Entry::new(hash, key.clone(), policy.clone(), state));
+        }
+        self.hand += 1;
+        if self.is_idle_at_hand(now) {
+            self.take(self.hand);
+        }
+        // Two steps for each new entry, so that the hand gets around. An entry that has moved here from the end is often
+        // new.
+        self.hand += 1;
+    }
+
+    /// Adds the state of a new count, unless a peek or a denial left it empty. The shard must not have the count.
     pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
-        if state.idle_at(policy) > now
-            && let RawEntryMut::Vacant(vacant) =
-                self.entries.raw_entry_mut_v1().from_hash(hash, |id| id.matches(key, policy))
-        {
-            let id = CountId { key: key.clone(), policy: policy.clone() };
-            vacant.insert_hashed_nocheck(hash, id, state);
+        if state.idle_at(policy) > now {
+            self.entries.push(Entry::new(hash, key.clone(), policy.clone(), state));
             self.added += 1;
         }
     }
@@ -97,7 +106,7 @@ impl Shard {
     /// Forgets a count. Returns whether the count was live.
     pub(super) fn remove(&mut self, key: &Key, policy: &Policy, hash: u64, now: u64) -> bool {
         let found = self.find(key, policy, hash).and_then(|index| self.take(index));
-        found.is_some_and(|(id, state)| state.idle_at(&id.policy) > now)
+        found.is_some_and(|entry| entry.idle_at() > now)
     }
 
     /// For every entry that was added, drops idle entries near the hand. If the shard is still above its capacity and
@@ -123,15 +132,20 @@ impl Shard {
     /// Drops idle entries among the next few.
     fn sweep(&mut self, now: u64) {
         for _ in 0..SWEEP.min(self.entries.len()) {
-            if self.hand >= self.entries.len() {
-                self.hand = 0;
-            }
-            if self.idle_at(self.hand) <= now {
+            if self.is_idle_at_hand(now) {
                 self.take(self.hand);
             } else {
                 self.hand += 1;
             }
         }
+    }
+
+    /// Whether the entry at the hand is idle. Moves the hand from the end to the start.
+    fn is_idle_at_hand(&mut self, now: u64) -> bool {
+        if self.hand >= self.entries.len() {
+            self.hand = 0;
+        }
+        self.entries.get(self.hand).is_some_and(|entry| entry.idle_at() <= now)
     }
 
     /// Drops the candidate that has spent the smallest share of its limit, and among equals the candidate that becomes
@@ -154,23 +168,23 @@ impl Shard {
             let index = self.random_below(candidates);
             least = least.min((self.spent_share(index, now), self.idle_at(index), index));
         }
-        let (CountId { policy, .. }, state) = self.take(least.2)?;
-        let spent = policy.capacity() - state.available(&policy, now);
-        (state.idle_at(&policy) > now).then_some(Victim { policy, spent })
+        let entry = self.take(least.2)?;
+        let spent = entry.spent(now);
+        (entry.idle_at() > now).then_some(Victim { policy: entry.policy, spent })
     }
 
     /// Removes an entry. The last entry takes the place of the removed entry, or the last entry that is not new does,
     /// so that new entries stay at the end.
-    fn take(&mut self, mut index: usize) -> Option<(CountId, CountState)> {
+    fn take(&mut self, mut index: usize) -> Option<Entry> {
         let first_new = self.entries.len().checked_sub(self.added)?;
         if index >= first_new {
             self.added = self.added.saturating_sub(1);
         } else if self.added > 1 {
-            self.entries.swap_indices(index, first_new - 1);
+            self.entries.swap(index, first_new - 1);
             self.moved(first_new - 1, index);
             index = first_new - 1;
         }
-        let taken = self.entries.swap_remove_index(index);
+        let taken = self.entries.swap_remove(index);
         self.moved(self.entries.len(), index);
         taken
     }
@@ -240,15 +254,13 @@ impl Shard {
 
     /// The share of its limit that an entry has spent, as a fraction of 2^32.
     fn spent_share(&self, index: usize, now: u64) -> u64 {
-        self.entries.get_index(index).map_or(0, |(id, state)| {
-            let spent = id.policy.capacity() - state.available(&id.policy, now);
-            (u64::from(spent) << 32) / u64::from(id.policy.capacity())
-        })
+        let share = |entry: &Entry| (u64::from(entry.spent(now)) << 32) / u64::from(entry.policy.capacity());
+        self.entries.get(index).map_or(0, share)
     }
 
     /// When an entry becomes idle, in microseconds.
     fn idle_at(&self, index: usize) -> u64 {
-        self.entries.get_index(index).map_or(0, |(id, state)| state.idle_at(&id.policy))
+        self.entries.get(index).map_or(0, Entry::idle_at)
     }
 }
 

@@ -21,6 +21,8 @@ use crate::{
 /// Clones share their counts. The store has no background task and needs no maintenance call: whenever a new key is
 /// added, a few idle counts are dropped.
 ///
+/// The store answers at once, so [`Limiter::try_check`](crate::Limiter::try_check) works on it without a runtime.
+///
 /// # Bounded memory
 ///
 /// The store keeps at most [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys, or as many as
@@ -32,10 +34,11 @@ use crate::{
 /// [warning](crate::observe::Warning::StoreFull) once, and an [event](crate::observe::Observer::on_evicted) for each
 /// live count that is dropped. [`evicted`](Self::evicted) returns the number of these counts.
 ///
-/// Give the store room for the clients of one window. A key under one policy takes about 150 bytes; under the sliding
-/// window log 220 bytes with one request in the window, 290 with five and 1 200 with sixty. These figures are resident
-/// memory on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition.
-/// Under a policy with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log.
+/// Give the store room for the clients of one window. A key under one policy takes about 150 bytes, also under the
+/// sliding window log with one request in the window; 220 bytes with five requests and 1 200 with sixty. These figures
+/// are resident memory on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in
+/// addition. Under a policy with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more
+/// log.
 ///
 /// # Examples
 ///
@@ -57,7 +60,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// The default capacity, 100 000 keys: about 30 MB when clients send five requests each.
+    /// The default capacity, 100 000 keys: about 23 MB when clients send five requests each.
     pub const DEFAULT_CAPACITY: usize = 100_000;
 
     /// Creates a store with room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys.
@@ -173,10 +176,12 @@ impl fmt::Debug for MemoryStore {
 
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        Answer::Ready(Ok(match check.charges() {
-            [charge] if charge.policy.ban().is_none() => self.table.judge_one(charge, true, &*self.clock),
-            charges => self.table.judge(charges, true, &*self.clock),
-        }))
+        match check.charges() {
+            [charge] if charge.policy.ban().is_none() => {
+                Answer::Ready(Ok(self.table.judge_one(charge, true, &*self.clock)))
+            }
+            charges => Answer::Ready(Ok(self.table.judge(charges, true, &*self.clock))),
+        }
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {

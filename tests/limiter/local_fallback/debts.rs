@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Limiter, ManualClock, MemoryStore, decision::Source, store::WhenFull};
+use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, decision::Source, store::WhenFull};
 
 use super::{WINDOW, admitted, check, one_of_eight, per_minute, settle, spent, with_little_room};
 use crate::support::{
@@ -135,21 +135,23 @@ async fn law_9_a_check_whose_fate_is_unknown_is_not_charged_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_settlement_is_repeated_later() {
-    let (limiter, store, _clock) = one_of_eight();
-    let policy = per_minute(80);
-    store.set_health(UNAVAILABLE);
-    assert_eq!(admitted(&limiter, &policy).await, 10);
-    store.set_health(Health::Healthy);
-    settle().await;
-    spent(&limiter, &policy).await;
-    store.set_health(UNAVAILABLE);
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    store.set_health(Health::Healthy);
-    settle().await;
-    for expected in [0, 10, 10] {
-        assert_eq!(spent(&limiter, &policy).await, expected);
+async fn a_failed_settlement_is_repeated_later_unless_the_store_refuses_the_key() {
+    for (failure, settled) in [(UNAVAILABLE, 10), (Health::Fails(ErrorKind::BadKey), 0)] {
+        let (limiter, store, _clock) = one_of_eight();
+        let policy = per_minute(80);
+        store.set_health(UNAVAILABLE);
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.set_health(Health::Healthy);
         settle().await;
+        spent(&limiter, &policy).await;
+        store.set_health(failure);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        store.set_health(Health::Healthy);
+        settle().await;
+        for expected in [0, settled, settled] {
+            assert_eq!(spent(&limiter, &policy).await, expected, "{failure:?}");
+            settle().await;
+        }
     }
 }
 

@@ -32,12 +32,19 @@ async fn an_instance_may_spend_its_share_rounded_up() {
     assert_eq!(error, ConfigError::ZeroInstances);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_share_follows_a_changed_limit() {
+    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8).unwrap();
+    let admitted_at = async |limit| admitted(&limiter, &per_minute(limit)).await;
+    assert_eq!((admitted_at(80).await, admitted_at(160).await, admitted_at(80).await), (10, 10, 0));
+}
+
 /// The share in `q` would reveal the number of instances.
 #[tokio::test(start_paused = true)]
 async fn headers_contain_the_whole_limit_and_the_remaining_units_of_the_share() {
     let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8).unwrap();
-    let mut service =
-        ServiceBuilder::new().layer(layer(limiter, 16).fail_local().unwrap()).service(CountingService::default());
+    let layer = layer(limiter, 16).fail_local().unwrap().with_decision_in_response(true);
+    let mut service = ServiceBuilder::new().layer(layer).service(CountingService::default());
     for (status, remaining) in [(200, 1), (200, 0), (429, 0)] {
         let response = service.ready().await.unwrap().call(EmptyRequest::default()).await.unwrap();
         assert_eq!(response.status(), status);

@@ -11,9 +11,10 @@ use std::{
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use serde_json::json;
+use tollgate::Algorithm;
 use tower::{Layer, Service, service_fn};
 
-use super::layers::{self, AXUM_GOVERNOR, NONE, TOLLGATE, TOWER_GOVERNOR, Traffic};
+use super::layers::{self, AXUM_GOVERNOR, NONE, TOLLGATE, TOLLGATE_BUCKET, TOWER_GOVERNOR, Traffic};
 use crate::{ROUNDS, Result, poll, random::Random, report::Report, stats::median};
 
 const PEERS: usize = 1_000;
@@ -43,7 +44,7 @@ pub fn run(time: Duration, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn variants(traffic: Traffic) -> Result<[Variant; 4]> {
+fn variants(traffic: Traffic) -> Result<[Variant; 5]> {
     let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
     let expected = match traffic {
         Traffic::Allowed => StatusCode::OK,
@@ -51,7 +52,8 @@ fn variants(traffic: Traffic) -> Result<[Variant; 4]> {
     };
     Ok([
         variant(NONE, inner, StatusCode::OK),
-        variant(TOLLGATE, layers::tollgate(traffic)?.layer(inner), expected),
+        variant(TOLLGATE, layers::tollgate(traffic, Algorithm::SlidingWindowLog)?.layer(inner), expected),
+        variant(TOLLGATE_BUCKET, layers::tollgate(traffic, Algorithm::TokenBucket)?.layer(inner), expected),
         variant(TOWER_GOVERNOR, layers::tower_governor(traffic)?.layer(inner), expected),
         variant(AXUM_GOVERNOR, layers::axum_governor(traffic)?.layer(inner), expected),
     ])
@@ -89,7 +91,7 @@ where
     Variant { name, slice: Box::new(slice), figures: Vec::new() }
 }
 
-fn summarise(traffic: Traffic, variants: [Variant; 4], report: &mut Report) {
+fn summarise(traffic: Traffic, variants: [Variant; 5], report: &mut Report) {
     println!("\nbare service, {} requests: the service's own time, and the time that each layer adds", traffic.name());
     let ns = variants.map(|variant| (variant.name, median(variant.figures)));
     let bare = ns[0].1;
@@ -99,6 +101,7 @@ fn summarise(traffic: Traffic, variants: [Variant; 4], report: &mut Report) {
     }
     // A denied request does not reach the service, but the service's own time is negligible.
     let overhead = |index: usize| ns[index].1 - bare;
-    report.ratio(&format!("http_{}_vs_tower_governor", traffic.name()), overhead(1) / overhead(2));
-    report.ratio(&format!("http_{}_vs_axum_governor", traffic.name()), overhead(1) / overhead(3));
+    report.ratio(&format!("http_{}_vs_tower_governor", traffic.name()), overhead(1) / overhead(3));
+    report.ratio(&format!("http_{}_vs_axum_governor", traffic.name()), overhead(1) / overhead(4));
+    report.ratio(&format!("http_{}_bucket_vs_tower_governor", traffic.name()), overhead(2) / overhead(3));
 }

@@ -8,13 +8,16 @@ use std::{
 
 use axum::{body::Body, extract::ConnectInfo};
 use governor::middleware::StateInformationMiddleware;
-use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+use tollgate::{Algorithm, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
 use tower_governor::{governor::GovernorConfigBuilder, key_extractor::PeerIpKeyExtractor};
 
 use crate::Result;
 
 pub const NONE: &str = "no layer";
+/// The exact log, the default.
 pub const TOLLGATE: &str = "tollgate";
+/// The algorithm of the other crates.
+pub const TOLLGATE_BUCKET: &str = "tollgate, bucket";
 pub const TOWER_GOVERNOR: &str = "tower_governor";
 pub const AXUM_GOVERNOR: &str = "axum-governor";
 
@@ -52,8 +55,8 @@ impl Traffic {
     }
 }
 
-pub fn tollgate(traffic: Traffic) -> Result<RateLimitLayer<PeerIp>> {
-    let policy = Policy::new("peers", traffic.limit(), traffic.window())?;
+pub fn tollgate(traffic: Traffic, algorithm: Algorithm) -> Result<RateLimitLayer<PeerIp>> {
+    let policy = Policy::new("peers", traffic.limit(), traffic.window())?.with_algorithm(algorithm);
     Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default()))
 }
 

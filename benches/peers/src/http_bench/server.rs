@@ -14,6 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::{net::TcpStream, runtime, sync::oneshot, task::JoinSet};
+use tollgate::Algorithm;
 
 use super::layers::{self, AXUM_GOVERNOR, NONE, TOLLGATE, TOWER_GOVERNOR, Traffic};
 use crate::{ROUNDS, Result, report::Report, stats::median};
@@ -59,7 +60,7 @@ fn routers(traffic: Traffic) -> Result<[(&'static str, Router); 4]> {
     let router = || Router::new().route("/", get(|| async { "hello\n" }));
     Ok([
         (NONE, router()),
-        (TOLLGATE, router().layer(layers::tollgate(traffic)?)),
+        (TOLLGATE, router().layer(layers::tollgate(traffic, Algorithm::SlidingWindowLog)?)),
         (TOWER_GOVERNOR, router().layer(layers::tower_governor(traffic)?)),
         (AXUM_GOVERNOR, router().layer(layers::axum_governor(traffic)?)),
     ])

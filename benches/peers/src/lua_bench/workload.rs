@@ -2,34 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Connection, Script, Value};
+use redis::{Cmd, Connection, Value};
 
+use super::subject::Subject;
 use crate::{
     Result,
-    scripts::{self, Algorithm, Quota},
+    scripts::{self, Quota},
     stats::{self, CommandStats},
 };
-
-/// A script to measure, and how it is called.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject {
-    pub name: &'static str,
-    pub code: &'static str,
-    pub format: CallFormat,
-    /// Checks per call, each for another key.
-    pub batch: usize,
-}
-
-/// The format of a script's arguments and reply.
-#[derive(Clone, Copy, Debug)]
-pub enum CallFormat {
-    /// tollgate's packed format: many keys, one packed reply.
-    Tollgate(Algorithm),
-    /// The packed format of the version before.
-    TollgateBefore,
-    /// One key, and an array whose first item is the verdict.
-    Plain,
-}
 
 /// The state of a key, and the checks on it.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +56,7 @@ impl Workload {
     pub fn prepare(connection: &mut Connection, subject: Subject, scenario: Scenario, keys: usize) -> Result<Self> {
         let Scenario { fill, cost, allowed } = scenario;
         let keys = (0..keys.max(subject.batch)).map(|key| format!("t:{{user:{key}}}:{}", subject.name)).collect();
-        let hash = Script::new(subject.code).get_hash().to_owned();
-        redis::cmd("SCRIPT").arg("LOAD").arg(subject.code).exec(connection)?;
+        let hash = subject.load(connection)?;
         let limit = match (subject.is_log(), allowed) {
             (true, _) => u32::try_from(fill * u64::from(cost))?,
             (false, true) => 1_000_000_000,
@@ -109,7 +88,7 @@ impl Workload {
                 sent += 1;
             }
             let replies: Vec<Value> = pipeline.query(connection)?;
-            if !replies.iter().all(|reply| self.verdicts(reply, 1).into_iter().all(|allowed| allowed)) {
+            if !replies.iter().all(|reply| self.subject.verdicts(reply, 1).into_iter().all(|allowed| allowed)) {
                 return Err(format!("{}: a check was denied while its key was filled", self.subject.name).into());
             }
         }
@@ -147,7 +126,7 @@ impl Workload {
             let replies: Vec<Value> = pipeline.query(connection)?;
             client += start.elapsed();
             for reply in &replies {
-                for allowed in self.verdicts(reply, self.subject.batch) {
+                for allowed in self.subject.verdicts(reply, self.subject.batch) {
                     if allowed != self.scenario.allowed {
                         return Err(format!("{}: unexpected verdict at {:?}", self.subject.name, self.scenario).into());
                     }
@@ -176,41 +155,13 @@ impl Workload {
     }
 
     fn call(&self, keys: &[&str]) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash);
-        let (now_us, cost) = (Some(self.now_us), self.scenario.cost);
-        match self.subject.format {
-            CallFormat::Tollgate(algorithm) => {
-                scripts::tollgate_args(&mut command, keys, now_us, algorithm, self.quota, cost)
-            }
-            CallFormat::TollgateBefore => scripts::tollgate_before_args(&mut command, keys, now_us, self.quota, cost),
-            CallFormat::Plain => scripts::plain_args(&mut command, keys[0], now_us, self.quota, cost),
-        }
-        command
-    }
-
-    /// Whether each of the checks of a call was allowed.
-    fn verdicts(&self, reply: &Value, checks: usize) -> Vec<bool> {
-        match self.subject.format {
-            CallFormat::Tollgate(_) => scripts::tollgate_verdicts(reply, checks),
-            CallFormat::TollgateBefore => scripts::tollgate_before_verdicts(reply),
-            CallFormat::Plain => match reply {
-                Value::Array(items) => vec![items.first() == Some(&Value::Int(1))],
-                _ => vec![],
-            },
-        }
+        self.subject.call(&self.hash, keys, Some(self.now_us), self.quota, self.scenario.cost)
     }
 }
 
-impl Subject {
-    /// Whether the script's state grows with the requests in the window.
-    pub fn is_log(&self) -> bool {
-        matches!(self.format, CallFormat::Tollgate(Algorithm::Log) | CallFormat::TollgateBefore)
-            || [scripts::SORTED_SET_LOG, scripts::SORTED_SET_STEP_LOG].contains(&self.code)
-    }
-
+impl Scenario {
     /// Whether filling is fast enough: a sorted set with one member per unit gets at most a million members.
-    pub fn can_hold(&self, fill: u64, cost: u32) -> bool {
-        self.code != scripts::SORTED_SET_LOG || fill * u64::from(cost) <= 1_000_000
+    pub fn can_be_held_by(self, subject: &Subject) -> bool {
+        subject.code != scripts::SORTED_SET_LOG || self.fill * u64::from(self.cost) <= 1_000_000
     }
 }

@@ -13,13 +13,13 @@ use tollgate::{Limiter, Policy, RedisStore};
 
 use crate::{
     ROUNDS, Result,
+    endpoint::Endpoint,
     report::Report,
-    server::RedisServer,
     stats::{self, CommandStats, median},
 };
 
-pub async fn run(server: &RedisServer, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
-    let store = RedisStore::builder().prefix("deny:").deadline(Duration::from_secs(10)).connect(&server.url(0))?;
+pub async fn run(endpoint: &Endpoint, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
+    let store = RedisStore::builder().prefix("deny:").deadline(Duration::from_secs(10)).connect(endpoint.url())?;
     let limiter = Limiter::new(store);
     let policy = Policy::per_hour("deny", 1)?;
     for expected in [true, false] {

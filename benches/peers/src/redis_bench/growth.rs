@@ -13,24 +13,24 @@ use super::{
 };
 use crate::{
     ROUNDS, Result,
+    endpoint::Endpoint,
     lua_bench::{LOG, Scenario, Workload},
     report::Report,
     scripts::{self, Quota},
-    server::RedisServer,
     stats::{self, CommandStats, median},
 };
 
 const IN_FLIGHT: usize = 256;
 
 /// Compares 1 000 000 keys with 1 000, for tollgate's log and for a plain script.
-pub async fn keys(server: &RedisServer, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
+pub async fn keys(endpoint: &Endpoint, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
     println!("\ngrowth with the number of keys:");
     let log = |prefix, quota| async move {
-        TollgateLimiter::new(server, Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true }, quota)
+        TollgateLimiter::new(endpoint, Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true }, quota)
     };
     keys_of("", log, admin, time, report).await?;
     redis::cmd("FLUSHALL").exec(admin)?;
-    let sorted_set = |prefix, quota| Multiplexed::new(server, prefix, scripts::SORTED_SET_LOG, quota);
+    let sorted_set = |prefix, quota| Multiplexed::new(endpoint, prefix, scripts::SORTED_SET_LOG, quota);
     keys_of("_sorted_set", sorted_set, admin, time, report).await
 }
 

@@ -13,7 +13,7 @@ use tower_rate_tier::{
 };
 
 use super::load::Checker;
-use crate::{Result, scripts::Quota, server::RedisServer};
+use crate::{Result, endpoint::Endpoint, scripts::Quota};
 
 /// A plain script with its arguments, called through the `Script` of redis-rs.
 #[derive(Clone)]
@@ -43,8 +43,8 @@ pub struct Multiplexed {
 }
 
 impl Multiplexed {
-    pub async fn new(server: &RedisServer, prefix: &'static str, code: &str, quota: Quota) -> Result<Self> {
-        Ok(Self { connection: server.multiplexed().await?, plain: Plain::new(prefix, code, quota) })
+    pub async fn new(endpoint: &Endpoint, prefix: &'static str, code: &str, quota: Quota) -> Result<Self> {
+        Ok(Self { connection: endpoint.multiplexed().await?, plain: Plain::new(prefix, code, quota) })
     }
 }
 
@@ -63,9 +63,9 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    pub async fn new(server: &RedisServer) -> Result<Self> {
+    pub async fn new(endpoint: &Endpoint) -> Result<Self> {
         let script = Arc::new(Script::new(crate::scripts::CEILING));
-        Ok(Self { connection: server.multiplexed().await?, script })
+        Ok(Self { connection: endpoint.multiplexed().await?, script })
     }
 }
 
@@ -85,8 +85,8 @@ pub struct Bb8 {
 }
 
 impl Bb8 {
-    pub async fn new(server: &RedisServer, prefix: &'static str, code: &str, quota: Quota) -> Result<Self> {
-        let pool = bb8::Pool::builder().build(RedisConnectionManager::new(server.url(0))?).await?;
+    pub async fn new(endpoint: &Endpoint, prefix: &'static str, code: &str, quota: Quota) -> Result<Self> {
+        let pool = bb8::Pool::builder().build(RedisConnectionManager::new(endpoint.url())?).await?;
         Ok(Self { pool, plain: Plain::new(prefix, code, quota) })
     }
 }
@@ -107,9 +107,9 @@ pub struct RateTier {
 }
 
 impl RateTier {
-    pub async fn new(server: &RedisServer, quota: Quota) -> Result<Self> {
+    pub async fn new(endpoint: &Endpoint, quota: Quota) -> Result<Self> {
         let config = ConnectionManagerConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
-        let manager = server.client()?.get_connection_manager_with_config(config).await?;
+        let manager = endpoint.client()?.get_connection_manager_with_config(config).await?;
         let storage = RedisStorage::new(manager).timeout(Duration::from_secs(10));
         let tier = Tier::with_window(quota.limit, Duration::from_micros(quota.window_us));
         Ok(Self { storage: Arc::new(storage), tier })
@@ -131,8 +131,8 @@ pub struct RedisCell {
 }
 
 impl RedisCell {
-    pub async fn new(server: &RedisServer, quota: Quota) -> Result<Self> {
-        let mut cell = Self { connection: server.multiplexed().await?, quota };
+    pub async fn new(endpoint: &Endpoint, quota: Quota) -> Result<Self> {
+        let mut cell = Self { connection: endpoint.multiplexed().await?, quota };
         cell.check("probe").await?;
         Ok(cell)
     }

@@ -8,8 +8,8 @@ use tollgate::{Algorithm, Limiter, Policy, RedisStore};
 use super::load::Checker;
 use crate::{
     Result,
+    endpoint::Endpoint,
     scripts::{self, Quota},
-    server::RedisServer,
 };
 
 /// A limiter on a [`RedisStore`].
@@ -29,18 +29,13 @@ pub struct Setup {
 
 impl TollgateLimiter {
     /// Creates a limiter without the deny cache, so that Redis makes every decision.
-    pub fn new(server: &RedisServer, setup: Setup, quota: Quota) -> Result<Self> {
-        Self::at(&server.url(0), setup, quota)
-    }
-
-    /// The same limiter, on the Redis at `url`.
-    pub fn at(url: &str, setup: Setup, quota: Quota) -> Result<Self> {
+    pub fn new(endpoint: &Endpoint, setup: Setup, quota: Quota) -> Result<Self> {
         let store = RedisStore::builder()
             .prefix(setup.prefix)
             .deadline(Duration::from_secs(10))
             .batching(setup.batching)
             .deny_cache(false)
-            .connect(url)?;
+            .connect(endpoint.url())?;
         let policy = Policy::new("peers", quota.limit, Duration::from_micros(quota.window_us))?;
         Ok(Self { limiter: Limiter::new(store), policy: policy.with_algorithm(setup.algorithm) })
     }
@@ -61,9 +56,9 @@ pub struct TollgateScript {
 }
 
 impl TollgateScript {
-    pub async fn new(server: &RedisServer, quota: Quota) -> Result<Self> {
+    pub async fn new(endpoint: &Endpoint, quota: Quota) -> Result<Self> {
         let script = Script::new(scripts::TOLLGATE);
-        let mut connection = server.multiplexed().await?;
+        let mut connection = endpoint.multiplexed().await?;
         script.load_async(&mut connection).await?;
         Ok(Self { connection, hash: script.get_hash().into(), quota })
     }

@@ -139,3 +139,17 @@ impl Queue {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_batches_start_calls_up_to_the_maximum_and_others_up_to_two() {
+        for (waiting, most) in [(0, 2), (MAX_CHARGES_PER_CALL * 2, 3), (usize::MAX, MAX_IN_FLIGHT)] {
+            let mut queue = Queue { waiting, ..Queue::default() };
+            let started = (0..100).filter(|_| queue.start_call()).count();
+            assert_eq!((started, queue.in_flight), (most, most), "{waiting} requests wait");
+        }
+    }
+}

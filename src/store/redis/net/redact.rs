@@ -53,8 +53,8 @@ pub(crate) fn without_arguments(text: &str, passwords: &Passwords) -> String {
 
 /// The start of the first word that may be a key: all keys of this crate have braces around their subject.
 fn first_key(text: &str) -> Option<usize> {
-    let brace = text.find('{')?;
-    Some(text[..brace].rfind(char::is_whitespace).map_or(0, |space| space + 1))
+    let (before, _) = text.split_once('{')?;
+    Some(before.trim_end_matches(|char: char| !char.is_whitespace()).len())
 }
 
 /// The start of the first quotation that is not a name.
@@ -105,6 +105,8 @@ mod tests {
             ("no permissions to access the 'tollgate:{alice}:p' key", "no permissions to access the"),
             ("no permission for tollgate:{alice smith}:p:l5", "no permission for"),
             ("{alice}:p is locked", ""),
+            ("no value, with tollgate:{alice}:p", "no value"),
+            ("key\u{3000}tollgate:{alice}:p is locked", "key"),
             ("unclosed 'hunter2", "unclosed"),
             ("run the 'hunter2 and more' command", "run the"),
         ] {

@@ -187,10 +187,12 @@ mod tests {
     fn a_node_without_a_host_name_is_reached_by_its_ip_address() {
         let beside = ["*2\r\n$2\r\nip\r\n$9\r\n127.0.0.3\r\n", "%1\r\n$2\r\nip\r\n$9\r\n127.0.0.3\r\n"];
         for (host, at) in [("?", at("127.0.0.3", 7)), ("n", at("n", 7))] {
-            for beside in beside {
-                let entry = format!("*4\r\n$1\r\n{host}\r\n:7\r\n$2\r\nid\r\n{beside}");
+            // Proxies in front of a cluster may send simple strings.
+            let texts = [format!("$1\r\n{host}\r\n"), format!("+{host}\r\n")];
+            for (text, beside) in texts.iter().flat_map(|text| beside.map(|beside| (text, beside))) {
+                let entry = format!("*4\r\n{text}:7\r\n$2\r\nid\r\n{beside}");
                 let layout = layout(&format!("*1\r\n*3\r\n:0\r\n:9\r\n{entry}")).unwrap();
-                assert_eq!(layout.0[0].master, at, "{host} {beside:?}");
+                assert_eq!(layout.0[0].master, at, "{text:?} {beside:?}");
             }
         }
         let alone = layout("*1\r\n*3\r\n:0\r\n:9\r\n*3\r\n$1\r\n?\r\n:7\r\n$2\r\nid\r\n").unwrap();
@@ -212,6 +214,8 @@ mod tests {
         ] {
             assert_eq!(map.owner(slot), Some(&owner), "{slot}");
         }
+        // A server may redirect to a slot that does not exist.
+        map.set_owner(16_384, &at("new", 1));
         assert_eq!(map.owner(16_384), None);
         map.set_owner(7, &at("new", 1));
         assert_eq!((map.owner(7), map.owner(8)), (Some(&at("new", 1)), Some(&at("asked", 7001))));

@@ -1,0 +1,83 @@
+//! Checks without a future, for stores that answer at once.
+
+use crate::{
+    check::Check,
+    decision::Decision,
+    error::Error,
+    key::Key,
+    limiter::{
+        ask::{Asked, ask, conclude},
+        handle::Limiter,
+        purpose::Purpose,
+    },
+    policy::Policy,
+};
+
+impl Limiter {
+    /// Charges `cost` units to `key` under `policy`, if they fit, without a future: for code that cannot await, such as
+    /// a callback, a thread without a runtime or an iterator.
+    ///
+    /// Works on a store that answers at once, such as a [`MemoryStore`](crate::MemoryStore). It gives the same
+    /// decisions as [`check`](Self::check) from the same budget, and observers get the same events. It is also a little
+    /// faster, because there is no future that holds a clone of the limiter.
+    ///
+    /// # Errors
+    ///
+    /// The store's [`Error`], which a [`FailurePolicy`](crate::FailurePolicy) turns into a decision as for `check`.
+    ///
+    /// An error of kind [`Config`](crate::ErrorKind::Config) if the store has to wait for the answer, as a `RedisStore`
+    /// does: await `check` instead. Nothing is sent or charged then, and the limiter
+    /// [reports by itself](crate::observe#what-a-limiter-reports-by-itself) that this limit is not enforced. The
+    /// [local fallback](Self::with_local) does not judge such a check, because the store may be healthy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let lines = Policy::per_second("log-lines", 2)?;
+    /// let mut written = Vec::new();
+    /// for line in ["a", "b", "c"] {
+    ///     if limiter.try_check("stderr", &lines, 1)?.is_allowed() {
+    ///         written.push(line);
+    ///     }
+    /// }
+    /// assert_eq!(written, ["a", "b"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Decision, Error> {
+        self.try_check_all(Check::new(key, policy, cost))
+    }
+
+    /// Charges all charges of `check`, or none, without a future. See [`try_check`](Self::try_check).
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::try_check`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let (per_user, per_tenant) = (Policy::per_minute("per-user", 10)?, Policy::per_day("per-tenant", 1_000)?);
+    /// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1)?;
+    /// assert!(limiter.try_check_all(check)?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_check_all(&self, mut check: Check) -> Result<Decision, Error> {
+        match ask(&self.core, &mut check, Purpose::CHECK, None) {
+            Asked::Answered(mut result, span) => {
+                conclude(Purpose::CHECK, &mut result, span);
+                result
+            }
+            Asked::Waiting(check) => check.refuse_to_wait(Purpose::CHECK),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! An allowed request: its decision goes to the handler, and to the response if a layer asks for it.
+
+use http::{Extensions, Response};
+
+use super::config::Config;
+use crate::{decision::Decision, headers::AllowedFields, rejection::extensions::insert_if_strictest};
+
+/// What the response to an allowed request gets. Small, because the response future contains it; the decision itself
+/// has moved into the request.
+pub(crate) struct Admitted {
+    fields: AllowedFields,
+    /// The decision for the extensions of the response, if a layer asks for it.
+    decision: Option<Box<Decision>>,
+}
+
+/// Marks a request, for the layers inside, if a layer wants the decision in the response.
+#[derive(Clone, Copy)]
+struct WantedInResponse;
+
+impl<K, R> Config<K, R> {
+    /// Puts an allowed decision into the extensions of its request, and writes what the response gets.
+    #[inline]
+    pub(super) fn admit(&self, decision: Decision, request: &mut Extensions) -> Admitted {
+        let fields = self.writer.write_allowed(&decision);
+        let nested = insert_if_strictest(decision, request);
+        let wanted = self.decision_in_response || nested && request.get::<WantedInResponse>().is_some();
+        let decision = if wanted { for_response(request) } else { None };
+        Admitted { fields, decision }
+    }
+}
+
+/// The strictest decision on a request so far. From now on, layers inside put their decisions into the response too,
+/// so that it gets the strictest decision of all layers, whichever of them asks for it.
+#[cold]
+fn for_response(request: &mut Extensions) -> Option<Box<Decision>> {
+    request.insert(WantedInResponse);
+    request.get::<Decision>().cloned().map(Box::new)
+}
+
+impl Admitted {
+    /// Adds the fields, and the decision if it is wanted, to the response of the inner service.
+    #[inline]
+    pub(super) fn complete<B>(self, response: &mut Response<B>) {
+        self.fields.apply(response.headers_mut());
+        if let Some(decision) = self.decision {
+            insert_if_strictest(*decision, response.extensions_mut());
+        }
+    }
+}
