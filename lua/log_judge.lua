@@ -17,13 +17,13 @@ local function load_judge()
 
   judge_log = function(number, cost, allowed, limit, window, resolution, count_rejected)
     local key = keys[number]
-    local packed = call('GETRANGE', key, '40', '174')
+    local packed = call('GETRANGE', key, '40', '176')
     local size, grown, behind, head, live, highest = 1, 0, 0, 0, 0, 0
     local settled, live_at, newest, total, count, offset = 0, 0, 0, 0, 0, 0
     if packed ~= '' then
       size, grown, behind, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
-      settled, live_at, newest, total, count = unpack('<I4I7I7I4I5', packed, 27)
-      if highest == 0 then offset, highest = unpack('<dI4', packed, 124) end
+      settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
+      if highest == 0 then offset, highest = unpack('<dI4', packed, 126) end
       live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
     end
 
@@ -83,10 +83,10 @@ local function load_judge()
       end
       local visible = highest
       if offset ~= 0 then
-        call('SETRANGE', key, '163', pack('<dI4', offset, highest))
+        call('SETRANGE', key, '165', pack('<dI4', offset, highest))
         visible = 0
       end
-      call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4I7I7I4I5', size, grown, behind, head, live, visible, settled,
+      call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4ddI4I5', size, grown, behind, head, live, visible, settled,
         live_at, newest, total, count) .. record)
       if spent > highest and count_rejected and live <= total - highest then
         head, live_at, live, settled =
@@ -97,11 +97,11 @@ local function load_judge()
       settled = math.max(settled, total - 2^32 + 1)
       if total - settled < spent then
         spent = total - settled
-        call('SETRANGE', key, '53', pack('<I5I4I4I4I7', head, live, visible, settled, live_at))
+        call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, visible, settled, live_at))
       end
       if refresh then expire(key, packed == '', window + quarter + resolution) end
     elseif stepped then
-      call('SETRANGE', key, '163', pack('<dI4', offset, highest))
+      call('SETRANGE', key, '165', pack('<dI4', offset, highest))
       call('SETRANGE', key, '62', pack('<I4', 0))
     end
 

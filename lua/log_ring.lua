@@ -13,7 +13,7 @@ local function load_ring()
 
   -- Returns the position of a block. A block that has not moved yet is in its old place.
   local function place(block, blocks, size, grown)
-    return 176 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 80
+    return 180 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 80
   end
 
   local function read(key, from, length)
@@ -30,13 +30,13 @@ local function load_ring()
 
   -- Copies what is at one place of the ring to another.
   function ring.move_block(key, from, to)
-    write(key, 176 + to * 80, read(key, 176 + from * 80, 80))
+    write(key, 180 + to * 80, read(key, 180 + from * 80, 80))
   end
 
   -- Returns block `block` of the `blocks` in the ring. After them follow the pending records, a block without its last
   -- record.
   function ring.read_block(key, block, blocks, size, grown)
-    return read(key, block < blocks and place(block, blocks, size, grown) or 83, 80)
+    return read(key, block < blocks and place(block, blocks, size, grown) or 85, 80)
   end
 
   -- Returns the group of four records to which record `number` belongs, and the number of the first record behind the
@@ -45,29 +45,28 @@ local function load_ring()
     local size, grown = unpack('<I3I5', packed, 41)
     local index = number % 8
     local block, blocks = (number - index) / 8, math.floor((count - 1) / 8)
-    local from = block < blocks and place(block, blocks, size, grown) or 83
+    local from = block < blocks and place(block, blocks, size, grown) or 85
     return read(key, index < 4 and from + 40 or from, 40), math.min(number - number % 4 + 4, count - 1)
   end
 
-  -- Writes the block that the newest record completes. Returns the size of the ring, the number of the block that gave
-  -- it that size, and whether the ring has grown.
+  -- Writes the block that the newest record completes. Returns the size of the ring, and the number of the block that
+  -- gave it that size.
   --
   -- The ring is written before all else: if Redis refuses to let it grow, nothing has been charged.
   function ring.complete_block(key, size, grown, head, newest, total, count)
-    local block, has_grown = (count - 8) / 8, false
-    if block - (head - head % 8) / 8 >= size then size, grown, has_grown = size * 2, block, true end
-    -- Redis allocates twice the length whenever the value outgrows its allocation. With these lengths it allocates 384,
-    -- 896, 2 048, 5 120 and 12 288 bytes, into which rings of 2, 8, 16, 32 and 128 blocks just fit.
-    if block == 0 then write(key, 188, '\0') elseif has_grown and size == 4 then write(key, 439, '\0') end
+    local block = (count - 8) / 8
+    if block - (head - head % 8) / 8 >= size then size, grown = size * 2, block end
+    -- Redis allocates twice the length whenever the value outgrows its allocation. With this byte before the first block
+    -- it allocates 384, 896, 2 048, 5 120 and 12 288 bytes, into which rings of 2, 8, 16, 32 and 128 blocks just fit.
+    if block == 0 then call('SETRANGE', key, '188', '\0') end
     -- One old block moves with each new one, in order. The ring can be full again only after `size / 2` new blocks, and
     -- by then all old blocks have moved.
     local old = block - size / 2
     if old < grown and old >= 0 and old % size >= size / 2 then
       ring.move_block(key, old % (size / 2), old % size)
     end
-    write(key, 176 + block % size * 80, pack('<I6I4', newest, total) .. read(key, 93, 70))
-    if has_grown then call('SETRANGE', key, '40', pack('<I3I5', size, grown)) end
-    return size, grown, has_grown
+    write(key, 180 + block % size * 80, pack('<I6I4', newest, total) .. call('GETRANGE', key, '95', '164'))
+    return size, grown
   end
 
   -- Finds the first record from `low` to `high` that is later than `at` and has reached `target`; callers use one of

@@ -19,12 +19,12 @@ if ARGV[4] then
   local depth = 256
 
   local function refund_log(key, cost, at, _, _, resolution)
-    local packed = call('GETRANGE', key, '40', '174')
+    local packed = call('GETRANGE', key, '40', '176')
     if packed == '' then return end
     if not ring then load_ring() end
     local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
-    local settled, live_at, newest, total, count = unpack('<I4I7I7I4I5', packed, 27)
-    local offset = highest == 0 and unpack('<d', packed, 124) or 0
+    local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
+    local offset = highest == 0 and unpack('<d', packed, 126) or 0
     live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
 
     local blocks, read = (count - 1 - (count - 1) % 8) / 8, {}
@@ -84,7 +84,7 @@ if ARGV[4] then
     -- The highest limit stays: what it admitted is still in the log. The TTL stays as well: the remaining records are
     -- no newer than the record that set the TTL, and a later charge sets it again. The copy has lost its records.
     local pending = reversed(full * 8, left - 2)
-    call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4I7I7I4I5', size, grown, 0, head, live, highest, settled, live_at,
+    call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4ddI4I5', size, grown, 0, head, live, highest, settled, live_at,
       stamps[left - 1], total - cost, left) .. string.sub(UNUSED, #pending + 1) .. pending)
   end
 

@@ -10,15 +10,15 @@
 --     0 to 39   the copy: up to 4 records that leave next, those of the oldest live record's group of four by number;
 --    40 to 52   size of the ring in blocks (u24); number of the block that gave it that size (u40); number of the first
 --               record behind the copy (u40): written when the copy or the ring changes;
---    53 to 76   number of the oldest live record (u40); its cumulative cost (u32); the highest limit that has charged
+--    53 to 77   number of the oldest live record (u40); its cumulative cost (u32); the highest limit that has charged
 --               since the log was last empty (u32); the settled cumulative cost, which is F(now - window) (u32); the
---               oldest live record's stamp (u56): written when records leave;
---    77 to 92   stamp of the newest record (u56); its cumulative cost (u32); number of records (u40): written with each
+--               oldest live record's stamp (double): written when records leave;
+--    78 to 94   stamp of the newest record (double); its cumulative cost (u32); number of records (u40): written with each
 --               charge;
---    93 to 162  up to 7 pending records, older than the newest and not yet in a block;
---   163 to 174  only while the highest limit above is 0, because the key has a time of its own: the offset of that time
+--    95 to 164  up to 7 pending records, older than the newest and not yet in a block;
+--   165 to 176  only while the highest limit above is 0, because the key has a time of its own: the offset of that time
 --               (double); the highest limit (u32);
---   176 on      the ring of blocks of 8 records.
+--   180 on      the ring of blocks of 8 records.
 -- Records are 10 bytes: 48 bits of time and 32 of cumulative cost, enough to derive both from the newest record and the
 -- settled cost, because less than 2^32 is live (see `lua/log_judge.lua`). They are in reverse order: the first pending
 -- record is the farthest, so nothing is between the fields of a charge and the place of its record.
@@ -56,24 +56,25 @@ if algorithms[1] then
     for number = from, to do
       charge = number
       local key = keys[number]
-      local packed = call('GETRANGE', key, '0', '92')
+      local packed = call('GETRANGE', key, '0', '94')
       local usual = false
       repeat
         if packed == '' then
           call('SETRANGE', key, '40',
-            pack('<I3I5I5I5I4I4I4I7I7I4I5c70', 1, 0, 0, 0, cost, limit, 0, stamp, stamp, cost, 1, UNUSED))
+            pack('<I3I5I5I5I4I4I4ddI4I5c70', 1, 0, 0, 0, cost, limit, 0, stamp, stamp, cost, 1, UNUSED))
           expire(key, true, window + quarter + resolution)
           keys[number], times[number], usual = room * 4 + 1, stamp - horizon, true
           break
         end
 
-        local highest, settled, live_at, newest, total, count = unpack('<I4I4I7I7I4I5', packed, 63)
+        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63)
         if newest <= horizon or newest > stamp or highest < limit then break end
 
         -- The records that have left the window settle.
-        local head, live, behind, copy
+        local head, live, behind, copy, ring_fields
         if live_at <= horizon then
           behind, head, live = unpack('<I5I5I4', packed, 49)
+          local groups = 0
           repeat
             settled, head = live, head + 1
             if head == count - 1 then
@@ -81,7 +82,8 @@ if algorithms[1] then
             else
               if head >= behind then
                 -- After a pause many records have left, and `judge_log` searches.
-                if copy then break end
+                if groups == 2 then break end
+                groups = groups + 1
                 if not ring then load_ring() end
                 copy, behind = ring.read_group(key, packed, head, count)
               end
@@ -131,9 +133,9 @@ if algorithms[1] then
           if live_at == newest then break end
           if head then
             call('SETRANGE', key, '53',
-              pack('<I5I4I4I4I7I7I4', head, live, highest, settled, live_at, newest, total + cost))
+              pack('<I5I4I4I4ddI4', head, live, highest, settled, live_at, newest, total + cost))
           else
-            call('SETRANGE', key, '84', pack('<I4', total + cost))
+            call('SETRANGE', key, '86', pack('<I4', total + cost))
           end
         else
           local index = count % 8
@@ -142,34 +144,33 @@ if algorithms[1] then
             if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
             if not ring then load_ring() end
             local size, grown = unpack('<I3I5', packed, 41)
-            local _, _, has_grown = ring.complete_block(key, size, grown, head, newest, total, count)
-            -- The copy's write would restore the old size.
-            if has_grown then copy = nil end
+            local new_size, new_grown = ring.complete_block(key, size, grown, head, newest, total, count)
+            if new_size > size then copy, ring_fields = copy or packed, pack('<I3I5', new_size, new_grown) end
           end
           -- The fields of a charge, unused places, and the record that was the newest.
           local fields, unused = nil, UNUSED
           if index < 4 then
             if index < 2 then
-              fields = index == 0 and '<I7I4I5' or '<I7I4I5c60I6I4'
+              fields = index == 0 and '<dI4I5' or '<dI4I5c60I6I4'
             else
-              fields = index == 2 and '<I7I4I5c50I6I4' or '<I7I4I5c40I6I4'
+              fields = index == 2 and '<dI4I5c50I6I4' or '<dI4I5c40I6I4'
             end
           elseif index < 6 then
-            fields = index == 4 and '<I7I4I5c30I6I4' or '<I7I4I5c20I6I4'
+            fields = index == 4 and '<dI4I5c30I6I4' or '<dI4I5c20I6I4'
           elseif index == 6 then
-            fields = '<I7I4I5c10I6I4'
+            fields = '<dI4I5c10I6I4'
           else
-            fields, unused = '<I7I4I5c0I6I4', ''
+            fields, unused = '<dI4I5c0I6I4', ''
           end
           total, count = total + cost, count + 1
           if not head then
-            call('SETRANGE', key, '77', pack(fields, stamp, total, count, unused, newest, total - cost))
+            call('SETRANGE', key, '78', pack(fields, stamp, total, count, unused, newest, total - cost))
           elseif copy then
-            local ring_fields = string.sub(packed, 41, 48)
-            call('SETRANGE', key, '0', pack('<c40c8I5I5I4I4I4I7' .. fields, copy, ring_fields, behind, head, live,
+            ring_fields = ring_fields or string.sub(packed, 41, 48)
+            call('SETRANGE', key, '0', pack('<c40c8I5I5I4I4I4d' .. fields, copy, ring_fields, behind, head, live,
               highest, settled, live_at, stamp, total, count, unused, newest, total - cost))
           else
-            call('SETRANGE', key, '53', pack('<I5I4I4I4I7' .. fields, head, live, highest, settled, live_at, stamp,
+            call('SETRANGE', key, '53', pack('<I5I4I4I4d' .. fields, head, live, highest, settled, live_at, stamp,
               total, count, unused, newest, total - cost))
           end
         end

@@ -1,4 +1,4 @@
--- The script of format l4 of the log, without the other algorithms: what older processes send to the same server.
+-- The script of formats l4, c1, f1 and b2, without refunds: what older processes send to the same server.
 -- Shared by all algorithms: the time, and integer arithmetic on doubles. Doubles are exact up to 2^53. The product of a
 -- limit and a window in microseconds may exceed that; such a product is divided digit by digit.
 --
@@ -269,6 +269,173 @@ local function sliding_window_log(key, cost, allowed, now, limit, window, resolu
     next_unit = leaves + window - now
   end
   return fits, available, retry, next_unit, newest + window - now
+end
+-- Sliding window counter: two buckets aligned to the epoch. The estimate is
+-- floor(previous * (window - elapsed) / window) + current. The value is a packed string: start, previous, current, time
+-- of the last charge, offset of the key's time.
+--
+-- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
+
+-- Returns the longest time left in a window at which `count` units of the previous window weigh at most `room` units.
+local function left_for(count, room, window)
+  local quotient, rest = muldiv(room + 1, window, count)
+  return math.min(window, rest > 0 and quotient or quotient - 1)
+end
+
+-- Returns the microseconds until `wanted` units fit. The units must not fit now.
+local function until_room(wanted, previous, current, finish, now, limit, window)
+  local room = limit - wanted
+  -- In this window, while the older bucket loses weight.
+  if current <= room then
+    local left = left_for(previous, room - current, window)
+    if left > 0 then return finish - left - now end
+    -- At the start of the next window, when the older bucket is gone.
+    return finish - now
+  end
+  -- In the next window, in which the current bucket is the older one.
+  return finish + window - left_for(current, room, window) - now
+end
+
+local function sliding_window_counter(key, cost, allowed, now, limit, window, _, count_rejected)
+  local kept, previous, current, last, offset, stepped = 0, 0, 0, 0, 0, nil
+  local value = call('GET', key)
+  if value then kept, previous, current, last, offset = unpack('<ddddd', value) end
+  now, offset, stepped = own_time(now, offset, last)
+  -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
+  local at = now > kept and now or kept
+  local start = at - at % window
+  local finish = start + window
+  if kept == start - window then
+    previous, current = current, 0
+  elseif kept ~= start then
+    previous, current = 0, 0
+  end
+  local carried = previous > 0 and muldiv(previous, finish - at, window) or 0
+  local fits = cost == 0 or carried + current + cost <= limit
+  if allowed == 'evaluate' then return fits end
+  if allowed == nil then allowed = fits end
+
+  if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
+    current = current + cost
+    call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, now, offset))
+    if not value or kept ~= start then expire(key, not value, ttl(finish + window - now)) end
+    fits = fits and (allowed or carried + current + cost <= limit)
+  elseif stepped then
+    call('SETRANGE', key, '32', pack('<d', offset))
+  end
+
+  local spent = carried + current
+  if spent == 0 then return fits, limit, -1, 0, 0 end
+  local available = spent < limit and limit - spent or 0
+  local retry = -1
+  if not fits and cost <= limit then retry = until_room(cost, previous, current, finish, now, limit, window) end
+  local next_unit = until_room(available + 1, previous, current, finish, now, limit, window)
+  local reset = until_room(limit, previous, current, finish, now, limit, window)
+  return fits, available, retry, next_unit, reset
+end
+-- Fixed window, aligned to the epoch. The value is a packed string: start, count, time of the last charge, offset of
+-- the key's time.
+--
+-- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
+
+local function fixed_window(key, cost, allowed, now, limit, window, _, count_rejected)
+  local kept, count, last, offset, stepped = 0, 0, 0, 0, nil
+  local value = call('GET', key)
+  if value then kept, count, last, offset = unpack('<dddd', value) end
+  now, offset, stepped = own_time(now, offset, last)
+  -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
+  local at = now > kept and now or kept
+  local start = at - at % window
+  if kept ~= start then count = 0 end
+  local fits = cost == 0 or count + cost <= limit
+  if allowed == 'evaluate' then return fits end
+  if allowed == nil then allowed = fits end
+
+  if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
+    count = count + cost
+    call('SETRANGE', key, '0', pack('<dddd', start, count, now, offset))
+    if not value or kept ~= start then expire(key, not value, ttl(start + window - now)) end
+    fits = fits and (allowed or count + cost <= limit)
+  elseif stepped then
+    call('SETRANGE', key, '24', pack('<d', offset))
+  end
+
+  if count == 0 then return fits, limit, -1, 0, 0 end
+  local finish = start + window - now
+  return fits, count < limit and limit - count or 0, (fits or cost > limit) and -1 or finish, finish, finish
+end
+-- Token bucket as GCRA: the state is the theoretical arrival time, at which the bucket is full again. A unit costs
+-- window / limit microseconds. This quotient need not be an integer, so the time is kept as microseconds and a
+-- fraction in 1/limit microseconds. The value is a packed string: the microseconds, the fraction, the limit to which
+-- the fraction refers, the end of the TTL, the time of the last charge, the offset of the key's time.
+--
+-- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
+
+-- Returns the microseconds until `wanted` units fit; 0 if they fit now.
+local function until_filled(wanted, arrival, fraction, now, limit, window, burst)
+  -- The furthest arrival time ahead of now at which the units fit.
+  local ahead, rest = muldiv(burst - wanted, window, limit)
+  local wait = arrival + (fraction > rest and 1 or 0) - ahead - now
+  return wait > 0 and wait or 0
+end
+
+local function token_bucket(key, cost, allowed, now, limit, window, burst, count_rejected)
+  local value = call('GET', key)
+  local arrival, fraction, parts, expires, last, offset, stepped
+  if value then
+    arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
+  else
+    arrival, fraction, parts, expires, last, offset = 0, 0, limit, 0, 0, 0
+  end
+  now, offset, stepped = own_time(now, offset, last)
+  if arrival < now then
+    arrival, fraction = now, 0
+  elseif parts ~= limit then
+    -- The last charge was made under another limit. Rounded up, so that the arrival time never becomes earlier.
+    local part, rest = muldiv(fraction, limit, parts)
+    fraction = rest > 0 and part + 1 or part
+    if fraction == limit then arrival, fraction = arrival + 1, 0 end
+  end
+
+  local fits = cost == 0
+  if not fits and cost <= burst then
+    -- The furthest arrival time ahead of now at which the cost fits.
+    local ahead, rest = muldiv(burst - cost, window, limit)
+    ahead = now + ahead
+    fits = arrival < ahead or (arrival == ahead and fraction <= rest)
+  end
+  if allowed == 'evaluate' then return fits end
+  if allowed == nil then allowed = fits end
+
+  if cost > 0 and (allowed or (count_rejected and cost <= burst)) then
+    if fits then
+      local whole, rest = muldiv(cost, window, limit)
+      arrival, fraction = arrival + whole, fraction + rest
+      if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+    else
+      -- A counted rejection empties the bucket, and no more. A larger bucket, of another burst or limit, may have gone
+      -- further: what it admitted stays charged.
+      local whole, rest = muldiv(burst, window, limit)
+      whole = now + whole
+      if arrival < whole or (arrival == whole and fraction < rest) then arrival, fraction = whole, rest end
+    end
+    local refresh = expires <= arrival
+    if refresh then expires = arrival + 1 + window end
+    call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, now, offset))
+    if refresh then expire(key, not value, ttl(expires - now)) end
+    fits = fits and (allowed or until_filled(cost, arrival, fraction, now, limit, window, burst) == 0)
+  elseif stepped then
+    call('SETRANGE', key, '32', pack('<d', offset))
+  end
+
+  local whole, rest = muldiv(limit, arrival - now, window)
+  local taken = whole + math.ceil((rest + fraction) / window)
+  if taken == 0 then return fits, burst, -1, 0, 0 end
+  local available = taken < burst and burst - taken or 0
+  local retry = -1
+  if not fits and cost <= burst then retry = until_filled(cost, arrival, fraction, now, limit, window, burst) end
+  local next_unit = until_filled(available + 1, arrival, fraction, now, limit, window, burst)
+  return fits, available, retry, next_unit, arrival - now + (fraction > 0 and 1 or 0)
 end
 -- The entry of the script: handles many checks in one call and commits each check completely or not.
 --

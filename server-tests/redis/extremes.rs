@@ -83,10 +83,10 @@ async fn a_total_beyond_32_bits_starts_over() {
             // Simulates traffic: raises all cumulative costs, so that the total passes 2^32 after 50 more steps.
             let key = "tollgate:{k}:p:l5:100us";
             let value: Vec<u8> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
-            let fields = [58, 66, 84].into_iter();
+            let fields = [58, 66, 86].into_iter();
             let copy = (0..4).map(|record| record * 10 + 6);
-            let pending = (0..7).map(|record| 93 + record * 10 + 6);
-            let ring = (176..value.len()).step_by(10).map(|record| record + 6);
+            let pending = (0..7).map(|record| 95 + record * 10 + 6);
+            let ring = (180..value.len()).step_by(10).map(|record| record + 6);
             for at in fields.chain(copy).chain(pending).chain(ring) {
                 let number = u32::from_le_bytes(value[at..at + 4].try_into().unwrap());
                 let raised = number.wrapping_add(u32::MAX - 250).to_le_bytes();
