@@ -185,3 +185,49 @@ fn long_law_12_a_million_checks_of_the_log_equal_sums_over_a_list() {
         let (): () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
     }
 }
+
+#[test]
+#[ignore = "takes a minute; tests/run --long runs it"]
+fn long_law_12_a_log_of_a_million_records_equals_sums_over_a_list() {
+    const RECORDS: usize = 1_000_000;
+    let server = RedisServer::start();
+    let (mut connection, mut random, script) = (server.connection(), Random(7), Script::new(SCRIPT));
+    let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut connection).unwrap();
+    let policy = Policy::log(u32::try_from(RECORDS).unwrap(), 3_600_000_000);
+    let (mut charges, mut now_us) = (Charges::default(), START_US);
+    let mut reports = |connection: &mut Connection, checks: &[(u32, u64)]| {
+        let mut pipeline = redis::pipe();
+        for (cost, now_us) in checks {
+            let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("k");
+            call.arg(policy.packed(COMMIT)).arg(run(1, &[*cost])).arg(*now_us);
+        }
+        let replies: Vec<Vec<u8>> = pipeline.query(connection).unwrap();
+        let read = replies
+            .iter()
+            .zip(checks)
+            .map(|(reply, (cost, _))| Numbers::read(reply, 1).next_report(policy, *cost).unwrap());
+        read.collect::<Vec<_>>()
+    };
+    // All records are younger than the window.
+    for _ in 0..RECORDS / 1_000 {
+        let checks: Vec<_> = (0..1_000)
+            .map(|_| {
+                now_us += 1 + random.below(3_000);
+                (1, now_us)
+            })
+            .collect();
+        charges.0.extend(checks.iter().map(|(cost, stamp)| (*stamp, u64::from(*cost))));
+        assert!(reports(&mut connection, &checks).iter().all(|report| report.0 == 1));
+    }
+    // Soon the first of them leave.
+    now_us = START_US + policy.window_us - 1_000;
+    let mut denied = 0;
+    for step in 0..1_000 {
+        now_us += random.one_of(&[1, 1_000, 100_000, policy.window_us / 500]);
+        let cost = u32::try_from(random.one_of(&[1, 1, 2, 100, 5_000, 500_000])).unwrap();
+        let found = reports(&mut connection, &[(cost, now_us)])[0];
+        assert_eq!(found, charges.check(policy, cost, now_us, false), "step {step}: cost {cost} at {now_us}");
+        denied += usize::from(found.0 == 0);
+    }
+    assert!((100..900).contains(&denied), "{denied} denied");
+}
