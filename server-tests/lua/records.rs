@@ -195,7 +195,7 @@ fn long_law_12_a_log_of_a_million_records_equals_sums_over_a_list() {
     let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut connection).unwrap();
     let policy = Policy::log(u32::try_from(RECORDS).unwrap(), 3_600_000_000);
     let (mut charges, mut now_us) = (Charges::default(), START_US);
-    let mut reports = |connection: &mut Connection, checks: &[(u32, u64)]| {
+    let reports = |connection: &mut Connection, checks: &[(u32, u64)]| {
         let mut pipeline = redis::pipe();
         for (cost, now_us) in checks {
             let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("k");
