@@ -58,7 +58,7 @@ impl Counter for TokenBucket {
     /// The arrival time, with a fraction in parts of the policy's own limit.
     type Advanced = Arrival;
 
-    #[inline]
+    #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> Arrival {
         let limit = u64::from(policy.limit());
         if self.full.at < now {
@@ -71,12 +71,12 @@ impl Counter for TokenBucket {
         Arrival::new(self.full.at, (self.full.fraction * limit).div_ceil(self.parts), limit)
     }
 
-    #[inline]
+    #[inline(always)]
     fn fits(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
         cost <= policy.capacity() && advanced.wait(policy, now, cost) == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, advanced: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
@@ -91,7 +91,7 @@ impl Counter for TokenBucket {
         full
     }
 
-    #[inline]
+    #[inline(always)]
     fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let (whole, rest) = muldiv(policy.limit().into(), advanced.at - now, policy.window_us());
         let taken = whole.saturating_add(div_ceil(rest + advanced.fraction, policy.window_us()));
