@@ -203,8 +203,8 @@ impl PolicyDecision {
 impl Decision {
     /// Makes the decision of a verdict. Takes the charges out of `check`.
     ///
-    /// Both are references, because they are large to move. Inlined, so that the decision on one charge is written once,
-    /// in its final place.
+    /// Both are references, because they are large to move. Inlined, so that the decision on one charge is written
+    /// once, in its final place.
     #[inline(always)]
     pub(crate) fn new(check: &mut Check, verdict: &Verdict) -> Self {
         let &Verdict { allowed, source, time_us, ref outcomes } = verdict;

@@ -77,9 +77,10 @@ impl Shard {
         outcome
     }
 
-    /// Adds the state of a new count while there is room, in the place of a stale entry if the hand is at one, and drops
-    /// another stale entry. Of two entries at the hand, about one is then stale, so that the shard is small and stays in
-    /// the processor's caches. Not for a check of several charges, which finds its other entries by their indices.
+    /// Adds the state of a new count while there is room, in the place of a stale entry if the hand is at one, and
+    /// drops another stale entry. Of two entries at the hand, about one is then stale, so that the shard is small and
+    /// stays in the processor's caches. Not for a check of several charges, which finds its other entries by their
+    /// indices.
     fn put(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
         let is_stale = |entry: &Entry| entry.stale_at() <= now;
         if self.at_hand(is_stale) {
