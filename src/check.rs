@@ -68,9 +68,10 @@ impl Check {
         self.charges.first().map(|charge| &charge.key)
     }
 
-    /// Takes the charge out of a check with one charge. `None` for a check with more.
-    pub(crate) fn take_single(&mut self) -> Option<Charge> {
-        if self.charges.len() == 1 { self.charges.pop() } else { None }
+    /// Takes the last charge out of the check.
+    #[inline]
+    pub(crate) fn take_last(&mut self) -> Option<Charge> {
+        self.charges.pop()
     }
 
     /// Takes all charges out of the check.

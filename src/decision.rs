@@ -120,6 +120,16 @@ enum PolicyDecisions {
     Several(Arc<[PolicyDecision]>),
 }
 
+/// The policies of a decision on several charges. Takes the charges out of `check`.
+#[inline(never)]
+fn of_several(check: &mut Check, outcomes: &[Outcome]) -> Arc<[PolicyDecision]> {
+    let judged = check.take().zip(outcomes).map(|(charge, outcome)| {
+        let partition_key = charge.policy.partition_key(&charge.key);
+        PolicyDecision::new(charge, partition_key, outcome)
+    });
+    judged.collect()
+}
+
 /// Where one policy stands after a check. All waits count from the decision.
 ///
 /// # Examples
@@ -162,12 +172,12 @@ pub struct PolicyDecision {
 }
 
 impl PolicyDecision {
-    #[inline]
-    fn new(charge: Charge, outcome: &Outcome) -> Self {
-        let Charge { policy, cost, key } = charge;
+    #[inline(always)]
+    fn new(charge: Charge, partition_key: Option<PartitionKey>, outcome: &Outcome) -> Self {
+        let Charge { policy, cost, key: _ } = charge;
         let &Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         Self {
-            partition_key: policy.partition_key(&key),
+            partition_key,
             policy,
             cost,
             violated: !fits,
@@ -191,22 +201,27 @@ impl PolicyDecision {
 }
 
 impl Decision {
-    /// Makes the decision of a verdict. Takes the charges out of `check`. Both are references, because they are large to
-    /// move.
+    /// Makes the decision of a verdict. Takes the charges out of `check`.
+    ///
+    /// Both are references, because they are large to move. Inlined, so that the decision on one charge is written
+    /// once, in its final place.
+    #[inline(always)]
     pub(crate) fn new(check: &mut Check, verdict: &Verdict) -> Self {
         let &Verdict { allowed, source, time_us, ref outcomes } = verdict;
-        let policies = if let [outcome] = &outcomes[..]
-            && let Some(charge) = check.take_single()
-        {
-            PolicyDecisions::One(PolicyDecision::new(charge, outcome))
-        } else {
-            let judged = check.take().zip(outcomes);
-            PolicyDecisions::Several(judged.map(|(charge, outcome)| PolicyDecision::new(charge, outcome)).collect())
+        let policies = match (check.charges(), &outcomes[..]) {
+            ([charge], [outcome]) => {
+                let partition_key = charge.policy.partition_key(&charge.key);
+                let charge = check.take_last().expect("the check has one charge");
+                PolicyDecisions::One(PolicyDecision::new(charge, partition_key, outcome))
+            }
+            _ => PolicyDecisions::Several(of_several(check, outcomes)),
         };
         Self { allowed, source, time_us, policies }
     }
 
     /// Turns the decision on a check of cost 0 into the decision on a peek: whether a cost of 1 would pass.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn answer_peek(&mut self) {
         let policies = match &mut self.policies {
             PolicyDecisions::None => &mut [],

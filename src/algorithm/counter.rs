@@ -17,6 +17,12 @@ pub(super) trait Counter {
     fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome;
     /// The time from which this state equals a fresh one.
     fn idle_at(&self, policy: &Policy) -> u64;
+
+    /// The time from which the state is worth less than the memory that it takes, because its key is rarely charged.
+    /// Not before it is idle.
+    fn stale_at(&self, policy: &Policy) -> u64 {
+        self.idle_at(policy)
+    }
 }
 
 /// The outcome under an algorithm that can compute the `wait` of any cost, in microseconds.

@@ -25,6 +25,7 @@ impl FixedWindow {
 impl Counter for FixedWindow {
     type Advanced = Self;
 
+    #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> Self {
         let at = now.max(self.start);
         // Within the same window, the most frequent case, no division is needed.
@@ -35,15 +36,18 @@ impl Counter for FixedWindow {
         Self { start, count: if start == self.start { self.count } else { 0 } }
     }
 
+    #[inline(always)]
     fn fits(&self, advanced: &Self, policy: &Policy, _: u64, cost: u32) -> bool {
         advanced.count + u64::from(cost) <= policy.limit().into()
     }
 
+    #[inline(always)]
     fn charge(&mut self, advanced: Self, _: &Policy, _: u64, cost: u32) -> Self {
         *self = Self { count: advanced.count + u64::from(cost), ..advanced };
         *self
     }
 
+    #[inline(always)]
     fn report(
         &self,
         &Self { start, count }: &Self,

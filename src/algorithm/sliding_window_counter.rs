@@ -77,6 +77,7 @@ fn left_for(count: u64, room: u64, window: u64) -> u64 {
 impl Counter for SlidingWindowCounter {
     type Advanced = Advanced;
 
+    #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> Advanced {
         let window = policy.window_us();
         let at = now.max(self.start);
@@ -89,16 +90,19 @@ impl Counter for SlidingWindowCounter {
         Self { start, previous, current }.with_estimate(policy, start + window - at)
     }
 
+    #[inline(always)]
     fn fits(&self, advanced: &Advanced, policy: &Policy, _: u64, cost: u32) -> bool {
         advanced.estimate + u64::from(cost) <= policy.limit().into()
     }
 
+    #[inline(always)]
     fn charge(&mut self, advanced: Advanced, policy: &Policy, _: u64, cost: u32) -> Advanced {
         *self = advanced.count;
         self.current += u64::from(cost);
         self.with_estimate(policy, advanced.left)
     }
 
+    #[inline(always)]
     fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let spent = advanced.estimate;
         let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));

@@ -85,6 +85,7 @@ impl Counter for SlidingWindowLog {
     /// Number of records that have left the window.
     type Advanced = usize;
 
+    #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> usize {
         let at = self.monotonic(policy, now);
         let expired = |record: &Record| record.at + policy.window_us() <= at;
@@ -107,10 +108,12 @@ impl Counter for SlidingWindowLog {
         few
     }
 
+    #[inline(always)]
     fn fits(&self, &expired: &usize, policy: &Policy, _: u64, cost: u32) -> bool {
         self.newest.total - self.total_after(expired) + u64::from(cost) <= policy.limit().into()
     }
 
+    #[inline(always)]
     fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) -> usize {
         let resolution = policy.resolution_us();
         let mut stamp = self.monotonic(policy, now);
@@ -139,6 +142,7 @@ impl Counter for SlidingWindowLog {
         0
     }
 
+    #[inline(always)]
     fn report(&self, &expired: &usize, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let limit = u64::from(policy.limit());
         let (total, base) = (self.newest.total, self.total_after(expired));

@@ -40,7 +40,9 @@ impl CountState {
         }
     }
 
-    /// Evaluates and commits in one pass, for a check with a single charge.
+    /// Evaluates and commits in one pass, for a check with a single charge. Inlined, so that the outcome stays in
+    /// registers until it is written into the verdict.
+    #[inline(always)]
     pub(crate) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
         dispatch!(self, counter => {
             let advanced = counter.advance_to(policy, now);
@@ -70,6 +72,11 @@ impl CountState {
     pub(crate) fn idle_at(&self, policy: &Policy) -> u64 {
         dispatch!(self, counter => counter.idle_at(policy))
     }
+
+    /// The time from which the state is worth less than the memory that it takes.
+    pub(crate) fn stale_at(&self, policy: &Policy) -> u64 {
+        dispatch!(self, counter => counter.stale_at(policy))
+    }
 }
 
 /// The result of evaluating a whole check, for one of its charges.
@@ -90,6 +97,7 @@ impl Admission {
 }
 
 /// Commits to a counter. `fits` is the result of the evaluation, and `advanced` the state from it.
+#[inline(always)]
 fn commit<C: Counter>(
     counter: &mut C,
     mut advanced: C::Advanced,

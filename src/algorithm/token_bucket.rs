@@ -71,6 +71,7 @@ impl Counter for TokenBucket {
     /// The arrival time, with a fraction in parts of the policy's own limit.
     type Advanced = Arrival;
 
+    #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> Arrival {
         let limit = u64::from(policy.limit());
         if self.full.at < now {
@@ -83,10 +84,12 @@ impl Counter for TokenBucket {
         Arrival::new(self.full.at, (self.full.fraction * limit).div_ceil(self.parts), limit)
     }
 
+    #[inline(always)]
     fn fits(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
         cost <= policy.capacity() && advanced.wait(policy, now, cost) == 0
     }
 
+    #[inline(always)]
     fn charge(&mut self, advanced: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
@@ -101,6 +104,7 @@ impl Counter for TokenBucket {
         full
     }
 
+    #[inline(always)]
     fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let (whole, rest) = muldiv(policy.limit().into(), advanced.at - now, policy.window_us());
         let taken = whole.saturating_add(div_ceil(rest + advanced.fraction, policy.window_us()));
@@ -119,5 +123,11 @@ impl Counter for TokenBucket {
 
     fn idle_at(&self, _: &Policy) -> u64 {
         self.full.at + 1
+    }
+
+    /// A bucket that was hardly spent is full again within microseconds. Its key is probably charged again within the
+    /// time in which an empty bucket gets full.
+    fn stale_at(&self, policy: &Policy) -> u64 {
+        self.full.at + refill(policy, policy.capacity()).0 + 1
     }
 }

@@ -12,11 +12,8 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    limiter::{
-        ask::{Asked, WaitingCheck, ask, conclude},
-        core::Core,
-        purpose::Purpose,
-    },
+    limiter::{core::Core, purpose::Purpose, waiting::Waiting},
+    store::Answer,
 };
 
 /// The future of a [`Decision`], returned by [`Limiter::check`](crate::Limiter::check).
@@ -52,25 +49,25 @@ use crate::{
 /// ```
 #[must_use = "nothing is charged before the future is polled"]
 pub struct CheckFuture {
+    core: Arc<Core>,
+    check: Check,
     purpose: Purpose,
     state: CheckState,
 }
 
 enum CheckState {
-    Unsent {
-        core: Arc<Core>,
-        check: Check,
-    },
+    Unsent,
     /// Boxed, so that the future of a check that need not wait is small.
-    Waiting(Box<WaitingCheck>),
+    Waiting(Box<Waiting>),
     /// The call was wrong: it asks for a local fallback that the limiter does not have.
     Failed(Error),
     Done,
 }
 
 impl CheckFuture {
+    #[inline]
     pub(super) fn new(purpose: Purpose, core: Arc<Core>, check: Check) -> Self {
-        Self { purpose, state: CheckState::Unsent { core, check } }
+        Self { core, check, purpose, state: CheckState::Unsent }
     }
 
     /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict.
@@ -92,42 +89,52 @@ impl CheckFuture {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn fail_local(self) -> Self {
-        match &self.state {
-            CheckState::Unsent { core, .. } if core.fallback.is_none() => {
-                Self { state: CheckState::Failed(ConfigError::LocalWithoutFallback.into()), ..self }
+    pub fn fail_local(mut self) -> Self {
+        match self.state {
+            CheckState::Unsent if self.core.fallback.is_none() => {
+                self.state = CheckState::Failed(ConfigError::LocalWithoutFallback.into());
             }
-            _ => Self { purpose: self.purpose.with_fallback(), ..self },
+            _ => self.purpose = self.purpose.with_fallback(),
         }
+        self
+    }
+
+    /// Polls a check that could not be answered at once.
+    fn poll_unanswered(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let Self { core, check, purpose, state } = self;
+        let result = match state {
+            CheckState::Waiting(waiting) => match ready!(waiting.poll(core, check, *purpose, cx)) {
+                Ok(verdict) => Ok(core.on_verdict(check, &verdict, *purpose, waiting.take_span())),
+                Err(error) => core.on_error(check, error, *purpose, waiting.take_span()),
+            },
+            CheckState::Failed(error) => Err(error.clone()),
+            CheckState::Unsent | CheckState::Done => {
+                panic!("a CheckFuture was polled after it had returned its result")
+            }
+        };
+        self.state = CheckState::Done;
+        Poll::Ready(result)
     }
 }
 
 impl Future for CheckFuture {
     type Output = Result<Decision, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let purpose = self.purpose;
-        // A check that is answered at once ends here, without the state of a check that waits.
-        if let CheckState::Unsent { core, check } = &mut self.state {
-            match ask(core, check, purpose, None) {
-                Asked::Answered(mut result, span) => {
-                    self.state = CheckState::Done;
-                    conclude(purpose, &mut result, span);
-                    return Poll::Ready(result);
-                }
-                Asked::Waiting(check) => self.state = CheckState::Waiting(Box::new(check)),
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
+        this.state = CheckState::Done;
+        let Self { core, check, purpose, state } = this;
+        let span = core.start_span(check, None);
+        match core.store.check(check) {
+            // By reference, because a verdict is large to move.
+            Answer::Ready(Ok(ref verdict)) => Poll::Ready(Ok(core.on_verdict(check, verdict, *purpose, span))),
+            Answer::Ready(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
+            Answer::Pending(verdict) => {
+                *state = CheckState::Waiting(Box::new(Waiting::new(verdict, span)));
+                this.poll_unanswered(cx)
             }
         }
-        let (mut result, span) = match &mut self.state {
-            CheckState::Waiting(check) => (ready!(check.poll(purpose, cx)), check.take_span()),
-            CheckState::Failed(error) => (Err(error.clone()), None),
-            CheckState::Unsent { .. } | CheckState::Done => {
-                panic!("a CheckFuture was polled after it had returned its result")
-            }
-        };
-        self.state = CheckState::Done;
-        conclude(purpose, &mut result, span);
-        Poll::Ready(result)
     }
 }
 

@@ -6,9 +6,10 @@ use crate::{
     breaker::{Breakers, CallOutcome, Permit},
     check::Check,
     error::Error,
+    failure::FailurePolicy,
     fallback::Fallback,
     key::Key,
-    observe::{Notices, Observer},
+    observe::{CheckSpan, Notices, Observer},
     store::{Pending, Store},
     verdict::{Source, Verdict},
 };
@@ -28,6 +29,13 @@ pub(super) struct Core {
 }
 
 impl Core {
+    /// Starts the span of a check, if there is an observer. `failure` is the caller's failure policy, if the caller has
+    /// set one.
+    #[inline]
+    pub(super) fn start_span(&self, check: &Check, failure: Option<FailurePolicy>) -> Option<Box<CheckSpan>> {
+        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, failure))
+    }
+
     /// Asks the breaker whether a call for `key` may be sent. A call that the store answers without waiting does not
     /// ask the breaker.
     pub(super) fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -10,13 +11,9 @@ use std::{
 use crate::{
     check::Check,
     decision::Decision,
-    error::Error,
     failure::FailurePolicy,
-    limiter::{
-        ask::{Asked, WaitingCheck, ask},
-        core::Core,
-    },
-    observe::CheckSpan,
+    limiter::{core::Core, waiting::Waiting},
+    store::Answer,
 };
 
 /// A check that the store has received.
@@ -28,37 +25,41 @@ pub(crate) enum Sent {
 
 /// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
 /// verdict.
-#[inline]
 pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
-    match ask(core, check, failure.into(), Some(failure)) {
-        Asked::Answered(result, span) => Sent::Decided(resolve(failure, result, span)),
-        Asked::Waiting(check) => Sent::Waiting(DecisionFuture { check, failure }),
+    let span = core.start_span(check, Some(failure));
+    match core.store.check(check) {
+        // By reference, because a verdict is large to move.
+        Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
+        Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
+        Answer::Pending(verdict) => {
+            let check = mem::replace(check, Check::empty());
+            Sent::Waiting(DecisionFuture {
+                core: Arc::clone(core),
+                check,
+                failure,
+                waiting: Waiting::new(verdict, span),
+            })
+        }
     }
 }
 
 /// The future of a [`Decision`] that does not fail: the failure policy decides if the store gives no verdict.
 #[must_use = "the check is not sent before the future is polled"]
 pub(crate) struct DecisionFuture {
-    check: WaitingCheck,
+    core: Arc<Core>,
+    check: Check,
     failure: FailurePolicy,
+    waiting: Waiting,
 }
 
 impl Future for DecisionFuture {
     type Output = Decision;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
-        let failure = self.failure;
-        let result = ready!(self.check.poll(failure.into(), cx));
-        Poll::Ready(resolve(failure, result, self.check.take_span()))
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
+        let Self { core, check, failure, waiting } = self.get_mut();
+        Poll::Ready(match ready!(waiting.poll(core, check, (*failure).into(), cx)) {
+            Ok(verdict) => core.on_verdict(check, &verdict, (*failure).into(), waiting.take_span()),
+            Err(error) => core.apply_failure_policy(check, error, *failure, waiting.take_span()),
+        })
     }
-}
-
-/// Applies the failure policy and reports the decision.
-#[inline]
-fn resolve(failure: FailurePolicy, result: Result<Decision, Error>, span: Option<Box<CheckSpan>>) -> Decision {
-    let decision = failure.resolve(result);
-    if let Some(span) = span {
-        span.end(Some(&decision));
-    }
-    decision
 }

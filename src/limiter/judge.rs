@@ -1,4 +1,4 @@
-//! Turns the store's answer into a decision, and updates the local fallback.
+//! Turns the store's verdict or error into a decision, and updates the local fallback.
 
 use std::sync::Arc;
 
@@ -14,45 +14,88 @@ use crate::{
 };
 
 impl Core {
-    /// Turns the store's answer into a decision and takes the charges out of `check`. `failure` is the caller's failure
-    /// policy, if the caller has set one; the policy is only reported here, not applied.
-    #[inline]
-    pub(super) fn into_decision(
+    /// Turns the store's verdict on a check, or on the check of a peek, into a decision, and reports it. Takes the
+    /// charges out of `check`.
+    #[inline(always)]
+    pub(super) fn on_verdict(
         self: &Arc<Self>,
         check: &mut Check,
-        result: Result<Verdict, Error>,
+        verdict: &Verdict,
+        purpose: Purpose,
+        span: Option<Box<CheckSpan>>,
+    ) -> Decision {
+        self.notice_answer(verdict);
+        if let Some(fallback) = &self.fallback {
+            self.update_fallback(fallback, check, verdict);
+        }
+        if purpose.is_peek() || span.is_some() {
+            return *decision_with_report(check, verdict, purpose, span);
+        }
+        Decision::new(check, verdict)
+    }
+
+    /// Ends a check that got no verdict, whose caller handles errors.
+    #[cold]
+    pub(super) fn on_error(
+        &self,
+        check: &Check,
+        error: Error,
+        purpose: Purpose,
+        span: Option<Box<CheckSpan>>,
+    ) -> Result<Decision, Error> {
+        let mut result = self.without_verdict(check, error, purpose, None, span.as_deref());
+        if let (true, Ok(decision)) = (purpose.is_peek(), &mut result) {
+            decision.answer_peek();
+        }
+        if let Some(span) = span {
+            span.end(result.as_ref().ok());
+        }
+        result
+    }
+
+    /// Ends a check that got no verdict, by the failure policy of a layer.
+    #[cold]
+    pub(super) fn apply_failure_policy(
+        &self,
+        check: &Check,
+        error: Error,
+        failure: FailurePolicy,
+        span: Option<Box<CheckSpan>>,
+    ) -> Decision {
+        let decision =
+            failure.resolve(self.without_verdict(check, error, failure.into(), Some(failure), span.as_deref()));
+        if let Some(span) = span {
+            span.end(Some(&decision));
+        }
+        decision
+    }
+
+    /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. `failure` is the
+    /// caller's failure policy, if the caller has set one; the policy is only reported here, not applied.
+    fn without_verdict(
+        &self,
+        check: &Check,
+        error: Error,
         purpose: Purpose,
         failure: Option<FailurePolicy>,
         span: Option<&CheckSpan>,
     ) -> Result<Decision, Error> {
-        match &result {
-            Ok(verdict) => self.notice_answer(verdict),
-            // A check that was held back is no failure of the store.
-            Err(error) if error.evidence() == StoreEvidence::HeldBack => {}
-            Err(error) => {
-                if let Some(span) = span {
-                    span.failed(error);
-                }
-                self.notice_failure(error, purpose, failure);
+        // A check that was held back is no failure of the store.
+        if error.evidence() != StoreEvidence::HeldBack {
+            if let Some(span) = span {
+                span.failed(&error);
             }
+            self.notice_failure(&error, purpose, failure);
         }
-        if let Some(fallback) = &self.fallback {
-            match &result {
-                Ok(verdict) => self.on_verdict(fallback, check, verdict),
-                // The store is healthy and has the counts: a share beside them would be a second budget.
-                Err(error) if error.kind() == ErrorKind::Overloaded => {}
-                Err(error) if purpose.uses_fallback() => return fallback.judge(check, error),
-                Err(_) => {}
+        match &self.fallback {
+            // An overloaded store is healthy and has the counts: a share beside them would be a second budget.
+            Some(fallback) if purpose.uses_fallback() && error.kind() != ErrorKind::Overloaded => {
+                fallback.judge(check, &error)
             }
-        }
-        // Not `map`, which would move the verdict.
-        match result {
-            Ok(ref verdict) => Ok(Decision::new(check, verdict)),
-            Err(error) => Err(error),
+            _ => Err(error),
         }
     }
 
-    #[cold]
     fn notice_failure(&self, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
         let effect = match &self.fallback {
             Some(fallback) if purpose.uses_fallback() && fallback.can_judge() => FailureEffect::Share,
@@ -65,7 +108,7 @@ impl Core {
     }
 
     /// Mirrors what the store has admitted, and settles the fallback's debts.
-    fn on_verdict(self: &Arc<Self>, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
+    fn update_fallback(self: &Arc<Self>, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
         if verdict.source == Source::Store {
             if verdict.allowed {
                 fallback.mirror(check);
@@ -88,4 +131,23 @@ impl Core {
         let message = "held back: right after an outage, other instances may still have to charge the store";
         Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
     }
+}
+
+/// The decision of a verdict on a peek, or under an observer. Apart and boxed, so that the compiler writes other
+/// decisions only once, in their final places.
+#[cold]
+fn decision_with_report(
+    check: &mut Check,
+    verdict: &Verdict,
+    purpose: Purpose,
+    span: Option<Box<CheckSpan>>,
+) -> Box<Decision> {
+    let mut decision = Box::new(Decision::new(check, verdict));
+    if purpose.is_peek() {
+        decision.answer_peek();
+    }
+    if let Some(span) = span {
+        span.end(Some(&decision));
+    }
+    decision
 }

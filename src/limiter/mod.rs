@@ -52,7 +52,6 @@
 //! # }
 //! ```
 
-mod ask;
 mod check_future;
 mod core;
 mod debit;
@@ -63,6 +62,7 @@ mod judge;
 mod purpose;
 mod setup;
 mod try_check;
+mod waiting;
 
 pub(crate) use self::decide::{DecisionFuture, Sent};
 pub use self::{check_future::CheckFuture, handle::Limiter};

@@ -3,14 +3,11 @@
 use crate::{
     check::Check,
     decision::Decision,
-    error::Error,
+    error::{ConfigError, Error},
     key::Key,
-    limiter::{
-        ask::{Asked, ask, conclude},
-        handle::Limiter,
-        purpose::Purpose,
-    },
+    limiter::{handle::Limiter, purpose::Purpose},
     policy::Policy,
+    store::Answer,
 };
 
 impl Limiter {
@@ -72,12 +69,14 @@ impl Limiter {
     /// # }
     /// ```
     pub fn try_check_all(&self, mut check: Check) -> Result<Decision, Error> {
-        match ask(&self.core, &mut check, Purpose::CHECK, None) {
-            Asked::Answered(mut result, span) => {
-                conclude(Purpose::CHECK, &mut result, span);
-                result
-            }
-            Asked::Waiting(check) => check.refuse_to_wait(Purpose::CHECK),
+        let (core, purpose) = (&self.core, Purpose::CHECK);
+        let span = core.start_span(&check, None);
+        match core.store.check(&check) {
+            // By reference, because a verdict is large to move.
+            Answer::Ready(Ok(ref verdict)) => Ok(core.on_verdict(&mut check, verdict, purpose, span)),
+            Answer::Ready(Err(error)) => core.on_error(&check, error, purpose, span),
+            // Nothing has been sent, because the answer has not been polled.
+            Answer::Pending(_) => core.on_error(&check, ConfigError::StoreMustBeAwaited.into(), purpose, span),
         }
     }
 }

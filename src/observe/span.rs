@@ -48,6 +48,8 @@ impl CheckSpan {
     }
 
     /// Reports the decision, if there is one.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn end(mut self, decision: Option<&Decision>) {
         self.waits = false;
         if let Some(decision) = decision.filter(|_| self.charges_something()) {

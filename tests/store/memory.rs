@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ConfigError, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+use tollgate::{Algorithm, ConfigError, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
 
 use super::suite::ALGORITHMS;
 
@@ -45,6 +45,25 @@ async fn a_store_whose_keys_soon_become_idle_stays_small() {
             assert!(store.len() <= 600, "{algorithm:?}, {n}: {}", store.len());
         }
     }
+}
+
+#[tokio::test]
+async fn token_buckets_in_steady_use_are_kept_between_two_charges() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_capacity(1_000).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(store.clone());
+    let policy = Policy::per_second("p", 1_000).unwrap().with_algorithm(Algorithm::TokenBucket);
+    for n in 0..1_000_u64 {
+        limiter.check(n % 100, &policy, 1).await.unwrap();
+        assert_eq!(store.len() as u64, (n + 1).min(100));
+        // Every bucket is full again after 1 ms, and charged again after 500 ms.
+        clock.advance(Duration::from_millis(5));
+    }
+    clock.advance(Duration::from_secs(1));
+    for key in 100..300_u64 {
+        limiter.check(key, &policy, 1).await.unwrap();
+    }
+    assert_eq!(store.len(), 200, "the first hundred buckets have not been used for the time that fills a bucket");
 }
 
 #[tokio::test]

@@ -33,6 +33,11 @@ impl Entry {
         self.state.idle_at(&self.policy)
     }
 
+    /// When the count may be dropped although there is room, in microseconds.
+    pub(super) fn stale_at(&self) -> u64 {
+        self.state.stale_at(&self.policy)
+    }
+
     /// The units that are spent at `now`.
     pub(super) fn spent(&self, now: u64) -> u32 {
         self.policy.capacity() - self.state.available(&self.policy, now)

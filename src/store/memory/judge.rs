@@ -54,12 +54,13 @@ impl Table {
         let place = self.place(&charge.key, &charge.policy);
         let mut shard = lock(&self.shards[place.shard]);
         let now = now_us(clock);
-        let Some(index) = shard.find(&charge.key, &charge.policy, place.hash) else {
-            return self.judge_first(charge, place.hash, may_share, shard, now, clock);
-        };
-        let outcome = shard.entries.state_mut(index).evaluate_and_commit(&charge.policy, now, charge.cost);
-        drop(shard);
-        Verdict::of_one(outcome, now)
+        match shard.find(&charge.key, &charge.policy, place.hash) {
+            Some(index) => {
+                let state = shard.entries.state_mut(index);
+                Verdict::of_one(state.evaluate_and_commit(&charge.policy, now, charge.cost), now)
+            }
+            None => self.judge_first(charge, place.hash, may_share, shard, now, clock),
+        }
     }
 
     /// Judges a check of one charge whose key has no count yet.

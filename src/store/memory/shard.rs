@@ -77,17 +77,19 @@ impl Shard {
         outcome
     }
 
-    /// Adds the state of a new count while there is room, in the place of an idle entry if the hand is at one, and drops
-    /// another idle entry. Of two entries at the hand, about one is then idle, so that the shard is small and stays in
-    /// the processor's caches. Not for a check of several charges, which finds its other entries by their indices.
+    /// Adds the state of a new count while there is room, in the place of a stale entry if the hand is at one, and
+    /// drops another stale entry. Of two entries at the hand, about one is then stale, so that the shard is small and
+    /// stays in the processor's caches. Not for a check of several charges, which finds its other entries by their
+    /// indices.
     fn put(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
-        if self.is_idle_at_hand(now) {
+        let is_stale = |entry: &Entry| entry.stale_at() <= now;
+        if self.at_hand(is_stale) {
             self.entries.replace(self.hand, hash, key, policy, state);
         } else {
             self.entries.push(Entry::new(hash, key.clone(), policy.clone(), state));
         }
         self.hand += 1;
-        if self.is_idle_at_hand(now) {
+        if self.at_hand(is_stale) {
             self.take(self.hand);
         }
         // Two steps for each new entry, so that the hand gets around. An entry that has moved here from the end is often
@@ -129,10 +131,11 @@ impl Shard {
         victims
     }
 
-    /// Drops idle entries among the next few.
+    /// Drops stale entries among the next few, and all idle ones if there is no room.
     fn sweep(&mut self, now: u64) {
+        let has_room = self.has_room();
         for _ in 0..SWEEP.min(self.entries.len()) {
-            if self.is_idle_at_hand(now) {
+            if self.at_hand(|entry| now >= if has_room { entry.stale_at() } else { entry.idle_at() }) {
                 self.take(self.hand);
             } else {
                 self.hand += 1;
@@ -140,12 +143,12 @@ impl Shard {
         }
     }
 
-    /// Whether the entry at the hand is idle. Moves the hand from the end to the start.
-    fn is_idle_at_hand(&mut self, now: u64) -> bool {
+    /// Whether the entry at the hand has a property. Moves the hand from the end to the start.
+    fn at_hand(&mut self, property: impl Fn(&Entry) -> bool) -> bool {
         if self.hand >= self.entries.len() {
             self.hand = 0;
         }
-        self.entries.get(self.hand).is_some_and(|entry| entry.idle_at() <= now)
+        self.entries.get(self.hand).is_some_and(property)
     }
 
     /// Drops the candidate that has spent the smallest share of its limit, and among equals the candidate that becomes

@@ -1,0 +1,47 @@
+//! A check that waits for the store's verdict.
+
+use std::task::{Context, Poll};
+
+use crate::{
+    breaker::CallOutcome,
+    check::Check,
+    error::Error,
+    limiter::{core::Core, guarded::Guarded, purpose::Purpose},
+    observe::CheckSpan,
+    store::Pending,
+    verdict::Verdict,
+};
+
+/// The wait of a check. Its owner has the check itself.
+pub(super) struct Waiting {
+    verdict: Guarded<Verdict>,
+    span: Option<Box<CheckSpan>>,
+}
+
+impl Waiting {
+    pub(super) fn new(verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
+        Self { verdict: Guarded::new(verdict, CallOutcome::of_verdict), span }
+    }
+
+    /// Polls for the verdict on `check`, behind the breaker and the deadline.
+    pub(super) fn poll(
+        &mut self,
+        core: &Core,
+        check: &Check,
+        purpose: Purpose,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Verdict, Error>> {
+        if let Some(span) = &mut self.span {
+            span.waits();
+        }
+        let admit = |pending: &Pending<Verdict>| {
+            core.hold_back_while_recovering(check, purpose)?;
+            core.admit_check(check, pending)
+        };
+        self.verdict.poll(core, admit, cx)
+    }
+
+    pub(super) fn take_span(&mut self) -> Option<Box<CheckSpan>> {
+        self.span.take()
+    }
+}
