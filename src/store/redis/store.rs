@@ -11,8 +11,6 @@ use super::call::{
     cross_slot,
     failure_domain::{CLUSTER_DOMAINS, domain_of},
 };
-#[cfg(feature = "cluster")]
-use super::net::slot::slot_of;
 use super::{
     call::{
         batch,
@@ -20,7 +18,6 @@ use super::{
         denials::{Lookup, Ticket},
         outgoing::{Outgoing, Request},
         progress::Progress,
-        redis_key,
     },
     eviction::{self, EvictionCheck},
     instances::{self, Instances},
@@ -179,7 +176,7 @@ impl RedisStore {
     /// # }
     /// ```
     pub fn redis_key(&self, key: impl Into<Key>, policy: &Policy) -> String {
-        redis_key::text(&self.inner.client.prefix, &self.inner.key_hash.apply(&key.into()), policy)
+        self.inner.client.keys.text(&self.inner.key_hash.apply(&key.into()), policy)
     }
 }
 
@@ -228,7 +225,7 @@ impl fmt::Debug for RedisStore {
         let Inner { client, key_hash, .. } = &*self.inner;
         f.debug_struct("RedisStore")
             .field("target", &client.target)
-            .field("prefix", &client.prefix)
+            .field("prefix", &client.keys.prefix())
             .field("deadline", &client.settings.deadline)
             .field("clock", &client.clock)
             .field("key_hash", key_hash)
@@ -250,7 +247,7 @@ impl Store for RedisStore {
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let client = Arc::clone(&self.inner.client);
         let groups = client.denials.group_of(key);
-        let slot = client.target.slot_of(self.inner.key_hash.apply(key).encoded());
+        let slot = client.keys.slot_of(&self.inner.key_hash.apply(key));
         let redis_key = self.redis_key(key, policy);
         let ban = policy.ban().map(|ban| self.redis_key(key, ban));
         Answer::pending(async move {
@@ -296,7 +293,7 @@ impl Store for RedisStore {
         if !client.target.is_cluster() {
             return 0;
         }
-        domain_of(slot_of(key_hash.apply(key).encoded()), CLUSTER_DOMAINS)
+        domain_of(client.keys.slot_of(&key_hash.apply(key)), CLUSTER_DOMAINS)
     }
 
     /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while
