@@ -163,8 +163,8 @@ impl RedisStoreBuilder {
         Self { batching, ..self }
     }
 
-    /// Sets the number of hash tags on a cluster; `None` gives each key a tag of its own. Defaults to 48, which is a few
-    /// dozen slots for each master of a small cluster. Has no effect on a single server.
+    /// Sets the number of hash tags on a cluster; `None` gives each key a tag of its own. Defaults to 48, which is 16
+    /// for each of three masters. Has no effect on a single server.
     ///
     /// Only checks of one slot share a call. With a tag for each key, hardly two of them do, and each check costs Redis
     /// the time of a call. With fewer tags more checks share calls. With more tags the load is spread more evenly, and

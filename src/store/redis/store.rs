@@ -92,8 +92,8 @@ use crate::{
 ///
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
 /// faults only on 7.0.15. The script uses nothing newer than 6.2. Each key gets a TTL in the script that writes it.
-/// Keys are `{prefix}{{subject}}:…`. The subject is the hash tag, and is hashed
-/// ([`key_secret`](crate::store::RedisStoreBuilder::key_secret)) or readable
+/// Keys are `{prefix}{{subject}}:…`, on a cluster `{prefix}{{tag}}{{subject}}:…` with the hash tag of a group of
+/// subjects. The subject is hashed ([`key_secret`](crate::store::RedisStoreBuilder::key_secret)) or readable
 /// ([`plain_keys`](crate::store::RedisStoreBuilder::plain_keys)).
 ///
 /// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
