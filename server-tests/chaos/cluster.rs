@@ -1,13 +1,30 @@
 //! Clusters: failover, migration of slots, and a switch to a replica.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use tollgate::Policy;
 
 use crate::{
-    load::Load, record::now_us, report::Keys, scenario::Trial, support::cluster::Cluster, target::Target, worker::KEYS,
+    load::Load,
+    record::now_us,
+    report::Keys,
+    scenario::Trial,
+    support::cluster::{Cluster, hashed_key},
+    target::Target,
+    worker::{KEYS, limit_of},
 };
 
 /// Time from the new slot map to the first decision of every worker.
 const HEALS_WITHIN_US: u64 = 1_500_000;
+
+/// The slot of a key of the workers, and the index of the master that owned the slot at the start.
+fn slot_of(cluster: &Cluster, key: u8) -> (u16, usize) {
+    let (limit, window) = limit_of(key);
+    cluster.slot_of(&hashed_key(u64::from(key), &Policy::new("p", limit, window).unwrap()))
+}
 
 /// A cluster whose first master is killed.
 struct FailoverCluster {
@@ -42,7 +59,7 @@ impl Target for FailoverCluster {
     }
 
     fn affected_keys(&self) -> Keys {
-        Keys::matching(|key| self.cluster.slot_of(key).1 == 0)
+        Keys::matching(|key| slot_of(&self.cluster, key).1 == 0)
     }
 
     fn restore(&mut self) {
@@ -87,8 +104,9 @@ fn slots_move_between_the_masters_of_a_cluster() {
     trial.run(
         || MovingSlots(Cluster::start()),
         |MovingSlots(cluster)| {
-            for key in 0..KEYS {
-                let (slot, from) = cluster.slot_of(key);
+            // Several keys may share a slot.
+            let slots: BTreeSet<_> = (0..KEYS).map(|key| slot_of(cluster, key)).collect();
+            for (slot, from) in slots {
                 cluster.move_slot(slot, from, (from + 1) % 3);
             }
         },
@@ -115,7 +133,7 @@ impl Target for SwitchedMaster {
     }
 
     fn affected_keys(&self) -> Keys {
-        Keys::matching(|key| self.0.slot_of(key).1 == 0)
+        Keys::matching(|key| slot_of(&self.0, key).1 == 0)
     }
 }
 

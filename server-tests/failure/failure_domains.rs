@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Check, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Cluster, plain_key};
 
 const KEYS: u64 = 600;
 
@@ -28,8 +28,8 @@ async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_do
     };
     let (limiter, other) = (instance().with_local(MemoryStore::new(), 2).unwrap(), instance());
     let policy = Policy::per_hour("p", 100).unwrap();
-    let recovered: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 0).collect();
-    let down: Vec<_> = (0..KEYS).filter(|key| cluster.slot_of(key).1 == 2).collect();
+    let keys_of = |node| (0..KEYS).filter(|key| cluster.slot_of(&plain_key(*key, &policy)).1 == node).collect();
+    let (recovered, down): (Vec<_>, Vec<_>) = (keys_of(0), keys_of(2));
     limiter.check("k", &policy, 1).await.unwrap();
     cluster.nodes[0].kill();
     cluster.nodes[2].kill();

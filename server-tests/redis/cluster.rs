@@ -17,7 +17,7 @@ use tollgate::{
 
 use super::{address::MINIMAL_ACL, policy};
 use crate::support::{
-    cluster::Cluster,
+    cluster::{Cluster, plain_key},
     redis_server::{RedisServer, calls},
     until,
 };
@@ -57,8 +57,9 @@ async fn a_slot_that_moves_under_load_loses_no_count() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    // "foo" is in slot 12182, of the third node.
     let policy = Policy::per_hour("moving", 1_000_000).unwrap();
+    // "foo" is in a slot of the third node.
+    let (slot, _) = cluster.slot_of(&plain_key("foo", &policy));
     let stop = Arc::new(AtomicBool::new(false));
     let load = |check: Check| {
         let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
@@ -79,7 +80,7 @@ async fn a_slot_that_moves_under_load_loses_no_count() {
     let both = load(Check::new("foo", &policy, 1).and("bar", &policy, 1).unwrap());
     let cluster = tokio::task::spawn_blocking(move || {
         for (from, to) in [(2, 0), (0, 1), (1, 2)] {
-            cluster.move_slot(12_182, from, to);
+            cluster.move_slot(slot, from, to);
             std::thread::sleep(Duration::from_millis(50));
         }
         cluster
@@ -149,7 +150,7 @@ async fn assert_other_masters_unaffected(what: &str, fail: impl FnOnce(&mut Clus
     cluster.allow_partial_coverage();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    let keys: Vec<_> = (0..96_u64).map(|key| (key, cluster.slot_of(key).0 < OTHERS)).collect();
+    let keys: Vec<_> = (0..96_u64).map(|key| (key, cluster.slot_of(&plain_key(key, &policy())).0 < OTHERS)).collect();
     fail(&mut cluster);
     let end = Instant::now() + Duration::from_secs(3);
     let mut load = JoinSet::new();

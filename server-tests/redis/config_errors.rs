@@ -50,6 +50,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("redis: a deadline of 0", RedisStore::builder().deadline(Duration::ZERO).connect("redis://host").err()),
         ("redis: no connection", RedisStore::builder().pool_size(0).connect("redis://host").err()),
         ("redis: a prefix with braces", RedisStore::builder().prefix("{a}").connect("redis://host").err()),
+        ("redis: no hash tag", RedisStore::builder().cluster_hash_tags(0).connect_cluster(["redis://host"]).err()),
         ("redis: a short secret", RedisStore::builder().key_secret("short").err()),
         (r#"route "/users/:id""#, routed("/users/:id")),
         (r#"route "/files/*rest""#, routed("/files/*rest")),

@@ -9,6 +9,7 @@ mod error_text;
 mod errors;
 mod extremes;
 mod fake_server;
+mod hash_tags;
 mod moved_slot;
 mod outage;
 mod random_schedules;

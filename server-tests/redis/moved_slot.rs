@@ -8,10 +8,16 @@ use super::{
     cluster::{connected, limiter},
     policy,
 };
-use crate::support::{cluster::Cluster, redis_server::RedisServer, until};
+use crate::support::{
+    cluster::{Cluster, plain_key},
+    redis_server::RedisServer,
+    until,
+};
 
 /// The slot of "foo", on the third node. These tests charge no key of the first node.
-const SLOT: u16 = 12_182;
+fn slot(cluster: &Cluster) -> u16 {
+    cluster.slot_of(&plain_key("foo", &policy())).0
+}
 
 /// The number of MOVED and ASK replies that a server has sent.
 fn redirections(server: &RedisServer) -> u64 {
@@ -54,7 +60,7 @@ async fn a_slot_that_has_moved_to_a_master_without_the_script_is_followed() {
     let limiter = limiter(&cluster);
     connected(&limiter).await;
     limiter.check("foo", &policy(), 1).await.unwrap();
-    cluster.move_slot(SLOT, 2, 0);
+    cluster.move_slot(slot(&cluster), 2, 0);
     assert_followed(&limiter, &cluster.nodes[2], 1).await;
 }
 
@@ -76,12 +82,12 @@ async fn a_slot_that_is_moving_to_a_master_without_the_script_is_followed() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    cluster.begin_move(SLOT, 2, 0);
+    cluster.begin_move(slot(&cluster), 2, 0);
     // The old master does not hold the key, so it redirects each check (ASK) and keeps the slot.
     let mut spent = 0;
     for _ in 0..20 {
         assert_counted(&limiter, &mut spent).await;
     }
-    cluster.end_move(SLOT, 2, 0);
+    cluster.end_move(slot(&cluster), 2, 0);
     assert_followed(&limiter, &cluster.nodes[2], spent).await;
 }

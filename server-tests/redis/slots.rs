@@ -17,9 +17,12 @@ use super::{
     cluster::{connected, limiter},
     policy,
 };
-use crate::support::{cluster::Cluster, redis_server::RedisServer};
+use crate::support::{
+    cluster::{Cluster, plain_key},
+    redis_server::RedisServer,
+};
 
-/// "bar" is in slot 5061 on the first node and is committed before "foo", in slot 12182 on the third.
+/// "bar" is in a slot of the first node and is committed before "foo", in a slot of the third.
 const FIRST: &str = "bar";
 const LAST: &str = "foo";
 
@@ -108,8 +111,10 @@ async fn no_more_is_refunded_than_was_charged_while_the_slot_moves() {
     let limiter = limiter(&cluster);
     connected(&limiter).await;
     let wide = Policy::per_day("wide", 1_000_000).unwrap();
-    // "a" is in slot 15495, so it is committed last. All tasks contend for one unit per 10 ms.
+    // "a" is in a higher slot than "foo", so it is committed last. All tasks contend for one unit per 10 ms.
     let scarce = Policy::new("scarce", 1, Duration::from_millis(10)).unwrap();
+    let slot = cluster.slot_of(&plain_key(LAST, &wide)).0;
+    assert!(slot < cluster.slot_of(&plain_key("a", &scarce)).0);
     let stop = Arc::new(AtomicBool::new(false));
     let mut contenders = JoinSet::new();
     for _ in 0..8 {
@@ -125,7 +130,7 @@ async fn no_more_is_refunded_than_was_charged_while_the_slot_moves() {
     }
     let moves = tokio::task::spawn_blocking(move || {
         for (from, to) in [(2, 0), (0, 1), (1, 2)] {
-            cluster.move_slot(12_182, from, to);
+            cluster.move_slot(slot, from, to);
         }
         cluster
     });

@@ -11,20 +11,22 @@ use std::{
 };
 
 use tokio::{runtime, task::JoinSet};
-use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore, observe::Warning};
+use tollgate::{Check, ErrorKind, Key, Limiter, Policy, RedisStore, observe::Warning};
 
 use super::{
     cluster::{Warnings, connected, limiter},
     policy,
 };
 use crate::support::{
-    cluster::Cluster,
+    cluster::{Cluster, plain_key},
     redis_server::{RedisServer, calls},
     until,
 };
 
-/// The slot of "foo", on the third node. "bar" is in slot 5061 on the first.
-const SLOT: u16 = 12_182;
+/// The slot of a key. "foo" is in a slot of the third node, "bar" in one of the first.
+fn slot_of(cluster: &Cluster, key: impl Into<Key>) -> u16 {
+    cluster.slot_of(&plain_key(key, &policy())).0
+}
 
 #[test]
 fn a_check_on_a_runtime_that_has_ended_returns_an_error() {
@@ -56,7 +58,7 @@ async fn a_new_master_is_found_while_another_master_is_silent_and_the_deadline_i
     let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
     let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap());
     connected(&limiter).await;
-    let key = (0..100_u64).find(|key| cluster.slot_of(key).1 == 1).unwrap();
+    let key = (0..100_u64).find(|key| cluster.slot_of(&plain_key(*key, &policy())).1 == 1).unwrap();
     for key in 0..100_u64 {
         limiter.check(key, &policy(), 1).await.unwrap();
     }
@@ -112,8 +114,9 @@ async fn denials_come_from_the_deny_cache_while_another_master_is_down() {
     let others = tokio::spawn({
         let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
         async move {
-            // Each failure domain of the lost master detects the outage by itself.
-            for key in (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_008) {
+            // Each failure domain of the lost master detects the outage by itself. These subjects are in groups of slots
+            // that only the third node has.
+            for key in (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_263) {
                 let _ = limiter.check(key, &policy(), 1).await;
                 if stop.load(Ordering::Relaxed) {
                     break;
@@ -133,13 +136,15 @@ async fn denials_come_from_the_deny_cache_while_another_master_is_down() {
     assert!(asked < 20, "{asked} calls for {DENIALS} denials");
 }
 
+/// The slot of a subject, which determines its group.
 fn slot(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % 16_384
 }
 
-/// Keys in the slot that moves.
-fn keys_in_the_slot(count: usize) -> Vec<String> {
-    (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) == SLOT).take(count).collect()
+/// Keys in the slot of "foo".
+fn keys_in_the_slot(cluster: &Cluster, count: usize) -> Vec<String> {
+    let slot = slot_of(cluster, "foo");
+    (0_u32..).map(|number| format!("k{number}")).filter(|key| slot_of(cluster, key) == slot).take(count).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,11 +152,11 @@ async fn keys_on_both_sides_of_a_migration_get_verdicts_from_shared_calls() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    let keys = keys_in_the_slot(40);
+    let keys = keys_in_the_slot(&cluster, 40);
     for known in &keys[..20] {
         limiter.check(known.as_str(), &policy(), 1).await.unwrap();
     }
-    cluster.begin_move(SLOT, 2, 0);
+    cluster.begin_move(slot_of(&cluster, "foo"), 2, 0);
     let mut load = JoinSet::new();
     for key in keys {
         let limiter = limiter.clone();
@@ -170,7 +175,7 @@ async fn errors_of_a_migrating_slot_open_no_breaker() {
     let limiter = limiter(&cluster);
     connected(&limiter).await;
     let [a, b] = ["a", "b"].map(|name| Policy::per_hour(name, 1_000).unwrap());
-    cluster.begin_move(SLOT, 2, 0);
+    cluster.begin_move(slot_of(&cluster, "foo"), 2, 0);
     for _ in 0..30 {
         // Two Redis keys that the old master does not hold and the new master does not own yet.
         let error = limiter.check_all(Check::new("foo", &a, 1).and("foo", &b, 1).unwrap()).await.unwrap_err();
@@ -185,9 +190,9 @@ async fn an_error_of_the_importing_node_is_unavailable() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    cluster.begin_move(SLOT, 2, 0);
+    cluster.begin_move(slot_of(&cluster, "foo"), 2, 0);
     // Both masters now redirect to each other.
-    cluster.nodes[0].command(&format!("CLUSTER SETSLOT {SLOT} STABLE"));
+    cluster.nodes[0].command(&format!("CLUSTER SETSLOT {} STABLE", slot_of(&cluster, "foo")));
     let error = limiter.check("foo", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

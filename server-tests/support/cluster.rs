@@ -1,6 +1,8 @@
 //! A Redis Cluster of real servers on this machine.
 
-use std::{fmt::Display, thread, time::Duration};
+use std::{sync::LazyLock, thread, time::Duration};
+
+use tollgate::{Key, Policy, RedisStore, store::RedisStoreBuilder};
 
 use super::{redis_server::RedisServer, until};
 
@@ -72,9 +74,9 @@ impl Cluster {
         }
     }
 
-    /// The slot of a hash tag, and the index of the master that owned the slot at the start.
-    pub fn slot_of(&self, tag: impl Display) -> (u16, usize) {
-        let slot = self.nodes[1].command(&format!("CLUSTER KEYSLOT {{{tag}}}"));
+    /// The slot of a Redis key, and the index of the master that owned the slot at the start.
+    pub fn slot_of(&self, redis_key: &str) -> (u16, usize) {
+        let slot = self.nodes[1].command(&format!("CLUSTER KEYSLOT {redis_key}"));
         let slot = slot.trim_start_matches(':').trim().parse().unwrap();
         (slot, LAST_SLOTS.partition_point(|last| *last < slot))
     }
@@ -109,6 +111,23 @@ impl Cluster {
             node.command(&format!("CLUSTER SETSLOT {slot} NODE {}", id(to)));
         }
     }
+}
+
+/// The Redis key of a count on a cluster, with plain keys.
+pub fn plain_key(key: impl Into<Key>, policy: &Policy) -> String {
+    static STORE: LazyLock<RedisStore> = LazyLock::new(|| keys_of(RedisStore::builder().plain_keys()));
+    STORE.redis_key(key, policy)
+}
+
+/// The Redis key of a count on a cluster, with the hashed keys that are the default.
+pub fn hashed_key(key: impl Into<Key>, policy: &Policy) -> String {
+    static STORE: LazyLock<RedisStore> = LazyLock::new(|| keys_of(RedisStore::builder()));
+    STORE.redis_key(key, policy)
+}
+
+/// A store that only names keys and makes no connection.
+fn keys_of(builder: RedisStoreBuilder) -> RedisStore {
+    builder.connect_cluster(["redis://127.0.0.1:1"]).unwrap()
 }
 
 fn node() -> RedisServer {

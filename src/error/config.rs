@@ -77,6 +77,11 @@ pub enum ConfigError {
     },
     /// A deadline of zero would refuse every check.
     InvalidDeadline,
+    /// A number of hash tags outside 1..=1024.
+    InvalidHashTags {
+        /// The number, as given.
+        tags: u16,
+    },
     /// A name that is not a valid header name.
     InvalidHeaderName {
         /// The name, as given.

@@ -51,6 +51,9 @@ impl fmt::Display for ConfigError {
             Self::InvalidDeadline => {
                 f.write_str("a deadline of 0 would refuse every check; use a longer one, the default is 50 ms")
             }
+            Self::InvalidHashTags { tags } => {
+                write!(f, "{tags} hash tags are out of range; use 1 to 1024, about 16 to 32 for each master")
+            }
             Self::InvalidHeaderName { name } => {
                 write!(f, "{name:?} is not a header name; write one without blanks, such as x-api-key")
             }

@@ -3,7 +3,7 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--throttlecrab PATH] [--json FILE]
+    "usage: peers redis|cluster|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--throttlecrab PATH] [--json FILE]
              [--svg FILE]
 
   --seconds N        time to measure each figure, summed over all rounds
@@ -16,6 +16,7 @@ pub const USAGE: &str =
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     Redis,
+    Cluster,
     Lua,
     Memory,
     Http,
@@ -26,6 +27,7 @@ impl Mode {
     pub fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
+            Self::Cluster => "cluster",
             Self::Lua => "lua",
             Self::Memory => "memory",
             Self::Http => "http",
@@ -34,7 +36,9 @@ impl Mode {
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Self::Redis, Self::Lua, Self::Memory, Self::Http, Self::Network].into_iter().find(|mode| mode.name() == name)
+        [Self::Redis, Self::Cluster, Self::Lua, Self::Memory, Self::Http, Self::Network]
+            .into_iter()
+            .find(|mode| mode.name() == name)
     }
 
     /// Default of `--seconds`: each mode ends within about two minutes, and `redis` within four.
@@ -42,7 +46,7 @@ impl Mode {
         match self {
             // This mode measures more than a hundred figures.
             Self::Lua => 0.2,
-            Self::Redis | Self::Memory | Self::Http | Self::Network => 2.0,
+            Self::Redis | Self::Cluster | Self::Memory | Self::Http | Self::Network => 2.0,
         }
     }
 }

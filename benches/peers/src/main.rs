@@ -5,6 +5,7 @@
 //! machines.
 
 mod args;
+mod cluster_bench;
 mod endpoint;
 mod http_bench;
 #[allow(dead_code, reason = "the server tests use the rest of this module")]
@@ -55,6 +56,7 @@ fn run() -> Result<()> {
             redis_bench::run(&args, &servers, &mut report)?;
             Some(servers.redis.version()?)
         }
+        Mode::Cluster => Some(cluster_bench::run(&args, &mut report)?),
         Mode::Lua => Some(lua_bench::run(&args, &mut report)?),
         Mode::Memory => {
             memory_bench::run(&args, &mut report)?;

@@ -1,9 +1,11 @@
 //! Private servers: on a free port, without persistence, killed when this process ends.
 
 use std::{
+    env, fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
+    path::PathBuf,
+    process::{self, Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -14,6 +16,8 @@ use crate::{Result, endpoint::Endpoint, link::Link};
 pub struct Server {
     guard: Child,
     port: u16,
+    /// The directory of a cluster node, which writes a file about its cluster.
+    directory: Option<PathBuf>,
 }
 
 /// Shell script that kills the server when standard input closes, which happens however this process ends.
@@ -28,6 +32,20 @@ impl Server {
             .map_err(|error| format!("{error}: install it on the PATH, or leave out --redis-cell").into())
     }
 
+    /// Starts a node of a Redis Cluster, without slots. Its bus port is the port plus 10 000.
+    pub fn node() -> Result<Self> {
+        let mut port = free_port()?;
+        while port.checked_add(10_000).is_none_or(|bus| TcpListener::bind(("127.0.0.1", bus)).is_err()) {
+            port = free_port()?;
+        }
+        let directory = env::temp_dir().join(format!("tollgate-peers-{}-{port}", process::id()));
+        fs::create_dir_all(&directory)?;
+        let path = directory.to_string_lossy().into_owned();
+        let options = ["--cluster-enabled", "yes", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"];
+        let options = [&options[..], &["--loglevel", "warning", "--dir", &path]].concat();
+        Self::start_at(port, Some(directory), "redis-server", "--port", &options)
+    }
+
     /// Starts the throttlecrab-server at `path`, with its default store and only the protocol of Redis.
     pub fn throttlecrab(path: &str) -> Result<Self> {
         Self::start(path, "--redis-port", &["--redis", "--redis-host", "127.0.0.1", "--log-level", "error"])
@@ -35,7 +53,16 @@ impl Server {
 
     /// Starts a program with a free port and waits until it answers.
     fn start(program: &str, port_option: &str, options: &[&str]) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Self::start_at(free_port()?, None, program, port_option, options)
+    }
+
+    fn start_at(
+        port: u16,
+        directory: Option<PathBuf>,
+        program: &str,
+        port_option: &str,
+        options: &[&str],
+    ) -> Result<Self> {
         let guard = Command::new("sh")
             .args(["-c", GUARD, "guard", program, port_option, &port.to_string()])
             .args(options)
@@ -43,7 +70,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let server = Self { guard, port };
+        let server = Self { guard, port, directory };
         let start = Instant::now();
         while !server.answers() {
             if start.elapsed() > Duration::from_secs(10) {
@@ -52,6 +79,10 @@ impl Server {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(server)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn endpoint(&self) -> Endpoint {
@@ -87,5 +118,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.guard.stdin.take());
         let _ = self.guard.wait();
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_dir_all(directory);
+        }
     }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 #[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
+#[cfg(feature = "cluster")]
+use super::call::hash_tags::HashTags;
 use super::{key_hash::KeyHash, net::url::Security};
 use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store::contract::DEFAULT_DEADLINE};
 
@@ -34,6 +36,8 @@ pub struct RedisStoreBuilder {
     pub(super) pool_size: u32,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) batching: bool,
+    #[cfg(feature = "cluster")]
+    pub(super) cluster_hash_tags: Option<u16>,
     pub(super) deny_cache: bool,
     pub(super) breaker: Option<Breaker>,
     pub(super) key_hash: KeyHash,
@@ -49,6 +53,8 @@ impl Default for RedisStoreBuilder {
             pool_size: 2,
             clock: None,
             batching: true,
+            #[cfg(feature = "cluster")]
+            cluster_hash_tags: Some(HashTags::DEFAULT_COUNT),
             deny_cache: true,
             breaker: Some(Breaker::default()),
             key_hash: KeyHash::default(),
@@ -155,6 +161,35 @@ impl RedisStoreBuilder {
     /// throughput of a Redis and delay no check: a lone check leaves at once.
     pub fn batching(self, batching: bool) -> Self {
         Self { batching, ..self }
+    }
+
+    /// Sets the number of hash tags on a cluster; `None` gives each key a tag of its own. Defaults to 48, which is 16
+    /// for each of three masters. Has no effect on a single server.
+    ///
+    /// Only checks of one slot share a call. With a tag for each key, hardly two of them do, and each check costs Redis
+    /// the time of a call. With fewer tags more checks share calls. With more tags the load is spread more evenly, and
+    /// a slot that moves to another master has fewer keys. Use about 16 to 32 tags for each master; a number that is a
+    /// multiple of the number of masters spreads the load most evenly.
+    ///
+    /// All instances need the same number, or they count separately: the number is a part of each Redis key, so a new
+    /// number starts new counts. From 1 to 1024; other numbers are an error of
+    /// [`connect_cluster`](Self::connect_cluster).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// // For twelve masters.
+    /// let store = RedisStore::builder().cluster_hash_tags(192).connect_cluster(["redis://10.0.0.1:6379"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "cluster")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    pub fn cluster_hash_tags(self, tags: impl Into<Option<u16>>) -> Self {
+        Self { cluster_hash_tags: tags.into(), ..self }
     }
 
     /// Sets whether denials are answered from memory until the first unit of a spent policy is free again. Defaults to

@@ -4,8 +4,6 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use bb8_redis::{RedisConnectionManager, bb8};
 
-#[cfg(feature = "cluster")]
-use super::net::cluster::seeds::Seeds;
 #[cfg(feature = "sentinel")]
 use super::net::sentinel::Sentinels;
 use super::{
@@ -14,12 +12,15 @@ use super::{
         client::Client,
         denials::Denials,
         per_runtime::Runtimes,
+        redis_key::{RedisKeys, Slots},
         script::{self, Loader},
         script_clock::ScriptClock,
     },
     net::{address::Address, settings::Settings, target::Target},
     store::{Inner, RedisStore},
 };
+#[cfg(feature = "cluster")]
+use super::{call::hash_tags::HashTags, net::cluster::seeds::Seeds};
 use crate::{
     error::ConfigError,
     observe::{ObserverCell, Once},
@@ -119,7 +120,8 @@ impl RedisStoreBuilder {
     ///
     /// All policies of a key are in one slot, so a check of **one key** is atomic, as on a single server. Each slot has
     /// a queue and calls of its own, up to 32 at a time: checks of one slot that wait at the same time share a call,
-    /// and a slot that is hot, or whose master does not answer, delays no other.
+    /// and a slot that is hot, or whose master does not answer, delays no other. So that many keys share calls, they
+    /// are in a few slots, as many as there are [hash tags](Self::cluster_hash_tags).
     ///
     /// A check of **several keys in different slots** cannot be atomic. It takes these steps:
     ///
@@ -212,8 +214,22 @@ impl RedisStoreBuilder {
         self.build(target?)
     }
 
+    /// How the slot of a count follows from its subject.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has slots"))]
+    fn slots(&self, target: &Target) -> Result<Slots, ConfigError> {
+        #[cfg(feature = "cluster")]
+        if target.is_cluster() {
+            return match self.cluster_hash_tags {
+                Some(count) => HashTags::new(count).map(Slots::ByGroup),
+                None => Ok(Slots::BySubject),
+            };
+        }
+        Ok(Slots::OneServer)
+    }
+
     /// Checks the settings and builds the store. Makes no connection.
     fn build(self, target: Target) -> Result<RedisStore, ConfigError> {
+        let slots = self.slots(&target)?;
         let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, key_hash, .. } = self;
         if deadline.is_zero() {
             return Err(ConfigError::InvalidDeadline);
@@ -228,7 +244,7 @@ impl RedisStoreBuilder {
         let client = Client {
             target,
             settings: Settings { deadline, first_dial_deadline, first_command: script::load },
-            prefix: prefix.into(),
+            keys: RedisKeys::new(&prefix, slots),
             batching,
             clock: ScriptClock::new(clock.clone()),
             denials: Denials::new(deny_cache, clock, is_cluster),

@@ -164,7 +164,7 @@ pub(super) fn refresh_if_due(instances: &Arc<Instances>, client: &Arc<Client>) {
 /// Refreshes the entry and the number. A refresh that fails changes nothing; a later check starts the next one.
 async fn refresh(instances: Arc<Instances>, client: Arc<Client>) {
     let Ok(runtime) = client.runtime() else { return };
-    let key = format!("{}instances", client.prefix);
+    let key = format!("{}instances", client.keys.prefix());
     let slot = client.target.slot_of(key.as_bytes());
     let Ok(mut connection) = client.connect(&runtime.pool, slot).await else { return };
     match count(&mut connection, &key, instances.id).await {

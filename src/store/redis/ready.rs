@@ -10,7 +10,6 @@ use super::call::{
     outgoing::{Outgoing, Request},
     per_runtime::{PerRuntime, no_runtime},
     progress::Progress,
-    redis_key,
 };
 use crate::{
     check::Check,
@@ -50,7 +49,7 @@ fn timed_out(kind: ErrorKind) -> Error {
 
 /// Probes all masters at the same time. Returns the first error.
 async fn attempt(client: &Arc<Client>, runtime: &Arc<PerRuntime>) -> Result<(), Error> {
-    let numbers = runtime.pool.probe_numbers(|number| client.target.slot_of(Key::from(number).encoded())).await?;
+    let numbers = runtime.pool.probe_numbers(|number| client.keys.slot_of(&Key::from(number))).await?;
     let mut attempts = JoinSet::new();
     for number in numbers {
         attempts.spawn(probe(Arc::clone(client), Arc::clone(runtime), Key::from(number)));
@@ -64,7 +63,7 @@ async fn attempt(client: &Arc<Client>, runtime: &Arc<PerRuntime>) -> Result<(), 
 /// Tests on one master what a check needs: a connection, the script, and the permission to write. Leaves nothing
 /// behind.
 async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Result<(), Error> {
-    let connection = runtime.pool.get(client.target.slot_of(key.encoded())).await?;
+    let connection = runtime.pool.get(client.keys.slot_of(&key)).await?;
     let policy = Policy::per_second("ready", 1)?;
     let outgoing = Outgoing {
         check: Check::new(key.clone(), &policy, 0),
@@ -76,7 +75,7 @@ async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Resul
     client.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
     // The script calls these commands only now and then, and a reset calls UNLINK. They do not change a key that does
     // not exist, but a replica and a full server refuse them as they refuse a charge.
-    let redis_key = redis_key::text(&client.prefix, &key, &policy);
+    let redis_key = client.keys.text(&key, &policy);
     let mut probes = JoinSet::new();
     for (command, arguments) in PROBED_COMMANDS {
         let mut command = redis::cmd(command);

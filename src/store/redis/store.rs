@@ -11,8 +11,6 @@ use super::call::{
     cross_slot,
     failure_domain::{CLUSTER_DOMAINS, domain_of},
 };
-#[cfg(feature = "cluster")]
-use super::net::slot::slot_of;
 use super::{
     call::{
         batch,
@@ -20,7 +18,6 @@ use super::{
         denials::{Lookup, Ticket},
         outgoing::{Outgoing, Request},
         progress::Progress,
-        redis_key,
     },
     eviction::{self, EvictionCheck},
     instances::{self, Instances},
@@ -95,8 +92,8 @@ use crate::{
 ///
 /// Tested on Redis 6.2.14, 7.0.15, 7.2.4, 7.4.1 and 8.2.3 and on Valkey 8.1.8 and 9.1.2; TLS and the long runs under
 /// faults only on 7.0.15. The script uses nothing newer than 6.2. Each key gets a TTL in the script that writes it.
-/// Keys are `{prefix}{{subject}}:…`. The subject is the hash tag, and is hashed
-/// ([`key_secret`](crate::store::RedisStoreBuilder::key_secret)) or readable
+/// Keys are `{prefix}{{subject}}:…`, on a cluster `{prefix}{{tag}}{{subject}}:…` with the hash tag of a group of
+/// subjects. The subject is hashed ([`key_secret`](crate::store::RedisStoreBuilder::key_secret)) or readable
 /// ([`plain_keys`](crate::store::RedisStoreBuilder::plain_keys)).
 ///
 /// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
@@ -179,7 +176,7 @@ impl RedisStore {
     /// # }
     /// ```
     pub fn redis_key(&self, key: impl Into<Key>, policy: &Policy) -> String {
-        redis_key::text(&self.inner.client.prefix, &self.inner.key_hash.apply(&key.into()), policy)
+        self.inner.client.keys.text(&self.inner.key_hash.apply(&key.into()), policy)
     }
 }
 
@@ -228,7 +225,7 @@ impl fmt::Debug for RedisStore {
         let Inner { client, key_hash, .. } = &*self.inner;
         f.debug_struct("RedisStore")
             .field("target", &client.target)
-            .field("prefix", &client.prefix)
+            .field("prefix", &client.keys.prefix())
             .field("deadline", &client.settings.deadline)
             .field("clock", &client.clock)
             .field("key_hash", key_hash)
@@ -250,7 +247,7 @@ impl Store for RedisStore {
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let client = Arc::clone(&self.inner.client);
         let groups = client.denials.group_of(key);
-        let slot = client.target.slot_of(self.inner.key_hash.apply(key).encoded());
+        let slot = client.keys.slot_of(&self.inner.key_hash.apply(key));
         let redis_key = self.redis_key(key, policy);
         let ban = policy.ban().map(|ban| self.redis_key(key, ban));
         Answer::pending(async move {
@@ -296,7 +293,7 @@ impl Store for RedisStore {
         if !client.target.is_cluster() {
             return 0;
         }
-        domain_of(slot_of(key_hash.apply(key).encoded()), CLUSTER_DOMAINS)
+        domain_of(client.keys.slot_of(&key_hash.apply(key)), CLUSTER_DOMAINS)
     }
 
     /// Counts the entries of the sorted set `{prefix}instances`, which each instance refreshes every few seconds while

@@ -17,7 +17,7 @@ use redis::Connection;
 
 use self::contender::Contender;
 pub use self::{
-    load::{Load, Slice},
+    load::{Checker, Load, Slice},
     servers::Servers,
     tollgate_variants::{Setup, TollgateLimiter},
 };

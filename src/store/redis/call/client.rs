@@ -14,6 +14,7 @@ use super::{
     progress::Progress,
     protocol,
     queues::Queues,
+    redis_key::RedisKeys,
     reply,
     script::{self, Loader},
     script_clock::{ScriptClock, wall_clock_us},
@@ -30,7 +31,7 @@ use crate::{
 pub(crate) struct Client {
     pub(crate) target: Target,
     pub(crate) settings: Settings,
-    pub(crate) prefix: Box<str>,
+    pub(crate) keys: RedisKeys,
     /// Whether checks that wait at the same time share a call.
     pub(crate) batching: bool,
     pub(crate) clock: ScriptClock,
@@ -143,7 +144,7 @@ impl Client {
         requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> redis::RedisResult<redis::Value> {
         let mut call = script::evalsha();
-        protocol::write(&mut call, &self.prefix, now_us, requests);
+        protocol::write(&mut call, &self.keys, now_us, requests);
         self.loader.run(connection, &call).await
     }
 

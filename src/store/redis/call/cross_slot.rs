@@ -22,7 +22,6 @@ use tokio::{
 };
 
 use super::{
-    super::net::slot::slot_of,
     batch,
     client::Client,
     denials::KeyGroups,
@@ -51,7 +50,7 @@ struct Part {
 
 /// Sends a check to the slots of its keys.
 pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
-    let slots: SmallVec<[u16; 4]> = outgoing.keys.iter().map(|key| slot_of(key.encoded())).collect();
+    let slots: SmallVec<[u16; 4]> = outgoing.keys.iter().map(|key| client.keys.slot_of(key)).collect();
     let &slot = slots.first().ok_or_else(no_charge)?;
     if slots.iter().all(|&other| other == slot) {
         return ask(client, slot, Request::whole(outgoing)).await;

@@ -10,6 +10,8 @@ mod domain_permit;
 pub(crate) mod failure_domain;
 #[cfg(feature = "cluster")]
 mod findings;
+#[cfg(feature = "cluster")]
+pub(crate) mod hash_tags;
 pub(crate) mod outgoing;
 pub(crate) mod per_runtime;
 pub(crate) mod progress;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{
     outgoing::{Request, Step},
-    redis_key,
+    redis_key::RedisKeys,
 };
 use crate::{
     check::Charge,
@@ -40,7 +40,7 @@ mod usage {
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
 pub(super) fn write<'a>(
     command: &mut Cmd,
-    prefix: &str,
+    keys: &RedisKeys,
     now_us: Option<u64>,
     requests: impl Iterator<Item = &'a Request> + Clone,
 ) {
@@ -51,7 +51,7 @@ pub(super) fn write<'a>(
         for (charge, key) in request.charges() {
             for PolicyCost { policy, cost } in counts(charge, request.step) {
                 encoded.clear();
-                redis_key::encode(&mut encoded, prefix, key, policy);
+                keys.encode(&mut encoded, key, policy);
                 command.arg(&encoded);
                 runs.add(policies.number(policy, request.step), cost);
             }

@@ -1,33 +1,92 @@
-//! The Redis key of a count: `{prefix}{{subject}}:{policy}:{form}`.
+//! The Redis key of a count: `{prefix}{{subject}}:{policy}:{form}`, on a cluster `{prefix}{{tag}}{{subject}}:…`.
 
+use super::super::net::slot::NO_SLOT;
+#[cfg(feature = "cluster")]
+use super::{super::net::slot::slot_of, hash_tags::HashTags};
 use crate::{
     key::Key,
     policy::{Algorithm, Policy},
 };
 
-/// Appends the Redis key of a subject's count under a policy.
-///
-/// The subject is the hash tag, so all policies of a subject share a slot of a cluster. The encoded subject
-/// ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag. The form describes the
-/// value: algorithm and format version, window and resolution. Values of another form are never read or written.
-pub(crate) fn encode(encoded: &mut Vec<u8>, prefix: &str, key: &Key, policy: &Policy) {
-    let (algorithm, window, resolution) = policy.form();
-    let form: &[u8] = match algorithm {
-        Algorithm::FixedWindow => b":f2:",
-        Algorithm::SlidingWindowCounter => b":c2:",
-        Algorithm::SlidingWindowLog => b":l5:",
-        Algorithm::TokenBucket => b":b3:",
-    };
-    encoded.extend_from_slice(prefix.as_bytes());
-    encoded.push(b'{');
-    encoded.extend_from_slice(key.encoded());
-    encoded.extend_from_slice(b"}:");
-    encoded.extend_from_slice(policy.name().as_bytes());
-    encoded.extend_from_slice(form);
-    push_time(encoded, window);
-    if resolution > 1 {
-        encoded.push(b'/');
-        push_time(encoded, resolution);
+/// The Redis keys of a store.
+#[derive(Debug)]
+pub(crate) struct RedisKeys {
+    prefix: Box<str>,
+    slots: Slots,
+}
+
+/// How the slot of a count follows from its subject.
+#[derive(Debug)]
+pub(crate) enum Slots {
+    /// There are no slots, because there is one server.
+    OneServer,
+    /// The subject is the hash tag.
+    #[cfg(feature = "cluster")]
+    BySubject,
+    /// The subjects of a group share a hash tag.
+    #[cfg(feature = "cluster")]
+    ByGroup(HashTags),
+}
+
+impl RedisKeys {
+    pub(crate) fn new(prefix: &str, slots: Slots) -> Self {
+        Self { prefix: prefix.into(), slots }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The slot of all counts of a subject.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has slots"))]
+    pub(crate) fn slot_of(&self, key: &Key) -> u16 {
+        match &self.slots {
+            Slots::OneServer => NO_SLOT,
+            #[cfg(feature = "cluster")]
+            Slots::BySubject => slot_of(key.encoded()),
+            #[cfg(feature = "cluster")]
+            Slots::ByGroup(tags) => tags.of(key.encoded()).slot,
+        }
+    }
+
+    /// Appends the Redis key of a subject's count under a policy.
+    ///
+    /// The first text in braces is the hash tag, so all policies of a subject share a slot of a cluster. The prefix,
+    /// the encoded subject ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag, and
+    /// no two subjects or policies share a key. The form describes the value: algorithm and format version, window and
+    /// resolution. Values of another form are never read or written.
+    pub(crate) fn encode(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
+        let (algorithm, window, resolution) = policy.form();
+        let form: &[u8] = match algorithm {
+            Algorithm::FixedWindow => b":f2:",
+            Algorithm::SlidingWindowCounter => b":c2:",
+            Algorithm::SlidingWindowLog => b":l5:",
+            Algorithm::TokenBucket => b":b3:",
+        };
+        encoded.extend_from_slice(self.prefix.as_bytes());
+        #[cfg(feature = "cluster")]
+        if let Slots::ByGroup(tags) = &self.slots {
+            encoded.push(b'{');
+            encoded.extend_from_slice(tags.of(key.encoded()).text.as_bytes());
+            encoded.push(b'}');
+        }
+        encoded.push(b'{');
+        encoded.extend_from_slice(key.encoded());
+        encoded.extend_from_slice(b"}:");
+        encoded.extend_from_slice(policy.name().as_bytes());
+        encoded.extend_from_slice(form);
+        push_time(encoded, window);
+        if resolution > 1 {
+            encoded.push(b'/');
+            push_time(encoded, resolution);
+        }
+    }
+
+    /// The Redis key of the count of `key` as text. `key` is hashed already if it has to be.
+    pub(crate) fn text(&self, key: &Key, policy: &Policy) -> String {
+        let mut encoded = Vec::new();
+        self.encode(&mut encoded, key, policy);
+        String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
     }
 }
 
@@ -38,13 +97,6 @@ fn push_time(encoded: &mut Vec<u8>, micros: u64) {
     let (length, unit) = UNITS.into_iter().find(|(length, _)| micros.is_multiple_of(*length)).unwrap_or((1, "us"));
     encoded.extend_from_slice(itoa::Buffer::new().format(micros / length).as_bytes());
     encoded.extend_from_slice(unit.as_bytes());
-}
-
-/// The Redis key of the count of `key` as text. `key` is hashed already if it has to be.
-pub(crate) fn text(prefix: &str, key: &Key, policy: &Policy) -> String {
-    let mut encoded = Vec::new();
-    encode(&mut encoded, prefix, key, policy);
-    String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
 }
 
 #[cfg(test)]
@@ -58,11 +110,47 @@ mod tests {
         let log = Policy::per_second("p", 1).unwrap();
         let coarse = log.clone().with_resolution(Duration::from_millis(10)).unwrap();
         let fixed = log.clone().with_algorithm(Algorithm::FixedWindow);
-        let encode = |key: &str, policy: &Policy| text("t:", &Key::from(key), policy);
+        let keys = RedisKeys::new("t:", Slots::OneServer);
+        let encode = |key: &str, policy: &Policy| keys.text(&Key::from(key), policy);
         assert_eq!(encode("a", &log), "t:{a}:p:l5:1s");
         assert_eq!(encode("a", &coarse), "t:{a}:p:l5:1s/10ms");
         assert_eq!(encode("a", &fixed), "t:{a}:p:f2:1s");
         assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l5:1s");
+    }
+
+    /// The hash tag of a Redis key, by the specification of the cluster.
+    #[cfg(feature = "cluster")]
+    fn tag_of(key: &str) -> &str {
+        let (_, tag) = key.split_once('{').unwrap();
+        tag.split_once('}').unwrap().0
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn no_two_counts_on_a_cluster_share_a_key_and_no_input_chooses_the_tag() {
+        let texts = ["a", "b", "a:b", "b:a", "b:c", "48:3", "{48:3}", "}{a}", "48:3}{a", "a}:b", "", "*", "|", "(a|)"];
+        let subjects = texts.into_iter().flat_map(|text| {
+            let key = Key::from(text);
+            [Key::join([key.clone()]), Key::join([key.clone(), key.clone()]), Key::hashed(text), key]
+        });
+        let subjects: Vec<Key> = subjects.collect();
+        let policies = ["a", "b", "a:b", "b:c", "b:p", "p", "p:l5:1s", "*|"].map(|name| Policy::per_second(name, 1));
+        let mut seen = std::collections::HashSet::new();
+        let by_group = |count| Slots::ByGroup(HashTags::new(count).unwrap());
+        for slots in [Slots::BySubject, by_group(48), by_group(96), by_group(1)] {
+            let keys = RedisKeys::new("t:", slots);
+            for key in &subjects {
+                for policy in &policies {
+                    let text = keys.text(key, policy.as_ref().unwrap());
+                    assert_eq!(slot_of(tag_of(&text).as_bytes()), keys.slot_of(key), "{text}");
+                    if let Slots::ByGroup(tags) = &keys.slots {
+                        assert_eq!(tag_of(&text), &*tags.of(key.encoded()).text, "{text}");
+                    }
+                    assert!(seen.insert(text.clone()), "{text} is the key of two counts");
+                }
+            }
+        }
+        assert_eq!(seen.len(), 4 * subjects.len() * policies.len());
     }
 
     #[test]
