@@ -97,12 +97,19 @@ fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
     let fits: Vec<_> = reports.iter().map(|report| report.map(|report| report.0)).collect();
     assert_eq!(fits, [Some(1), Some(0), Some(1)]);
 
+    // Text fails only its own check.
+    let (): () = redis::cmd("SET").arg("k").arg("text ".repeat(40)).query(&mut connection).unwrap();
+    let (_, reports, errors) = eval(&mut connection, &(now + 5_001).to_string(), &["c", "k", "d"], &[(3, &[3])]);
+    let fits: Vec<_> = reports.iter().map(|report| report.map(|report| report.0)).collect();
+    assert_eq!(fits, [Some(1), None, Some(1)]);
+    assert!(errors.contains("not a log"), "{errors}");
+
     // A counter whose previous window has an infinite count.
     let counter = Policy { algorithm: SLIDING_WINDOW_COUNTER, ..Policy::log(5, 1_000_000) };
     let value = [now as f64, f64::INFINITY, 0.0, 0.0, 0.0].map(f64::to_le_bytes).concat();
-    let (): () = redis::cmd("SET").arg("c").arg(value).query(&mut connection).unwrap();
+    let (): () = redis::cmd("SET").arg("counter").arg(value).query(&mut connection).unwrap();
     let mut command = redis::cmd("EVAL");
-    command.arg(SCRIPT).arg(1).arg("c").arg(counter.packed(COMMIT)).arg(run(1, &[1])).arg(now + 1);
+    command.arg(SCRIPT).arg(1).arg("counter").arg(counter.packed(COMMIT)).arg(run(1, &[1])).arg(now + 1);
     let reply: Vec<u8> = command.query(&mut connection).unwrap();
     let (mut numbers, errors) = Numbers::read_with_errors(&reply, 1);
     assert_eq!(numbers.next_report(counter, 1), None);
