@@ -25,6 +25,8 @@ local function load_judge()
       settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
       if highest == 0 then offset, highest = unpack('<dI4', packed, 126) end
       live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
+      -- Text or NaN: a time that the client cannot read would fail the other checks of the call too.
+      if not (newest < 2^53 and live_at <= newest) then error('the value is not a log') end
     end
 
     -- The time of a key does not run backwards. Stamps are rounded up by less than one resolution.

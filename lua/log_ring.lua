@@ -56,8 +56,9 @@ local function load_ring()
   function ring.complete_block(key, size, grown, head, newest, total, count)
     local block = (count - 8) / 8
     if block - (head - head % 8) / 8 >= size then size, grown = size * 2, block end
-    -- Redis allocates twice the length whenever the value outgrows its allocation. With this byte before the first block
-    -- it allocates 384, 896, 2 048, 5 120 and 12 288 bytes, into which rings of 2, 8, 16, 32 and 128 blocks just fit.
+    -- Redis allocates twice the length whenever the value outgrows its allocation. With this byte before the first
+    -- block it allocates 384, 896, 2 048, 5 120 and 12 288 bytes, into which rings of 2, 8, 16, 32 and 128 blocks just
+    -- fit.
     if block == 0 then call('SETRANGE', key, '188', '\0') end
     -- One old block moves with each new one, in order. The ring can be full again only after `size / 2` new blocks, and
     -- by then all old blocks have moved.

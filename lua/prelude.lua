@@ -1,8 +1,8 @@
 -- What all parts of the script share: the reply, the time and the TTL, and arithmetic on doubles.
 --
 -- Redis creates the functions of the script, and the locals that they share, in every call, which costs as much as a
--- few commands. So the script has few of both: a call creates the algorithms that it uses, and what is seldom needed when
--- it is needed; and each function looks up commands such as `redis.call` for itself.
+-- few commands. So the script has few of both: a call creates the algorithms that it uses, and what is seldom needed
+-- when it is needed; and each function looks up commands such as `redis.call` for itself.
 --
 -- Commands: 1 (TIME), unless the client sends its clock.
 
@@ -68,6 +68,8 @@ local function muldiv(a, b, c)
     local rest = product % c
     return (product - rest) / c, rest
   end
+  -- A value of another format may hold any number. Division by digits would not end.
+  if product == math.huge then error('a number in the value is too large') end
   -- Long division over the digits of `a`, in the largest base whose steps all stay in the exact range.
   local rest = b % c
   local quotient, carry = a * ((b - rest) / c), 0

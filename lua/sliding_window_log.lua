@@ -13,8 +13,8 @@
 --    53 to 77   number of the oldest live record (u40); its cumulative cost (u32); the highest limit that has charged
 --               since the log was last empty (u32); the settled cumulative cost, which is F(now - window) (u32); the
 --               oldest live record's stamp (double): written when records leave;
---    78 to 94   stamp of the newest record (double); its cumulative cost (u32); number of records (u40): written with each
---               charge;
+--    78 to 94   stamp of the newest record (double); its cumulative cost (u32); number of records (u40): written with
+--               each charge;
 --    95 to 164  up to 7 pending records, older than the newest and not yet in a block;
 --   165 to 176  only while the highest limit above is 0, because the key has a time of its own: the offset of that time
 --               (double); the highest limit (u32);
@@ -68,9 +68,11 @@ if algorithms[1] then
         end
 
         local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63)
-        if newest <= horizon or newest > stamp or highest < limit then break end
+        -- Also if the value is not a log and this is no number.
+        if not (newest > horizon and newest <= stamp) or highest < limit then break end
 
-        -- The records that have left the window settle.
+        -- The records that have left the window settle. No loop goes on behind the copy's group of four, also if a
+        -- value that is not a log says otherwise.
         local head, live, behind, copy, ring_fields
         if live_at <= horizon then
           behind, head, live = unpack('<I5I5I4', packed, 49)
@@ -80,14 +82,15 @@ if algorithms[1] then
             if head == count - 1 then
               live_at, live = newest, total
             else
-              if head >= behind then
+              local place = head % 4
+              if place == 0 or head >= behind then
                 -- After a pause many records have left, and `judge_log` searches.
                 if groups == 2 then break end
                 groups = groups + 1
                 if not ring then load_ring() end
                 copy, behind = ring.read_group(key, packed, head, count)
               end
-              live_at, live = unpack('<I6I4', copy or packed, 31 - head % 4 * 10)
+              live_at, live = unpack('<I6I4', copy or packed, 31 - place * 10)
               live_at = live_at + epoch
               if live_at > stamp then live_at = live_at - 2^48 end
             end
@@ -105,8 +108,9 @@ if algorithms[1] then
             if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
             while (live - settled) % 2^32 < -left do
               head = head + 1
-              if head >= behind then break end
-              retry, live = unpack('<I6I4', copy or packed, 31 - head % 4 * 10)
+              local place = head % 4
+              if place == 0 or head >= behind then break end
+              retry, live = unpack('<I6I4', copy or packed, 31 - place * 10)
               retry = retry + epoch - horizon
               if retry > stamp - horizon then retry = retry - 2^48 end
             end

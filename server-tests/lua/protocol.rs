@@ -1,9 +1,11 @@
 //! The protocol of the script: many checks in one call, several charges per check.
 
+use std::time::Duration;
+
 use tollgate::redis::{self, Connection};
 
 use super::{
-    call::{COMMIT, Policy, SCRIPT, run},
+    call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, run},
     report::{Numbers, Report},
 };
 use crate::support::redis_server::RedisServer;
@@ -76,6 +78,42 @@ fn a_bad_key_fails_only_its_own_check() {
     // The failed checks charged nothing, also not their valid keys.
     let exists: u32 = redis::cmd("EXISTS").arg("c").arg("f").query(&mut connection).unwrap();
     assert_eq!(exists, 0);
+}
+
+#[test]
+fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let now = 1_767_225_600_000_000_i64;
+    for step in 0..5 {
+        eval(&mut connection, &(now + step * 1_000).to_string(), &["k"], &[(1, &[1])]);
+    }
+    let mut value: Vec<u8> = redis::cmd("GET").arg("k").query(&mut connection).unwrap();
+    // The number of the first record behind the copy, which holds no record.
+    value[48..53].fill(0xff);
+    let (): () = redis::cmd("SET").arg("k").arg(value).query(&mut connection).unwrap();
+    let (_, reports, _) = eval(&mut connection, &(now + 5_000).to_string(), &["a", "k", "b"], &[(3, &[3])]);
+    let fits: Vec<_> = reports.iter().map(|report| report.map(|report| report.0)).collect();
+    assert_eq!(fits, [Some(1), Some(0), Some(1)]);
+
+    // Text fails only its own check.
+    let (): () = redis::cmd("SET").arg("k").arg("text ".repeat(40)).query(&mut connection).unwrap();
+    let (_, reports, errors) = eval(&mut connection, &(now + 5_001).to_string(), &["c", "k", "d"], &[(3, &[3])]);
+    let fits: Vec<_> = reports.iter().map(|report| report.map(|report| report.0)).collect();
+    assert_eq!(fits, [Some(1), None, Some(1)]);
+    assert!(errors.contains("not a log"), "{errors}");
+
+    // A counter whose previous window has an infinite count.
+    let counter = Policy { algorithm: SLIDING_WINDOW_COUNTER, ..Policy::log(5, 1_000_000) };
+    let value = [now as f64, f64::INFINITY, 0.0, 0.0, 0.0].map(f64::to_le_bytes).concat();
+    let (): () = redis::cmd("SET").arg("counter").arg(value).query(&mut connection).unwrap();
+    let mut command = redis::cmd("EVAL");
+    command.arg(SCRIPT).arg(1).arg("counter").arg(counter.packed(COMMIT)).arg(run(1, &[1])).arg(now + 1);
+    let reply: Vec<u8> = command.query(&mut connection).unwrap();
+    let (mut numbers, errors) = Numbers::read_with_errors(&reply, 1);
+    assert_eq!(numbers.next_report(counter, 1), None);
+    assert!(errors.contains("too large"), "{errors}");
 }
 
 #[test]

@@ -76,10 +76,12 @@ impl<'a> Packed<'a> {
         let time_us = rest.natural()?;
         let (numbers, times) = (rest.split(charges)?, rest.split(charges)?);
         // The errors are last, each as long as the time of its check.
-        let lengths = Doubles(numbers.0).zip(Doubles(times.0)).filter(|&(number, _)| number < 0.0);
-        let lengths = lengths.map(|(_, length)| natural(length)).sum::<Result<u64, _>>()?;
-        let lengths = usize::try_from(lengths).map_err(|_| unexpected())?;
-        let more = rest.0.len().checked_sub(lengths).ok_or_else(unexpected)?;
+        let mut lengths = Doubles(numbers.0).zip(Doubles(times.0)).filter(|&(number, _)| number < 0.0);
+        // Subtracted one by one, because the sum of wrong lengths may overflow.
+        let more = lengths.try_fold(rest.0.len(), |more, (_, length)| {
+            let length = usize::try_from(natural(length)?).map_err(|_| unexpected())?;
+            more.checked_sub(length).ok_or_else(unexpected)
+        })?;
         let (more, errors) = rest.0.split_at(more);
         Ok(Self { time_us, numbers, times, more: Doubles(more), errors })
     }
@@ -175,4 +177,150 @@ fn natural(number: f64) -> Result<u64, Error> {
 /// The error of a reply in another format. The script ran, so it may have charged.
 fn unexpected() -> Error {
     Error::new(ErrorKind::Misconfigured, "the reply of the script has an unknown format").charge_unknown()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        check::Check,
+        store::redis::call::{outgoing::Outgoing, progress::Progress},
+    };
+
+    /// A request for each list of policies; all of the costs are 1.
+    fn requests(checks: &[&[&Policy]]) -> Vec<Request> {
+        let request = |policies: &&[&Policy]| {
+            let mut check = Check::new("0", policies[0], 1);
+            for (number, policy) in policies.iter().enumerate().skip(1) {
+                check = check.and(number.to_string(), policy, 1).unwrap();
+            }
+            let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
+            Request::whole(Arc::new(Outgoing { check, keys, progress: Progress::new(false), ticket: None }))
+        };
+        checks.iter().map(request).collect()
+    }
+
+    fn read_doubles(doubles: &[f64], rest: &[u8], requests: &[Request]) -> Result<Reply, Error> {
+        let mut packed: Vec<_> = doubles.iter().flat_map(|double| double.to_le_bytes()).collect();
+        packed.extend(rest);
+        let convert = |message: &str| (Error::new(ErrorKind::Unavailable, message.to_owned()), false);
+        read(&Value::BulkString(packed), requests.iter(), convert)
+    }
+
+    #[test]
+    fn lengths_of_errors_whose_sum_overflows_are_an_error() {
+        let policy = Policy::per_second("p", 5).unwrap();
+        let single: &[&Policy] = &[&policy];
+        let requests = requests(&[single; 64]);
+        let mut doubles = vec![-1.0; 129];
+        doubles[0] = 1e15;
+        doubles[65..].fill(9e17);
+        assert!(read_doubles(&doubles, b"", &requests).is_err());
+        // Each overflowing length alone leads to an error too.
+        for length in [9e17, 1e300, f64::INFINITY, f64::NAN, -1.0, 1.0] {
+            doubles[65..].fill(0.0);
+            doubles[100] = length;
+            assert!(read_doubles(&doubles, b"", &requests).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_failed_check_leaves_the_numbers_of_the_others() {
+        let log = Policy::per_second("l", 5).unwrap();
+        let counter = log.clone().with_algorithm(Algorithm::SlidingWindowCounter);
+        let requests = requests(&[&[&counter], &[&log, &counter], &[&log], &[&log]]);
+        // Counters report the previous window in `more`, and a log its waits.
+        let numbers = [3.0 * 4.0 + 3.0, -1.0, -1.0, 0.0, 2.0 * 4.0 + 2.0];
+        let times = [1e5, 3.0, 0.0, 7e5, 1e5];
+        let more = [1.0, 9e5, 2e5, 8e5];
+        let doubles = [&[1e15][..], &numbers, &times, &more].concat();
+        let reply = read_doubles(&doubles, b"BAD", &requests).unwrap();
+        let [counted, failed, denied, searched] = &reply.verdicts[..] else {
+            panic!("{} verdicts", reply.verdicts.len())
+        };
+        assert!(counted.as_ref().unwrap().allowed);
+        assert!(failed.as_ref().unwrap_err().to_string().contains("BAD"));
+        let outcome = |verdict: &Result<Verdict, Error>| {
+            let Outcome { fits, available, retry_after_us, next_us, reset_us, .. } =
+                verdict.as_ref().unwrap().outcomes[0];
+            (fits, available, retry_after_us, next_us, reset_us)
+        };
+        assert_eq!(outcome(denied), (false, 0, Some(700_000), 700_000, 900_000));
+        assert_eq!(outcome(searched), (false, 2, Some(200_000), 100_000, 800_000));
+        // A reply that is shorter or longer by anything is an error.
+        for length in 0..doubles.len() {
+            assert!(read_doubles(&doubles[..length], b"BAD", &requests).is_err(), "{length}");
+        }
+        for rest in [&b""[..], b"BA", b"BADS", b"12345678BAD"] {
+            assert!(read_doubles(&doubles, rest, &requests).is_err());
+        }
+    }
+
+    #[test]
+    fn no_numbers_lead_to_a_panic() {
+        let short = Policy::new("p", 1, Duration::from_micros(1)).unwrap();
+        let long = Policy::new("p", u32::MAX, Policy::MAX_WINDOW).unwrap();
+        let algorithms = [
+            Algorithm::SlidingWindowLog,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::FixedWindow,
+            Algorithm::TokenBucket,
+        ];
+        let policies: Vec<_> = [short, long, Policy::per_minute("p", 7).unwrap()]
+            .iter()
+            .flat_map(|policy| algorithms.map(|algorithm| policy.clone().with_algorithm(algorithm)))
+            .chain([Policy::per_minute("q", 5).unwrap().ban_after(3, Duration::from_secs(60)).unwrap()])
+            .collect();
+        let doubles = [
+            0.0,
+            -0.0,
+            1.0,
+            2.0,
+            3.0,
+            4.0,
+            5.0,
+            7.0,
+            1e6,
+            1e15,
+            9.99e17,
+            1e18,
+            1e19,
+            1e300,
+            0.5,
+            -0.5,
+            -1.0,
+            -1e300,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            4_294_967_295.0,
+            17_179_869_183.0,
+            5e-324,
+            31_622_400e6,
+        ];
+        let mut state = 1_u64;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % bound
+        };
+        let mut read = [0; 2];
+        for _ in 0..200_000 {
+            let checks: Vec<Vec<&Policy>> =
+                (0..=below(2)).map(|_| (0..=below(2)).map(|_| &policies[below(policies.len())]).collect()).collect();
+            let requests = requests(&checks.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let charges: usize = requests.iter().map(counts_of).sum();
+            let length = 1 + 2 * charges + below(2 * charges + 1);
+            // Half of the replies have only numbers that the script may have sent.
+            let choices = if below(2) == 0 { 11 } else { doubles.len() };
+            let numbers: Vec<_> = (0..length).map(|_| doubles[below(choices)]).collect();
+            let reply = read_doubles(&numbers, &b"text"[..below(5)], &requests);
+            read[usize::from(reply.is_ok())] += 1;
+            for verdict in reply.iter().flat_map(|reply| reply.verdicts.iter().flatten()) {
+                assert_eq!(verdict.allowed, verdict.outcomes.iter().all(|outcome| outcome.fits));
+            }
+        }
+        assert!(read[1] > 1_000, "{read:?}");
+    }
 }
