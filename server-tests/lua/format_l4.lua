@@ -1,4 +1,4 @@
--- The script of formats l4, c1, f1 and b2, without refunds: what older processes send to the same server.
+-- The script of formats l4, c2, f2 and b3, without refunds: what older processes send to the same server.
 -- Shared by all algorithms: the time, and integer arithmetic on doubles. Doubles are exact up to 2^53. The product of a
 -- limit and a window in microseconds may exceed that; such a product is divided digit by digit.
 --

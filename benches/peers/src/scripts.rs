@@ -13,8 +13,8 @@ pub const TOLLGATE: &str = concat!(
     include_str!("../../../lua/token_bucket.lua"),
     include_str!("../../../lua/check.lua"),
 );
-/// The log of the version before, with its own format of calls and replies.
-pub const TOLLGATE_BEFORE: &str = include_str!("../../../server-tests/lua/format_l4.lua");
+/// The script of format `l4`, with its own format of calls and replies.
+pub const TOLLGATE_L4: &str = include_str!("../../../server-tests/lua/format_l4.lua");
 
 pub const SORTED_SET_STEP_LOG: &str = include_str!("../scripts/sorted_set_step_log.lua");
 pub const SORTED_SET_LOG: &str = include_str!("../scripts/sorted_set_log.lua");
@@ -57,8 +57,8 @@ pub fn tollgate_args(
     }
 }
 
-/// Appends the arguments of the version before: a charge for each key.
-pub fn tollgate_before_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u32) {
+/// Appends the arguments of format `l4`: a charge for each key.
+pub fn tollgate_l4_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u32) {
     let charge = [&[1, 0, 0][..], &cost.to_le_bytes()].concat();
     command.arg(keys.len()).arg(keys);
     clock_arg(command, now_us);
@@ -89,8 +89,8 @@ pub fn tollgate_verdicts(reply: &Value, checks: usize) -> Vec<bool> {
     }
 }
 
-/// Parses the reply of the version before.
-pub fn tollgate_before_verdicts(reply: &Value) -> Vec<bool> {
+/// Parses the reply of format `l4`.
+pub fn tollgate_l4_verdicts(reply: &Value) -> Vec<bool> {
     // The reply is the time and one report per charge. A report begins with 1 if the charge fits.
     const TIME: usize = 8;
     const REPORT: usize = 29;

@@ -19,8 +19,8 @@ use crate::{
 /// A store that counts in this process: for one instance, for tests and for development.
 ///
 /// Clones share their counts. The store has no background task and needs no maintenance call: whenever a new key is
-/// added, a few idle counts are dropped. A token bucket, which may be full again within microseconds, is kept for the
-/// time that fills an empty bucket, so that a key in steady use need not be added again for each check.
+/// added, a few idle counts are dropped. A token bucket may be full again within microseconds. It is kept longer, for
+/// the time that fills an empty bucket, so that a key in steady use need not be added again for each check.
 ///
 /// The store answers at once, so [`Limiter::try_check`](crate::Limiter::try_check) works on it without a runtime.
 ///

@@ -166,10 +166,11 @@ impl RedisStoreBuilder {
     /// Sets the number of hash tags on a cluster; `None` gives each key a tag of its own. Defaults to 48, which is 16
     /// for each of three masters. Has no effect on a single server.
     ///
-    /// Only checks of one slot share a call. With a tag for each key, hardly two of them do, and each check costs Redis
-    /// the time of a call. With fewer tags more checks share calls. With more tags the load is spread more evenly, and
-    /// a slot that moves to another master has fewer keys. Use about 16 to 32 tags for each master; a number that is a
-    /// multiple of the number of masters spreads the load most evenly.
+    /// Only checks of one slot share a call. With a tag for each key, the checks that wait at one time are nearly all
+    /// in different slots, and each of them costs Redis the time of a call. With fewer tags more checks share calls.
+    /// With more tags the load is spread more evenly, and a slot that moves to another master has fewer keys. Use about
+    /// 16 to 32 tags for each master; a number that is a multiple of the number of masters spreads the load most
+    /// evenly.
     ///
     /// All instances need the same number, or they count separately: the number is a part of each Redis key, so a new
     /// number starts new counts. From 1 to 1024; other numbers are an error of

@@ -25,8 +25,8 @@ pub struct Subject {
 pub enum CallFormat {
     /// tollgate's packed format: many keys, one packed reply.
     Tollgate(Algorithm),
-    /// The packed format of the version before.
-    TollgateBefore,
+    /// The packed format `l4`.
+    TollgateL4,
     /// One key, and an array whose first item is the verdict.
     Plain,
 }
@@ -44,15 +44,14 @@ const fn plain(name: &'static str, label: &'static str, code: &'static str) -> S
 
 pub const LOG: Subject = tollgate("tollgate log", "single", Algorithm::Log, 1);
 pub const LOG_BATCHED: Subject = tollgate("tollgate log, 64 per call", "batched", Algorithm::Log, BATCH);
-const BEFORE: Subject = Subject {
-    name: "log of the version before",
-    label: "before",
-    code: scripts::TOLLGATE_BEFORE,
-    format: CallFormat::TollgateBefore,
+const L4: Subject = Subject {
+    name: "log in format l4",
+    label: "l4",
+    code: scripts::TOLLGATE_L4,
+    format: CallFormat::TollgateL4,
     batch: 1,
 };
-const BEFORE_BATCHED: Subject =
-    Subject { name: "log of the version before, 64 per call", label: "before_batched", batch: BATCH, ..BEFORE };
+const L4_BATCHED: Subject = Subject { name: "log in format l4, 64 per call", label: "l4_batched", batch: BATCH, ..L4 };
 const STEP_LOG: Subject =
     plain("sorted set, one member per request", "sorted_set_per_request", scripts::SORTED_SET_STEP_LOG);
 pub const SORTED_SET: Subject = plain("sorted set, one member per unit", "sorted_set", scripts::SORTED_SET_LOG);
@@ -68,7 +67,7 @@ pub const BUCKET_BATCHED: Subject =
 pub const TWO_KEYS: Subject = plain("counter in two keys", "two_keys", scripts::TWO_KEY_COUNTER);
 pub const GCRA: Subject = plain("GCRA in one string", "gcra", scripts::GCRA);
 
-pub const LOGS: [Subject; 6] = [LOG, LOG_BATCHED, BEFORE, BEFORE_BATCHED, STEP_LOG, SORTED_SET];
+pub const LOGS: [Subject; 6] = [LOG, LOG_BATCHED, L4, L4_BATCHED, STEP_LOG, SORTED_SET];
 
 /// Scripts whose state has a constant size: one fill is enough to measure them.
 pub const CONSTANT_STATE: [Subject; 8] =
@@ -78,7 +77,7 @@ impl Subject {
     /// The plain script that the subject is compared with: one that counts in the same way.
     pub fn yardstick(&self) -> Self {
         match self.format {
-            CallFormat::Tollgate(Algorithm::Log) | CallFormat::TollgateBefore => SORTED_SET,
+            CallFormat::Tollgate(Algorithm::Log) | CallFormat::TollgateL4 => SORTED_SET,
             CallFormat::Tollgate(Algorithm::Counter | Algorithm::Fixed) => TWO_KEYS,
             CallFormat::Tollgate(Algorithm::Bucket) => GCRA,
             CallFormat::Plain if self.is_log() => SORTED_SET,
@@ -88,7 +87,7 @@ impl Subject {
 
     /// Whether the script's state grows with the requests in the window.
     pub fn is_log(&self) -> bool {
-        matches!(self.format, CallFormat::Tollgate(Algorithm::Log) | CallFormat::TollgateBefore)
+        matches!(self.format, CallFormat::Tollgate(Algorithm::Log) | CallFormat::TollgateL4)
             || [scripts::SORTED_SET_LOG, scripts::SORTED_SET_STEP_LOG].contains(&self.code)
     }
 
@@ -106,7 +105,7 @@ impl Subject {
             CallFormat::Tollgate(algorithm) => {
                 scripts::tollgate_args(&mut command, keys, now_us, algorithm, quota, cost);
             }
-            CallFormat::TollgateBefore => scripts::tollgate_before_args(&mut command, keys, now_us, quota, cost),
+            CallFormat::TollgateL4 => scripts::tollgate_l4_args(&mut command, keys, now_us, quota, cost),
             CallFormat::Plain => scripts::plain_args(&mut command, keys[0], now_us, quota, cost),
         }
         command
@@ -116,7 +115,7 @@ impl Subject {
     pub fn verdicts(&self, reply: &Value, checks: usize) -> Vec<bool> {
         match self.format {
             CallFormat::Tollgate(_) => scripts::tollgate_verdicts(reply, checks),
-            CallFormat::TollgateBefore => scripts::tollgate_before_verdicts(reply),
+            CallFormat::TollgateL4 => scripts::tollgate_l4_verdicts(reply),
             CallFormat::Plain => match reply {
                 Value::Array(items) => vec![items.first() == Some(&Value::Int(1))],
                 _ => vec![],

@@ -81,7 +81,7 @@ impl<'a> Load<'a> {
         let Hosted { subject, connection, .. } = hosted;
         redis::cmd("FLUSHALL").exec(connection)?;
         // As long as the keys that the store writes by default.
-        let keys = (0..KEYS).map(|key| format!("tollgate:{{${key:022x}}}:l4:per-client")).collect();
+        let keys = (0..KEYS).map(|key| format!("tollgate:{{${key:022x}}}:per-client:l5:1m")).collect();
         let hash = subject.load(connection)?;
         let random = Random::new(traffic as u64);
         let mut load = Self { subject: *subject, connection, hash, traffic, keys, random, now_us: START_US };
