@@ -10,14 +10,17 @@
 -- Reply: one string of doubles: the time used; a number for each charge; a time in microseconds for each charge; more
 --        numbers for some charges, in order. Then the texts of errors, in order. The number of a charge whose check has
 --        failed is -1, and its time is the length of the error, or 0 for all but the first charge of the check. Any
---        other number is 4 * n, + 1 if the charge fits, + 2 as follows:
---          log      n = available units; the time until the next unit. With 2, more: the times until the charge fits
---                   (-1: it does, or never can) and until the newest record leaves. Without 2, a charge that fits has
---                   become the newest record; of one that does not fit, more: the time until the newest record leaves,
---                   and it fits when the next unit comes.
---          counter  n = the current bucket; the time until its window ends. With 2, more: the previous bucket.
---          window   n = the count; the time until its window ends.
---          bucket   n = the fraction of the arrival time; the time until the arrival time.
+--        other number is 4 * n, plus 1 if the charge fits, plus 2 in some cases (called "with 2" below):
+--          log      n is the available units; the time is that until the next unit.
+--                   With 2: two more numbers, the time until the charge fits (-1 if it fits now or never can) and the
+--                   time until the newest record leaves.
+--                   Without 2, the charge fits: it has become the newest record.
+--                   Without 2, the charge does not fit: it fits when the next unit comes. One more number, the time
+--                   until the newest record leaves.
+--          counter  n is the current bucket; the time is that until its window ends. With 2: one more number, the
+--                   previous bucket.
+--          window   n is the count; the time is that until its window ends.
+--          bucket   n is the fraction of the arrival time; the time is that until the arrival time.
 --        A check that has failed has charged nothing, unless a key held another type of value or a command was not
 --        permitted. Other checks are not affected. A check is allowed if all of its charges fit.
 --

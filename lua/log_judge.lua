@@ -1,8 +1,8 @@
 -- The log in every case. `lua/sliding_window_log.lua` describes the layout, and handles what is usual.
 --
--- A record settles when it leaves the window or, with `count_rejected`, when it lies more than the highest limit below
--- C: a policy with a higher limit may share the log, and still counts what it has admitted. Settling is written only
--- with a charge.
+-- A record settles when it no longer counts. This is when it leaves the window. With `count_rejected`, a record settles
+-- also when the newer records alone reach the highest limit: a policy with that limit may share the log, and still
+-- counts what it has admitted. Settling is written only with a charge.
 --
 -- Commands: as `lua/sliding_window_log.lua` says, and: a few more (GETRANGE) when the oldest records have left; 1
 -- (SETRANGE) when a counted rejection settles records. A denial of a larger cost searches the log for its Retry-After,

@@ -6,8 +6,8 @@
 //!
 //! # Rules
 //!
-//! 1. Every request that a layer has checked has a decision in its extensions. So has the response to a refused request,
-//!    and, if a layer [asks for it](crate::RateLimitLayer::with_decision_in_response), the response to an allowed one.
+//! 1. Every request that a layer has checked has a decision in its extensions. The response has it too if the request
+//!    was refused, or if a layer [asks for it](crate::RateLimitLayer::with_decision_in_response).
 //! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
 //! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not.
 //! 4. [`source`](Decision::source) says where the decision comes from. Without a verdict,
@@ -72,8 +72,8 @@ use crate::{
 /// The middleware puts the decision into the extensions of the request, for handlers. The response to a refused request
 /// has the decision in its extensions too, for outer layers, beside its [`Denial`](crate::rejection::Denial). The
 /// response to an allowed request has the decision only if a layer asks for it
-/// ([`with_decision_in_response`](crate::RateLimitLayer::with_decision_in_response)). The response to a request that was
-/// refused without a check, for example because it has no key, has only the denial. An exempt request has neither.
+/// ([`with_decision_in_response`](crate::RateLimitLayer::with_decision_in_response)). The response to a request that
+/// was refused without a check, for example because it has no key, has only the denial. An exempt request has neither.
 ///
 /// If several layers check one request, the extensions contain the strictest decision: a denied one before an allowed
 /// one, then one with a verdict before one without, then the one with the fewest units [available](Self::available).

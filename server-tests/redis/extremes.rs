@@ -53,7 +53,8 @@ async fn law_3_a_log_that_redis_refuses_to_extend_charges_nothing() {
     assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(u32::MAX - allowed));
 }
 
-/// Charges 1 to the only key, a log of a day, in each of the next microseconds, in pipelines, because single checks take long.
+/// Charges 1 to the only key, a log of a day, in each of the next microseconds. In pipelines, because single checks
+/// take long.
 fn fill(server: &RedisServer, clock: &ManualClock, records: u32) -> u32 {
     let mut connection = server.connection();
     let policy = call::Policy::log(u32::MAX, 86_400_000_000);

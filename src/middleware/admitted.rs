@@ -13,7 +13,7 @@ pub(crate) struct Admitted {
     decision: Option<Box<Decision>>,
 }
 
-/// Marks a request, for the layers inside, if a layer wants the decision in the response.
+/// In the extensions of a request: a layer wants the decision in the response. The layers inside read this.
 #[derive(Clone, Copy)]
 struct WantedInResponse;
 

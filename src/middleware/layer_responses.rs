@@ -159,8 +159,8 @@ impl<K, R> RateLimitLayer<K, R> {
     /// layers, such as an access log.
     ///
     /// Defaults to `false`, because few services read the decision there, and it costs each response three allocations.
-    /// Whatever the setting, an allowed request has the decision in its own extensions, for the handler, and so has
-    /// the response to a refused request.
+    /// The setting does not affect requests: each allowed request has the decision in its extensions, and the handler
+    /// can read it there. It does not affect refusals either: the response to a denied request always has the decision.
     ///
     /// If several layers check one request, it is enough that one of them has the setting: the response has the
     /// strictest decision of all of them.

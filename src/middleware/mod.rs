@@ -10,7 +10,7 @@
 //! * Layers that share a limiter, a policy and a key share the budget. A request that passes two such layers is
 //!   charged twice.
 //! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers. It is in those of a response
-//!   if the request was refused, or if the layer
+//!   if the request was denied, or if the layer
 //!   [puts it there](RateLimitLayer::with_decision_in_response), for outer layers.
 //! * `layer()` does no I/O and spawns nothing. A setter that receives a wrong configuration returns a
 //!   [`ConfigError`](crate::ConfigError).

@@ -4,13 +4,13 @@
 ///
 /// | algorithm | accuracy | state per key | on Redis: bytes | time | Retry-After |
 /// | --- | --- | --- | --- | --- | --- |
-/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | exact in every window | one record per request in the window | 296, plus 8 to 28 a request (12 at 1 000) | 3.9 µs, alone 7.6 | exact |
-/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | an estimate | two counts | 152 | 2.0 µs, alone 5.0 | of the estimate |
-/// | [`FixedWindow`](Self::FixedWindow) | lets 2x through at a boundary | one count | 152 | 1.6 µs, alone 4.7 | the window's end |
-/// | [`TokenBucket`](Self::TokenBucket) | a burst, then a steady rate | one number | 152 | 2.5 µs, alone 5.6 | exact |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | exact in every window | one record per request in the window | 296, plus 8 to 28 a request (12 at 1 000) | 2.3 µs, alone 5.9 | exact |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | an estimate | two counts | 152 | 1.4 µs, alone 4.1 | of the estimate |
+/// | [`FixedWindow`](Self::FixedWindow) | lets 2x through at a boundary | one count | 152 | 1.2 µs, alone 4.0 | the window's end |
+/// | [`TokenBucket`](Self::TokenBucket) | a burst, then a steady rate | one number | 152 | 1.4 µs, alone 4.8 | exact |
 ///
-/// The time is the CPU time of Redis for one of 64 checks in a call, and for a check alone, at 1 000 requests in the
-/// window (`benches/peers`, `lua`, on the machine of [`guide::performance`](crate::guide::performance)).
+/// The time is the execution time in Redis for one of 64 checks in a call, and for a check alone, at 1 000 requests in
+/// the window (`benches/peers`, `lua`, on the machine of [`guide::performance`](crate::guide::performance)).
 ///
 /// # Examples
 ///
