@@ -56,6 +56,11 @@ impl HashTags {
         Ok(Self(tags.into_iter().flatten().collect()))
     }
 
+    /// The number of groups.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The tag of a subject's group.
     pub(crate) fn of(&self, subject: &[u8]) -> &HashTag {
         let count = u16::try_from(self.0.len()).unwrap_or(SLOT_COUNT);

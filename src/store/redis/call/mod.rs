@@ -22,4 +22,6 @@ pub(crate) mod redis_key;
 mod reply;
 pub(crate) mod script;
 pub(crate) mod script_clock;
+mod series;
 mod traffic;
+mod watch;

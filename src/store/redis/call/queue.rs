@@ -22,6 +22,9 @@ const MAX_IN_FLIGHT: usize = 32;
 /// The longest time that a request waits while no call starts: a fraction of the round trip to a distant Redis, and
 /// longer than a call to a Redis nearby.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(3);
+/// The longest average interval between requests of a slot for which it pays to wait for more of them. With slower
+/// requests, a longer wait would cost more than a call that they share saves.
+const FILLING_INTERVAL: Duration = Duration::from_micros(500);
 /// The number of lanes of a queue.
 pub(crate) const LANES: usize = 16;
 /// The most requests in one lane. They take Redis less than twenty milliseconds, which is within the default deadline.
@@ -44,8 +47,10 @@ pub(crate) struct Queue {
     turn: usize,
     /// Number of requests in all lanes.
     waiting: usize,
-    /// Number of calls of the slot in flight.
+    /// Number of calls of the slot that are in flight or will be.
     pub(crate) in_flight: usize,
+    /// Number of these calls that have not taken their batch yet.
+    pub(crate) starting: usize,
     /// When requests were last taken for a call.
     last_taken: Option<Instant>,
     /// Whether a task starts calls for requests that wait for [`MAX_WAIT`].
@@ -79,10 +84,23 @@ impl Queue {
     /// The more calls are in flight, the more full batches have to wait. So a fast Redis gets few large calls, and over
     /// a network the number of calls follows the load.
     pub(crate) fn start_call(&mut self) -> bool {
-        let starts = self.in_flight < ALWAYS_IN_FLIGHT
-            || (self.in_flight < MAX_IN_FLIGHT && self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight);
-        self.in_flight += usize::from(starts);
-        starts
+        let starts = !self.will_be_taken()
+            && (self.in_flight < ALWAYS_IN_FLIGHT
+                || (self.in_flight < MAX_IN_FLIGHT && self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight));
+        self.count_call(starts)
+    }
+
+    /// Whether calls that have not taken their batch yet can take all requests that wait.
+    pub(crate) fn will_be_taken(&self) -> bool {
+        self.waiting <= MAX_CHARGES_PER_CALL * self.starting
+    }
+
+    /// Whether more requests are likely to arrive soon: those that wait have come quickly after each other. Not if they
+    /// fill a call already.
+    pub(crate) fn is_filling(&self) -> bool {
+        let waiting = u32::try_from(self.waiting).unwrap_or(u32::MAX);
+        let is_recent = |taken: Instant| taken.elapsed() <= FILLING_INTERVAL.saturating_mul(waiting);
+        self.waiting < MAX_CHARGES_PER_CALL && self.last_taken.is_some_and(is_recent)
     }
 
     /// Returns whether a further call has to start because none has started for [`MAX_WAIT`], and counts the call if
@@ -93,7 +111,12 @@ impl Queue {
         let starts = !self.is_empty()
             && self.in_flight < MAX_IN_FLIGHT
             && self.last_taken.is_none_or(|taken| taken.elapsed() >= MAX_WAIT);
+        self.count_call(starts)
+    }
+
+    fn count_call(&mut self, starts: bool) -> bool {
         self.in_flight += usize::from(starts);
+        self.starting += usize::from(starts);
         starts
     }
 
@@ -146,10 +169,38 @@ mod tests {
 
     #[test]
     fn full_batches_start_calls_up_to_the_maximum_and_others_up_to_two() {
-        for (waiting, most) in [(0, 2), (MAX_CHARGES_PER_CALL * 2, 3), (usize::MAX, MAX_IN_FLIGHT)] {
+        for (waiting, most) in [(0, 0), (1, 2), (MAX_CHARGES_PER_CALL * 2, 3), (usize::MAX, MAX_IN_FLIGHT)] {
             let mut queue = Queue { waiting, ..Queue::default() };
-            let started = (0..100).filter(|_| queue.start_call()).count();
+            let started = (0..100).filter(|_| start_and_send(&mut queue)).count();
             assert_eq!((started, queue.in_flight), (most, most), "{waiting} requests wait");
         }
+    }
+
+    /// Starts a call that takes its batch at once.
+    fn start_and_send(queue: &mut Queue) -> bool {
+        let starts = queue.start_call();
+        queue.starting = 0;
+        starts
+    }
+
+    #[test]
+    fn a_queue_is_filling_while_requests_come_quickly_and_a_call_has_room() {
+        let taken = |ago: Duration| Instant::now().checked_sub(ago);
+        let filling = |waiting, last_taken| Queue { waiting, last_taken, ..Queue::default() }.is_filling();
+        assert!(filling(20, taken(9 * FILLING_INTERVAL)));
+        assert!(!filling(1, taken(2 * FILLING_INTERVAL)));
+        assert!(!filling(MAX_CHARGES_PER_CALL, taken(Duration::ZERO)));
+        assert!(!filling(1, None));
+    }
+
+    #[test]
+    fn no_call_starts_for_requests_that_a_starting_call_will_take() {
+        let mut queue = Queue { waiting: 1, ..Queue::default() };
+        assert!(queue.start_call());
+        queue.waiting = MAX_CHARGES_PER_CALL;
+        assert!(!queue.start_call());
+        queue.waiting += 1;
+        assert!(queue.start_call());
+        assert_eq!((queue.starting, queue.in_flight), (2, 2));
     }
 }

@@ -2,7 +2,10 @@
 
 use super::super::net::slot::NO_SLOT;
 #[cfg(feature = "cluster")]
-use super::{super::net::slot::slot_of, hash_tags::HashTags};
+use super::{
+    super::net::slot::{SLOT_COUNT, slot_of},
+    hash_tags::HashTags,
+};
 use crate::{
     key::Key,
     policy::{Algorithm, Policy},
@@ -46,6 +49,17 @@ impl RedisKeys {
             Slots::BySubject => slot_of(key.encoded()),
             #[cfg(feature = "cluster")]
             Slots::ByGroup(tags) => tags.of(key.encoded()).slot,
+        }
+    }
+
+    /// The number of slots that subjects can be in.
+    pub(crate) fn slot_count(&self) -> usize {
+        match &self.slots {
+            Slots::OneServer => 1,
+            #[cfg(feature = "cluster")]
+            Slots::BySubject => usize::from(SLOT_COUNT),
+            #[cfg(feature = "cluster")]
+            Slots::ByGroup(tags) => tags.len(),
         }
     }
 

@@ -55,8 +55,13 @@ impl Traffic {
         now_us.saturating_sub(self.answered_us.load(Ordering::Relaxed)) < micros(period)
     }
 
+    /// The checks that wait or are in flight, in all failure domains.
+    pub(crate) fn checks(&self) -> usize {
+        self.checks.load(Ordering::Relaxed)
+    }
+
     /// Whether there are more checks than two full calls carry. With more checks than this, checks delay each other.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.checks.load(Ordering::Relaxed) > 2 * MAX_CHARGES_PER_CALL
+        self.checks() > 2 * MAX_CHARGES_PER_CALL
     }
 }

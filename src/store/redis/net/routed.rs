@@ -6,6 +6,7 @@
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
 #[cfg(feature = "cluster")]
 use redis::{ErrorKind, RedisError};
+use tokio::sync::OwnedSemaphorePermit;
 
 #[cfg(feature = "cluster")]
 use super::cluster::redirection::{Node, Redirection};
@@ -87,6 +88,17 @@ impl RoutedConnection {
             }
             None => result,
         }
+    }
+
+    /// A turn to send a call to a node of a cluster, when the node has few calls to evaluate. `None` at once for a
+    /// server that is not part of a cluster.
+    #[cfg_attr(not(feature = "cluster"), expect(clippy::unused_async, reason = "only a cluster has turns"))]
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        #[cfg(feature = "cluster")]
+        if let Some(node) = &self.node {
+            return node.turn().await;
+        }
+        None
     }
 
     /// Sends a command and does not wait for its reply. Commands that are sent later run after it.

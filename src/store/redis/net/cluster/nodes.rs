@@ -15,7 +15,10 @@ use std::{
 };
 
 use redis::RedisResult;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
 
 use super::{
     super::{
@@ -159,6 +162,11 @@ impl Nodes {
     pub(crate) async fn connect(self: &Arc<Self>, address: NodeAddress) -> Result<Connection, Error> {
         let pool = self.pool(&address).map_err(|error| error::convert_dial(&error, &self.seeds.passwords()))?;
         pool.get().await
+    }
+
+    /// The turns to send calls to the node at `address`.
+    pub(crate) fn turns(&self, address: &NodeAddress) -> Option<Arc<Semaphore>> {
+        self.state().pools.get(address).map(|pool| Arc::clone(&pool.turns))
     }
 
     /// The pool of the node at `address`, which is opened if there is none.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{super::connection::Connection, nodes::Nodes, slot_map::NodeAddress};
 use crate::error::Error;
@@ -21,6 +22,12 @@ impl Node {
 
     pub(crate) fn host(&self) -> &str {
         &self.address.host
+    }
+
+    /// A turn to send a call to the node. `None` if the node has left the cluster.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        self.nodes.turns(&self.address)?.acquire_owned().await.ok()
     }
 
     pub(crate) fn is_redirection(&self, result: &RedisResult<Value>) -> bool {

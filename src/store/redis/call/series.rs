@@ -1,0 +1,220 @@
+//! The calls of a slot.
+
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    super::net::{error, routed::RoutedConnection},
+    client::Client,
+    per_runtime::PerRuntime,
+    queue::{MAX_WAIT, Queue, Taken, Waiting},
+    traffic::Traffic,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    runtime::deadline::within,
+    store::pending::DeadlineHandler,
+    verdict::Verdict,
+};
+
+/// Number of queues above which empty ones are removed. Empty queues are kept because their slots are likely to be used
+/// again; each takes a kilobyte or two.
+const MAX_IDLE_QUEUES: usize = 1024;
+/// The longest time that a call keeps its turn. Redis has evaluated a call much earlier, so a longer time is that of
+/// the network, and other calls need not wait for it.
+const MAX_TURN: Duration = Duration::from_millis(1);
+
+/// A series of calls of one slot, one after the other. It counts as one call in flight until it ends or is dropped,
+/// also if the runtime drops its task.
+pub(super) struct CallSeries {
+    client: Arc<Client>,
+    runtime: Arc<PerRuntime>,
+    slot: u16,
+    stage: Stage,
+}
+
+/// How far the current call of a series is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    /// The call has not taken its batch yet.
+    Starting,
+    /// The call has taken its batch.
+    InFlight,
+    /// The series has ended.
+    Ended,
+}
+
+impl CallSeries {
+    /// Starts a series whose first call is counted already.
+    pub(super) fn start(client: &Arc<Client>, runtime: &Arc<PerRuntime>, slot: u16) {
+        let (client, runtime) = (Arc::clone(client), Arc::clone(runtime));
+        tokio::spawn(drive(Self { client, runtime, slot, stage: Stage::Starting }));
+    }
+
+    fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        work(self.runtime.queues.lock().entry(self.slot).or_default())
+    }
+
+    /// Waits for a turn at the master, while other calls to it are in flight: it evaluates the calls of all its slots
+    /// one after the other, and meanwhile more requests can join each of them. With fewer checks than slots, hardly any
+    /// two would share a call, so none waits.
+    async fn turn(&self, connection: &Result<RoutedConnection, Error>) -> Option<OwnedSemaphorePermit> {
+        let is_busy = self.traffic().checks() > self.client.keys.slot_count();
+        match connection {
+            Ok(connection) if is_busy && self.with_queue(|queue| queue.is_filling()) => {
+                within(MAX_WAIT, connection.turn()).await.flatten()
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes a batch, and starts a further call if the rest needs one. The requests of the batch count as in flight
+    /// until the second value is dropped.
+    fn take(&mut self) -> (Taken, InFlight) {
+        let (taken, starts) = self.with_queue(|queue| {
+            queue.starting -= 1;
+            (queue.take(&self.client.denials), queue.start_call())
+        });
+        self.stage = Stage::InFlight;
+        if starts {
+            Self::start(&self.client, &self.runtime, self.slot);
+        }
+        let in_flight = InFlight { traffic: Arc::clone(self.traffic()), checks: taken.popped };
+        (taken, in_flight)
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.runtime.queues.traffic(self.slot)
+    }
+
+    /// Whether no other call of the slot is in flight. Then no caller has just been answered.
+    fn is_alone(&self) -> bool {
+        self.with_queue(|queue| queue.in_flight == 1)
+    }
+
+    /// Begins the next call, or ends the series if no request needs one. Tests and ends under one lock, so that no
+    /// request arrives in between and is left waiting. Returns whether a call begins.
+    fn begin(&mut self) -> bool {
+        let mut queues = self.runtime.queues.lock();
+        let is_crowded = queues.len() > MAX_IDLE_QUEUES;
+        let queue = queues.entry(self.slot).or_default();
+        queue.starting -= usize::from(self.stage == Stage::Starting);
+        let begins = !queue.will_be_taken();
+        self.stage = if begins { Stage::Starting } else { Stage::Ended };
+        queue.starting += usize::from(begins);
+        queue.in_flight -= usize::from(!begins);
+        if is_crowded && queue.in_flight == 0 {
+            queues.remove(&self.slot);
+        }
+        begins
+    }
+}
+
+impl Drop for CallSeries {
+    fn drop(&mut self) {
+        if self.stage != Stage::Ended {
+            self.with_queue(|queue| {
+                queue.in_flight -= 1;
+                queue.starting -= usize::from(self.stage == Stage::Starting);
+            });
+        }
+    }
+}
+
+/// Requests that have left a queue and count as traffic until they are answered or given up.
+struct InFlight {
+    traffic: Arc<Traffic>,
+    checks: usize,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.traffic.remove_checks(self.checks);
+    }
+}
+
+/// Sends batches until no request waits.
+async fn drive(mut series: CallSeries) {
+    let mut is_alone = series.is_alone();
+    loop {
+        // Callers that have just been answered, and other tasks that are ready, may queue their next checks first.
+        if !std::mem::take(&mut is_alone) {
+            tokio::task::yield_now().await;
+        }
+        if !series.begin() {
+            return;
+        }
+        // Connects before the batch is taken: a dial takes time, and a request whose caller leaves meanwhile is not
+        // sent.
+        let connection = series.client.connect(&series.runtime.pool, series.slot).await;
+        let turn = series.turn(&connection).await;
+        let (Taken { batch, denied, .. }, _in_flight) = series.take();
+        for (waiting, denial) in denied {
+            let _ = waiting.verdict.send(Ok(denial));
+        }
+        if batch.is_empty() {
+            continue;
+        }
+        let requests = batch.iter().map(|waiting| &waiting.request);
+        let verdicts = match &connection {
+            Ok(connection) => holding(turn, series.client.call(connection.clone(), requests)).await,
+            Err(error) => Err(error.clone()),
+        };
+        match verdicts {
+            Ok(verdicts) => {
+                series.traffic().answered();
+                batch.into_iter().zip(verdicts).for_each(|(waiting, verdict)| waiting.answer(&series.client, verdict));
+            }
+            Err(error) if error::is_about_several_keys(&error) && batch.len() > 1 => {
+                for waiting in batch {
+                    tokio::spawn(call_alone(Arc::clone(&series.client), connection.clone(), waiting));
+                }
+            }
+            Err(error) => {
+                for waiting in batch {
+                    // The checks of a late batch may be late for different reasons.
+                    let error = match error.kind() {
+                        ErrorKind::Deadline => waiting.request.outgoing.progress.error(series.client.settings.deadline),
+                        _ => error.clone(),
+                    };
+                    waiting.answer(&series.client, Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// The output of `call`, which keeps its turn for [`MAX_TURN`] at most.
+async fn holding<T>(turn: Option<OwnedSemaphorePermit>, call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call);
+    if let Some(turn) = turn {
+        if let Some(output) = within(MAX_TURN, call.as_mut()).await {
+            return output;
+        }
+        drop(turn);
+    }
+    call.await
+}
+
+impl Waiting {
+    /// Sends the verdict to the caller, and remembers a denial.
+    fn answer(self, client: &Client, verdict: Result<Verdict, Error>) {
+        if let Ok(verdict) = &verdict {
+            self.request.remember(&client.denials, verdict);
+        }
+        // Fails if the caller has gone and needs no answer.
+        let _ = self.verdict.send(verdict);
+    }
+}
+
+/// Sends one request of a batch that Redis has refused because of its many keys.
+async fn call_alone(client: Arc<Client>, connection: Result<RoutedConnection, Error>, waiting: Waiting) {
+    if waiting.verdict.is_closed() {
+        return;
+    }
+    let request = std::iter::once(&waiting.request);
+    let called = async { client.call(connection?, request).await?.swap_remove(0) };
+    let verdict = called.await;
+    waiting.answer(&client, verdict);
+}
