@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::redis::{self, Connection};
 
 use super::{
-    call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, run},
+    call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, checks},
     report::{Numbers, Report},
 };
 use crate::support::redis_server::RedisServer;
@@ -19,12 +19,11 @@ fn eval(
     runs: &[(u16, &[u32])],
 ) -> (f64, Vec<Option<Report>>, String) {
     let policy = Policy::log(5, 1_000_000);
-    let packed: Vec<u8> = runs.iter().flat_map(|&(checks, costs)| run(checks, costs)).collect();
     let mut command = redis::cmd("EVAL");
-    command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(policy.packed(COMMIT)).arg(packed).arg(now);
+    command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(checks(policy, COMMIT, runs)).arg(now);
     let reply: Vec<u8> = command.query(connection).unwrap();
     let (mut numbers, errors) = Numbers::read_with_errors(&reply, keys.len());
-    let costs = runs.iter().flat_map(|&(checks, costs)| std::iter::repeat_n(costs, checks.into()).flatten());
+    let costs = runs.iter().flat_map(|&(number, costs)| std::iter::repeat_n(costs, number.into()).flatten());
     let reports = costs.map(|&cost| numbers.next_report(policy, cost)).collect();
     (numbers.time, reports, errors)
 }
@@ -109,7 +108,7 @@ fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
     let value = [now as f64, f64::INFINITY, 0.0, 0.0, 0.0].map(f64::to_le_bytes).concat();
     let (): () = redis::cmd("SET").arg("counter").arg(value).query(&mut connection).unwrap();
     let mut command = redis::cmd("EVAL");
-    command.arg(SCRIPT).arg(1).arg("counter").arg(counter.packed(COMMIT)).arg(run(1, &[1])).arg(now + 1);
+    command.arg(SCRIPT).arg(1).arg("counter").arg(checks(counter, COMMIT, &[(1, &[1])])).arg(now + 1);
     let reply: Vec<u8> = command.query(&mut connection).unwrap();
     let (mut numbers, errors) = Numbers::read_with_errors(&reply, 1);
     assert_eq!(numbers.next_report(counter, 1), None);

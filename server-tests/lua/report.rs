@@ -47,16 +47,14 @@ impl Numbers {
         let mut more = || self.more.next().unwrap();
         if policy.algorithm == SLIDING_WINDOW_LOG {
             let resolution = u64::from(policy.parameter);
-            let retry_after = if has_more {
-                more()
-            } else if fits {
-                -1.0
-            } else {
-                time
-            };
             let newest = (self.time as u64).next_multiple_of(resolution);
-            let reset = if fits && !has_more { newest as f64 - self.time + policy.window_us as f64 } else { more() };
-            return Some((fits.into(), u32::try_from(number).unwrap(), retry_after, time, reset));
+            let (available, retry_after, reset) = match (has_more, fits) {
+                (true, true) => (number, -1.0, more()),
+                (true, false) => (number, more(), more()),
+                (false, true) => (number, -1.0, newest as f64 - self.time + policy.window_us as f64),
+                (false, false) => (0, time, number as f64),
+            };
+            return Some((fits.into(), u32::try_from(available).unwrap(), retry_after, time, reset));
         }
         let previous = if has_more { more() as u64 } else { 0 };
         let count = Count { policy, number, time: time as u64, previous };
