@@ -54,7 +54,7 @@ if used % 2 >= 1 then
     local epoch, quarter = stamp - stamp % 2^48, window < 4 and 1 or (window - window % 4) / 4
     local quarter_start = stamp - stamp % quarter
     -- A place that holds no record yet may hold any bytes.
-    local UNUSED = '----------------------------------------------------------------------'
+    local ring, UNUSED = nil, '----------------------------------------------------------------------'
     for number = from, to do
       local key = keys[number]
       local packed = call('GETRANGE', key, '0', '94')
@@ -88,7 +88,8 @@ if used % 2 >= 1 then
                 -- After a pause many records have left, and `judge_log` searches.
                 if groups == 2 then break end
                 groups = groups + 1
-                copy, behind = rare().read_group(key, packed, head, count)
+                ring = ring or rare()
+                copy, behind = ring.read_group(key, packed, head, count)
               end
               live_at, live = unpack('<I6I4', copy or packed, 31 - place * 10)
               live_at = live_at + epoch
@@ -142,7 +143,8 @@ if used % 2 >= 1 then
             -- The pending records and the newest one are a whole block.
             if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
             local size, grown = unpack('<I3I5', packed, 41)
-            local new_size, new_grown = rare().complete_block(key, size, grown, head, newest, total, count)
+            ring = ring or rare()
+            local new_size, new_grown = ring.complete_block(key, size, grown, head, newest, total, count)
             if new_size > size then copy, ring_fields = copy or packed, pack('<I3I5', new_size, new_grown) end
           end
           -- The fields of a charge, unused places, and the record that was the newest.
