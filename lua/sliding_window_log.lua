@@ -28,9 +28,9 @@
 -- walks the log: a search gallops from a guess and then halves. A ring keeps its size until all records have left; then
 -- a large ring is freed (UNLINK).
 --
--- Commands: evaluate 1 (GETRANGE), and 1 (GETRANGE) with every fourth record that leaves; commit 1 (SETRANGE) when
--- charged, 2 (GETRANGE, SETRANGE) with every eighth charge, 2 more of these while the ring grows, and 1 (PEXPIRE) in
--- each quarter of a window.
+-- Commands: evaluate 1 (GETRANGE), and 1 (GETRANGE) with every fourth record that leaves, and once in a long run; commit
+-- 1 (SETRANGE) when charged, 2 (GETRANGE, SETRANGE) with every eighth charge, 2 more of these and once 1 (GETRANGE)
+-- while the ring grows, and 1 (PEXPIRE) in each quarter of a window.
 
 local sliding_window_log
 
@@ -55,9 +55,13 @@ if used % 2 >= 1 then
     local quarter_start = stamp - stamp % quarter
     -- A place that holds no record yet may hold any bytes.
     local ring, UNUSED = nil, '----------------------------------------------------------------------'
+    -- Each byte read costs, so a long run reads the copy only from the first key on whose records have left. `skipped`
+    -- is the number of bytes before `packed`.
+    local skipped, start = 0, '0'
+    if to - from >= 8 then skipped, start = 40, '40' end
     for number = from, to do
       local key = keys[number]
-      local packed = call('GETRANGE', key, '0', '94')
+      local packed = call('GETRANGE', key, start, '94')
       local usual = false
       repeat
         if packed == '' then
@@ -68,7 +72,7 @@ if used % 2 >= 1 then
           break
         end
 
-        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63)
+        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63 - skipped)
         -- Also if the value is not a log and this is no number.
         if not (newest > horizon and newest <= stamp) or highest < limit then break end
 
@@ -76,6 +80,10 @@ if used % 2 >= 1 then
         -- value that is not a log says otherwise.
         local head, live, behind, copy, ring_fields
         if live_at <= horizon then
+          if skipped > 0 then
+            packed = call('GETRANGE', key, '0', '39') .. packed
+            skipped, start = 0, '0'
+          end
           behind, head, live = unpack('<I5I5I4', packed, 49)
           local groups = 0
           repeat
@@ -105,8 +113,12 @@ if used % 2 >= 1 then
           if count_rejected or left + cost < 0 then break end
           local retry = next_unit
           if left < -1 then
+            if skipped > 0 then
+              packed = call('GETRANGE', key, '0', '39') .. packed
+              skipped, start = 0, '0'
+            end
             -- The first record by which enough has left.
-            if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
+            if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
             while (live - settled) % 2^32 < -left do
               head = head + 1
               local place = head % 4
@@ -141,11 +153,14 @@ if used % 2 >= 1 then
           local index = count % 8
           if index == 0 then
             -- The pending records and the newest one are a whole block.
-            if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
-            local size, grown = unpack('<I3I5', packed, 41)
+            if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
+            local size, grown = unpack('<I3I5', packed, 41 - skipped)
             ring = ring or rare()
             local new_size, new_grown = ring.complete_block(key, size, grown, head, newest, total, count)
-            if new_size > size then copy, ring_fields = copy or packed, pack('<I3I5', new_size, new_grown) end
+            if new_size > size then
+              ring_fields = pack('<I3I5', new_size, new_grown)
+              copy = copy or skipped > 0 and call('GETRANGE', key, '0', '39') or packed
+            end
           end
           -- The fields of a charge, unused places, and the record that was the newest.
           local fields, unused = nil, UNUSED

@@ -133,7 +133,7 @@ fn compare(connection: &mut Connection, checks: usize, seed: u64) -> usize {
                     let limit = scene.policy.limit;
                     scene.policy.limit = random.one_of(&[limit / 2, limit + limit / 2, limit + 1, limit - 1]).max(1);
                 }
-                let keys: Vec<_> = (0..random.one_of(&[1, 1, 2, 4, 8])).map(|_| random.below(scene.keys)).collect();
+                let keys: Vec<_> = (0..random.one_of(&[1, 1, 2, 4, 8, 16])).map(|_| random.below(scene.keys)).collect();
                 let cost = u32::try_from(random.one_of(&scene.costs)).unwrap();
                 let usage = if scene.count_rejected { COUNT_REJECTED } else { COMMIT };
                 let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len());
