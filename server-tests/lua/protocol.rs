@@ -25,6 +25,7 @@ fn eval(
     let (mut numbers, errors) = Numbers::read_with_errors(&reply, keys.len());
     let costs = runs.iter().flat_map(|&(number, costs)| std::iter::repeat_n(costs, number.into()).flatten());
     let reports = costs.map(|&cost| numbers.next_report(policy, cost)).collect();
+    assert!(numbers.is_read(), "the reply has more numbers");
     (numbers.time, reports, errors)
 }
 
@@ -77,6 +78,22 @@ fn a_bad_key_fails_only_its_own_check() {
     // The failed checks charged nothing, also not their valid keys.
     let exists: u32 = redis::cmd("EXISTS").arg("c").arg("f").query(&mut connection).unwrap();
     assert_eq!(exists, 0);
+}
+
+#[test]
+fn a_check_that_fails_while_it_commits_leaves_no_numbers_in_the_reply() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let now = 1_767_225_600_000_000_i64;
+    eval(&mut connection, &now.to_string(), &["a", "b"], &[(2, &[1])]);
+    // The third key is new, so it needs a TTL, which this user may not set.
+    server.command("ACL SETUSER app on >secret ~* +eval +getrange +setrange +unlink");
+    let (): () = redis::cmd("AUTH").arg("app").arg("secret").query(&mut connection).unwrap();
+    let later = (now + 1_000).to_string();
+    let (_, reports, errors) = eval(&mut connection, &later, &["a", "c", "a", "b"], &[(2, &[1, 1])]);
+    let resets: Vec<_> = reports.iter().map(|report| report.map(|report| report.4)).collect();
+    assert_eq!(resets, [None, None, Some(1e6), Some(1e6)]);
+    assert!(errors.to_lowercase().contains("pexpire") || errors.contains("can't run this command"), "{errors}");
 }
 
 #[test]

@@ -36,6 +36,11 @@ impl Numbers {
         (read, String::from_utf8_lossy(&reply[errors..]).into_owned())
     }
 
+    /// Whether the reply has no more numbers.
+    pub(crate) fn is_read(&self) -> bool {
+        self.numbers.len() + self.times.len() + self.more.len() == 0
+    }
+
     /// The report of the next charge; `None` if its check has failed.
     pub(crate) fn next_report(&mut self, policy: Policy, cost: u32) -> Option<Report> {
         let (number, time) = (self.numbers.next().unwrap(), self.times.next().unwrap());
