@@ -93,7 +93,7 @@ if used % 2 >= 1 then
             else
               local place = head % 4
               if place == 0 or head >= behind then
-                -- After a pause many records have left, and `judge_log` searches.
+                -- After a pause many records have left, and the judge searches.
                 if groups == 2 then break end
                 groups = groups + 1
                 ring = ring or rare()
