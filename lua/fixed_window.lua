@@ -3,16 +3,17 @@
 --
 -- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
-if algorithms[3] then
-  algorithms[3] = function(from, to, cost, mode, limit, window, _, count_rejected)
-    local call, pack, unpack, keys, times = redis.call, struct.pack, struct.unpack, keys, times
+local fixed_window
+
+if used % 8 >= 4 then
+  fixed_window = function(now, times, from, to, cost, mode, limit, window, _, count_rejected)
+    local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
     for number = from, to do
-      charge = number
       local key, allowed = keys[number], mode
       local kept, count, last, offset, time, stepped = 0, 0, 0, 0, now, false
       local value = call('GET', key)
       if value then kept, count, last, offset = unpack('<dddd', value) end
-      if offset ~= 0 or time < last then time, offset, stepped = own_time(offset, last) end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
       -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
       local at = time > kept and time or kept
       local start = at - at % window

@@ -11,7 +11,7 @@
 
 local refunds
 
-if ARGV[4] then
+if used % 32 >= 16 then
   local call, pack, unpack = redis.call, struct.pack, struct.unpack
 
   -- The number of newest records that are searched, and rewritten if the commit is found. The busiest key writes this
@@ -21,7 +21,7 @@ if ARGV[4] then
   local function refund_log(key, cost, at, _, _, resolution)
     local packed = call('GETRANGE', key, '40', '176')
     if packed == '' then return end
-    if not ring then load_ring() end
+    local ring = rare()
     local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
     local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
     local offset = highest == 0 and unpack('<d', packed, 126) or 0
@@ -85,7 +85,7 @@ if ARGV[4] then
     -- no newer than the record that set the TTL, and a later charge sets it again. The copy has lost its records.
     local pending = reversed(full * 8, left - 2)
     call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4ddI4I5', size, grown, 0, head, live, highest, settled, live_at,
-      stamps[left - 1], total - cost, left) .. string.sub(UNUSED, #pending + 1) .. pending)
+      stamps[left - 1], total - cost, left) .. string.rep('-', 70 - #pending) .. pending)
   end
 
   local function refund_counter(key, cost, at, _, window)
@@ -128,10 +128,9 @@ if ARGV[4] then
 
   refunds = {}
   for algorithm, undo in ipairs({refund_log, refund_counter, refund_window, refund_bucket}) do
-    refunds[algorithm] = function(from, to, cost, mode, limit, window, parameter, at)
+    refunds[algorithm] = function(_, times, from, to, cost, mode, limit, window, parameter, at)
       if mode == 'evaluate' then return true end
       for number = from, to do
-        charge = number
         undo(keys[number], cost, at, limit, window, parameter)
         keys[number], times[number] = 1, 0
       end

@@ -5,16 +5,17 @@
 --
 -- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
-if algorithms[2] then
-  algorithms[2] = function(from, to, cost, mode, limit, window, _, count_rejected)
-    local call, pack, unpack, keys, times = redis.call, struct.pack, struct.unpack, keys, times
+local sliding_window_counter
+
+if used % 4 >= 2 then
+  sliding_window_counter = function(now, times, from, to, cost, mode, limit, window, _, count_rejected)
+    local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
     for number = from, to do
-      charge = number
       local key, allowed = keys[number], mode
       local kept, previous, current, last, offset, time, stepped = 0, 0, 0, 0, 0, now, false
       local value = call('GET', key)
       if value then kept, previous, current, last, offset = unpack('<ddddd', value) end
-      if offset ~= 0 or time < last then time, offset, stepped = own_time(offset, last) end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
       -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
       local at = time > kept and time or kept
       local start = at - at % window
@@ -40,7 +41,7 @@ if algorithms[2] then
       keys[number], times[number] = current * 4 + (fits and 1 or 0), finish - time
       if previous > 0 then
         keys[number] = keys[number] + 2
-        add(previous)
+        times[#times + 1] = previous
       end
     end
   end

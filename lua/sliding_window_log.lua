@@ -20,7 +20,7 @@
 --               (double); the highest limit (u32);
 --   180 on      the ring of blocks of 8 records.
 -- Records are 10 bytes: 48 bits of time and 32 of cumulative cost, enough to derive both from the newest record and the
--- settled cost, because less than 2^32 is live (see `lua/log_judge.lua`). They are in reverse order: the first pending
+-- settled cost, because less than 2^32 is live (see `lua/rare.lua`). They are in reverse order: the first pending
 -- record is the farthest, so nothing is between the fields of a charge and the place of its record.
 --
 -- The ring doubles when live records fill it. The place of a block is its number modulo the size, so half of the blocks
@@ -28,35 +28,40 @@
 -- walks the log: a search gallops from a guess and then halves. A ring keeps its size until all records have left; then
 -- a large ring is freed (UNLINK).
 --
--- Commands: evaluate 1 (GETRANGE), and 1 (GETRANGE) with every fourth record that leaves; commit 1 (SETRANGE) when
--- charged, 2 (GETRANGE, SETRANGE) with every eighth charge, 2 more of these while the ring grows, and 1 (PEXPIRE) in
--- each quarter of a window.
+-- Commands: evaluate 1 (GETRANGE), and 1 (GETRANGE) with every fourth record that leaves, and once in a long run; commit
+-- 1 (SETRANGE) when charged, 2 (GETRANGE, SETRANGE) with every eighth charge, 2 more of these and once 1 (GETRANGE)
+-- while the ring grows, and 1 (PEXPIRE) in each quarter of a window.
 
-if algorithms[1] then
+local sliding_window_log
+
+if used % 2 >= 1 then
   -- Charges `cost` to the keys of the charges `from` to `to`, each a check of its own (`mode` is nil), or handles one
   -- charge of a larger check.
   --
   -- The loop handles what is usual: a new key, and a live log that has seen no step of the clock. A `break` out of
-  -- `repeat` leaves any other key to `judge_log`, which handles everything.
-  algorithms[1] = function(from, to, cost, mode, limit, window, resolution, count_rejected)
+  -- `repeat` leaves any other key to `rare().judge`, which handles everything.
+  sliding_window_log = function(now, times, from, to, cost, mode, limit, window, resolution, count_rejected)
     if mode ~= nil or cost == 0 or cost > limit then
-      if not judge_log then load_judge() end
-      local fits
+      local judge, fits = rare().judge, nil
       for number = from, to do
-        charge = number
-        fits = judge_log(number, cost, mode, limit, window, resolution, count_rejected)
+        fits = judge(now, times, number, cost, mode, limit, window, resolution, count_rejected)
       end
       return fits
     end
-    local call, pack, unpack, keys, times = redis.call, struct.pack, struct.unpack, keys, times
+    local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
     local horizon, room, stamp = now - window, limit - cost, now
     if resolution > 1 then stamp = math.ceil(now / resolution) * resolution end
-    local epoch, quarter = stamp - stamp % 2^48, math.max(1, math.floor(window / 4))
+    local epoch, quarter = stamp - stamp % 2^48, window < 4 and 1 or (window - window % 4) / 4
     local quarter_start = stamp - stamp % quarter
+    -- A place that holds no record yet may hold any bytes.
+    local ring, UNUSED = nil, '----------------------------------------------------------------------'
+    -- Each byte read costs, so a long run reads the copy only from the first key on whose records have left. `skipped`
+    -- is the number of bytes before `packed`.
+    local skipped, start = 0, '0'
+    if to - from >= 8 then skipped, start = 40, '40' end
     for number = from, to do
-      charge = number
       local key = keys[number]
-      local packed = call('GETRANGE', key, '0', '94')
+      local packed = call('GETRANGE', key, start, '94')
       local usual = false
       repeat
         if packed == '' then
@@ -67,7 +72,7 @@ if algorithms[1] then
           break
         end
 
-        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63)
+        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63 - skipped)
         -- Also if the value is not a log and this is no number.
         if not (newest > horizon and newest <= stamp) or highest < limit then break end
 
@@ -75,6 +80,10 @@ if algorithms[1] then
         -- value that is not a log says otherwise.
         local head, live, behind, copy, ring_fields
         if live_at <= horizon then
+          if skipped > 0 then
+            packed = call('GETRANGE', key, '0', '39') .. packed
+            skipped, start = 0, '0'
+          end
           behind, head, live = unpack('<I5I5I4', packed, 49)
           local groups = 0
           repeat
@@ -84,10 +93,10 @@ if algorithms[1] then
             else
               local place = head % 4
               if place == 0 or head >= behind then
-                -- After a pause many records have left, and `judge_log` searches.
+                -- After a pause many records have left, and the judge searches.
                 if groups == 2 then break end
                 groups = groups + 1
-                if not ring then load_ring() end
+                ring = ring or rare()
                 copy, behind = ring.read_group(key, packed, head, count)
               end
               live_at, live = unpack('<I6I4', copy or packed, 31 - place * 10)
@@ -104,8 +113,12 @@ if algorithms[1] then
           if count_rejected or left + cost < 0 then break end
           local retry = next_unit
           if left < -1 then
+            if skipped > 0 then
+              packed = call('GETRANGE', key, '0', '39') .. packed
+              skipped, start = 0, '0'
+            end
             -- The first record by which enough has left.
-            if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
+            if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
             while (live - settled) % 2^32 < -left do
               head = head + 1
               local place = head % 4
@@ -116,19 +129,14 @@ if algorithms[1] then
             end
             if (live - settled) % 2^32 < -left then break end
           end
-          if retry == next_unit then
-            keys[number] = (left + cost) * 4
+          times[number], usual = next_unit, true
+          if left + cost == 0 and retry == next_unit then
+            keys[number] = (newest - horizon) * 4
           else
             keys[number] = (left + cost) * 4 + 2
-            add(retry)
+            times[#times + 1] = retry
+            times[#times + 1] = newest - horizon
           end
-          if more then
-            more_count = more_count + 1
-            more[more_count] = newest - horizon
-          else
-            add(newest - horizon)
-          end
-          times[number], usual = next_unit, true
           break
         end
 
@@ -145,11 +153,14 @@ if algorithms[1] then
           local index = count % 8
           if index == 0 then
             -- The pending records and the newest one are a whole block.
-            if not head then behind, head, live = unpack('<I5I5I4', packed, 49) end
-            if not ring then load_ring() end
-            local size, grown = unpack('<I3I5', packed, 41)
+            if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
+            local size, grown = unpack('<I3I5', packed, 41 - skipped)
+            ring = ring or rare()
             local new_size, new_grown = ring.complete_block(key, size, grown, head, newest, total, count)
-            if new_size > size then copy, ring_fields = copy or packed, pack('<I3I5', new_size, new_grown) end
+            if new_size > size then
+              ring_fields = pack('<I3I5', new_size, new_grown)
+              copy = copy or skipped > 0 and call('GETRANGE', key, '0', '39') or packed
+            end
           end
           -- The fields of a charge, unused places, and the record that was the newest.
           local fields, unused = nil, UNUSED
@@ -182,8 +193,7 @@ if algorithms[1] then
         keys[number], times[number], usual = left * 4 + 1, next_unit, true
       until true
       if not usual then
-        if not judge_log then load_judge() end
-        judge_log(number, cost, mode, limit, window, resolution, count_rejected)
+        rare().judge(now, times, number, cost, mode, limit, window, resolution, count_rejected)
       end
     end
   end

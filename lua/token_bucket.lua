@@ -6,20 +6,21 @@
 --
 -- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
-if algorithms[4] then
-  algorithms[4] = function(from, to, cost, mode, limit, window, burst, count_rejected)
-    local call, pack, unpack, keys, times = redis.call, struct.pack, struct.unpack, keys, times
+local token_bucket
+
+if used % 16 >= 8 then
+  token_bucket = function(now, times, from, to, cost, mode, limit, window, burst, count_rejected)
+    local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
     -- The time that the cost takes to refill; the furthest arrival time ahead of now at which it fits.
     local whole, part = muldiv(cost, window, limit)
     local ahead, rest = -1, 0
     if cost <= burst then ahead, rest = muldiv(burst - cost, window, limit) end
     for number = from, to do
-      charge = number
       local key, allowed = keys[number], mode
       local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
       local value = call('GET', key)
       if value then arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value) end
-      if offset ~= 0 or time < last then time, offset, stepped = own_time(offset, last) end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
       if arrival < time then
         arrival, fraction = time, 0
       elseif parts ~= limit then

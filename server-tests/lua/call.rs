@@ -6,13 +6,13 @@ use super::report::{Numbers, Report};
 
 pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/prelude.lua"),
-    include_str!("../../lua/log_ring.lua"),
-    include_str!("../../lua/log_judge.lua"),
+    include_str!("../../lua/rare.lua"),
     include_str!("../../lua/sliding_window_log.lua"),
     include_str!("../../lua/sliding_window_counter.lua"),
     include_str!("../../lua/fixed_window.lua"),
     include_str!("../../lua/token_bucket.lua"),
     include_str!("../../lua/refund.lua"),
+    include_str!("../../lua/check_together.lua"),
     include_str!("../../lua/check.lua"),
 );
 
@@ -54,13 +54,18 @@ impl Policy {
     }
 }
 
-/// Packs a run of equal checks, whose charges have these costs under the first policy.
-pub(crate) fn run(checks: u16, costs: &[u32]) -> Vec<u8> {
-    let mut packed = checks.to_le_bytes().to_vec();
-    packed.push(u8::try_from(costs.len()).unwrap());
-    for cost in costs {
-        packed.extend([0, 0]);
-        packed.extend(cost.to_le_bytes());
+/// The checks of a call: runs of equal checks, whose charges have these costs under one policy.
+pub(crate) fn checks(policy: Policy, usage: u8, runs: &[(u16, &[u32])]) -> Vec<u8> {
+    // What the call uses: the algorithm; 16 for refunds; 32 for checks of several charges.
+    let several = runs.iter().any(|(_, costs)| costs.len() > 1);
+    let mut packed = vec![(1 << (policy.algorithm - 1)) + 16 * u8::from(usage == REFUND) + 32 * u8::from(several)];
+    for (checks, costs) in runs {
+        packed.extend(checks.to_le_bytes());
+        packed.push(u8::try_from(costs.len()).unwrap());
+        for cost in *costs {
+            packed.extend(policy.packed(usage));
+            packed.extend(cost.to_le_bytes());
+        }
     }
     packed
 }
@@ -68,7 +73,7 @@ pub(crate) fn run(checks: u16, costs: &[u32]) -> Vec<u8> {
 /// Adds a check with a single charge to a pipeline, by a client's clock.
 pub(crate) fn pipe(pipeline: &mut Pipeline, script: &Script, key: &str, policy: Policy, cost: u32, now_us: u64) {
     let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key);
-    call.arg(policy.packed(COMMIT)).arg(run(1, &[cost])).arg(now_us);
+    call.arg(checks(policy, COMMIT, &[(1, &[cost])])).arg(now_us);
 }
 
 /// A script and a connection to its server.
@@ -82,8 +87,7 @@ impl Caller {
     pub(crate) fn check(&mut self, key: &str, policy: Policy, usage: u8, cost: u32, now_us: Option<u64>) -> Report {
         let mut call = self.script.prepare_invoke();
         call.key(key)
-            .arg(policy.packed(usage))
-            .arg(run(1, &[cost]))
+            .arg(checks(policy, usage, &[(1, &[cost])]))
             .arg(now_us.map_or_else(String::new, |us| us.to_string()));
         let reply: Vec<u8> = call.invoke(&mut self.connection).unwrap();
         Numbers::read(&reply, 1).report(policy, cost)
@@ -92,8 +96,8 @@ impl Caller {
     /// Refunds a charge that was made at `charged_us`.
     pub(crate) fn refund(&mut self, key: &str, policy: Policy, cost: u32, charged_us: u64, now_us: u64) {
         let mut call = self.script.prepare_invoke();
-        call.key(key).arg(policy.packed(REFUND)).arg(run(1, &[cost])).arg(now_us);
-        call.arg(&(charged_us as f64).to_le_bytes()[..]);
+        let refund = [checks(policy, REFUND, &[(1, &[cost])]), (charged_us as f64).to_le_bytes().to_vec()].concat();
+        call.key(key).arg(refund).arg(now_us);
         let reply: Vec<u8> = call.invoke(&mut self.connection).unwrap();
         Numbers::read(&reply, 1);
     }

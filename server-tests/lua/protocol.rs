@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::redis::{self, Connection};
 
 use super::{
-    call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, run},
+    call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, checks},
     report::{Numbers, Report},
 };
 use crate::support::redis_server::RedisServer;
@@ -19,13 +19,13 @@ fn eval(
     runs: &[(u16, &[u32])],
 ) -> (f64, Vec<Option<Report>>, String) {
     let policy = Policy::log(5, 1_000_000);
-    let packed: Vec<u8> = runs.iter().flat_map(|&(checks, costs)| run(checks, costs)).collect();
     let mut command = redis::cmd("EVAL");
-    command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(policy.packed(COMMIT)).arg(packed).arg(now);
+    command.arg(SCRIPT).arg(keys.len()).arg(keys).arg(checks(policy, COMMIT, runs)).arg(now);
     let reply: Vec<u8> = command.query(connection).unwrap();
     let (mut numbers, errors) = Numbers::read_with_errors(&reply, keys.len());
-    let costs = runs.iter().flat_map(|&(checks, costs)| std::iter::repeat_n(costs, checks.into()).flatten());
+    let costs = runs.iter().flat_map(|&(number, costs)| std::iter::repeat_n(costs, number.into()).flatten());
     let reports = costs.map(|&cost| numbers.next_report(policy, cost)).collect();
+    assert!(numbers.is_read(), "the reply has more numbers");
     (numbers.time, reports, errors)
 }
 
@@ -81,6 +81,22 @@ fn a_bad_key_fails_only_its_own_check() {
 }
 
 #[test]
+fn a_check_that_fails_while_it_commits_leaves_no_numbers_in_the_reply() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let now = 1_767_225_600_000_000_i64;
+    eval(&mut connection, &now.to_string(), &["a", "b"], &[(2, &[1])]);
+    // The third key is new, so it needs a TTL, which this user may not set.
+    server.command("ACL SETUSER app on >secret ~* +eval +getrange +setrange +unlink");
+    let (): () = redis::cmd("AUTH").arg("app").arg("secret").query(&mut connection).unwrap();
+    let later = (now + 1_000).to_string();
+    let (_, reports, errors) = eval(&mut connection, &later, &["a", "c", "a", "b"], &[(2, &[1, 1])]);
+    let resets: Vec<_> = reports.iter().map(|report| report.map(|report| report.4)).collect();
+    assert_eq!(resets, [None, None, Some(1e6), Some(1e6)]);
+    assert!(errors.to_lowercase().contains("pexpire") || errors.contains("can't run this command"), "{errors}");
+}
+
+#[test]
 fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
     let server = RedisServer::start();
     let mut connection = server.connection();
@@ -109,7 +125,7 @@ fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
     let value = [now as f64, f64::INFINITY, 0.0, 0.0, 0.0].map(f64::to_le_bytes).concat();
     let (): () = redis::cmd("SET").arg("counter").arg(value).query(&mut connection).unwrap();
     let mut command = redis::cmd("EVAL");
-    command.arg(SCRIPT).arg(1).arg("counter").arg(counter.packed(COMMIT)).arg(run(1, &[1])).arg(now + 1);
+    command.arg(SCRIPT).arg(1).arg("counter").arg(checks(counter, COMMIT, &[(1, &[1])])).arg(now + 1);
     let reply: Vec<u8> = command.query(&mut connection).unwrap();
     let (mut numbers, errors) = Numbers::read_with_errors(&reply, 1);
     assert_eq!(numbers.next_report(counter, 1), None);

@@ -4,7 +4,7 @@
 use tollgate::redis::{self, Connection, Script};
 
 use super::{
-    call::{COMMIT, COUNT_REJECTED, Policy, SCRIPT, run},
+    call::{self, COMMIT, COUNT_REJECTED, Policy, SCRIPT},
     report::{Numbers, Report},
 };
 use crate::support::redis_server::RedisServer;
@@ -133,14 +133,15 @@ fn compare(connection: &mut Connection, checks: usize, seed: u64) -> usize {
                     let limit = scene.policy.limit;
                     scene.policy.limit = random.one_of(&[limit / 2, limit + limit / 2, limit + 1, limit - 1]).max(1);
                 }
-                let keys: Vec<_> = (0..random.one_of(&[1, 1, 2, 4, 8])).map(|_| random.below(scene.keys)).collect();
+                let keys: Vec<_> = (0..random.one_of(&[1, 1, 2, 4, 8, 16])).map(|_| random.below(scene.keys)).collect();
                 let cost = u32::try_from(random.one_of(&scene.costs)).unwrap();
                 let usage = if scene.count_rejected { COUNT_REJECTED } else { COMMIT };
                 let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len());
                 for key in &keys {
                     call.arg(format!("{seed}:{scene_number}:{key}"));
                 }
-                call.arg(scene.policy.packed(usage)).arg(run(u16::try_from(keys.len()).unwrap(), &[cost])).arg(now_us);
+                let equal = u16::try_from(keys.len()).unwrap();
+                call.arg(call::checks(scene.policy, usage, &[(equal, &[cost])])).arg(now_us);
                 calls.push((keys, scene.policy, cost, now_us));
             }
             let replies: Vec<Vec<u8>> = pipeline.query(connection).unwrap();
@@ -199,7 +200,7 @@ fn long_law_12_a_log_of_a_million_records_equals_sums_over_a_list() {
         let mut pipeline = redis::pipe();
         for (cost, now_us) in checks {
             let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("k");
-            call.arg(policy.packed(COMMIT)).arg(run(1, &[*cost])).arg(*now_us);
+            call.arg(call::checks(policy, COMMIT, &[(1, &[*cost])])).arg(*now_us);
         }
         let replies: Vec<Vec<u8>> = pipeline.query(connection).unwrap();
         let read = replies

@@ -36,6 +36,11 @@ impl Numbers {
         (read, String::from_utf8_lossy(&reply[errors..]).into_owned())
     }
 
+    /// Whether the reply has no more numbers.
+    pub(crate) fn is_read(&self) -> bool {
+        self.numbers.len() + self.times.len() + self.more.len() == 0
+    }
+
     /// The report of the next charge; `None` if its check has failed.
     pub(crate) fn next_report(&mut self, policy: Policy, cost: u32) -> Option<Report> {
         let (number, time) = (self.numbers.next().unwrap(), self.times.next().unwrap());
@@ -47,16 +52,14 @@ impl Numbers {
         let mut more = || self.more.next().unwrap();
         if policy.algorithm == SLIDING_WINDOW_LOG {
             let resolution = u64::from(policy.parameter);
-            let retry_after = if has_more {
-                more()
-            } else if fits {
-                -1.0
-            } else {
-                time
-            };
             let newest = (self.time as u64).next_multiple_of(resolution);
-            let reset = if fits && !has_more { newest as f64 - self.time + policy.window_us as f64 } else { more() };
-            return Some((fits.into(), u32::try_from(number).unwrap(), retry_after, time, reset));
+            let (available, retry_after, reset) = match (has_more, fits) {
+                (true, true) => (number, -1.0, more()),
+                (true, false) => (number, more(), more()),
+                (false, true) => (number, -1.0, newest as f64 - self.time + policy.window_us as f64),
+                (false, false) => (0, time, number as f64),
+            };
+            return Some((fits.into(), u32::try_from(available).unwrap(), retry_after, time, reset));
         }
         let previous = if has_more { more() as u64 } else { 0 };
         let count = Count { policy, number, time: time as u64, previous };

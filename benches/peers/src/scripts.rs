@@ -2,11 +2,10 @@
 
 use redis::{Cmd, Value};
 
-/// tollgate's script, assembled as in the crate's `script.rs` but without refunds.
+/// tollgate's script, assembled as in the crate's `script.rs` but without refunds and checks of several charges.
 pub const TOLLGATE: &str = concat!(
     include_str!("../../../lua/prelude.lua"),
-    include_str!("../../../lua/log_ring.lua"),
-    include_str!("../../../lua/log_judge.lua"),
+    include_str!("../../../lua/rare.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
     include_str!("../../../lua/sliding_window_counter.lua"),
     include_str!("../../../lua/fixed_window.lua"),
@@ -48,10 +47,11 @@ pub fn tollgate_args(
     quota: Quota,
     cost: u32,
 ) {
-    // A run of equal checks: their number, one charge each, its policy and its cost.
-    let checks = u16::try_from(keys.len()).expect("a batch has few checks");
-    let run = [&checks.to_le_bytes()[..], &[1, 0, 0], &cost.to_le_bytes()].concat();
-    command.arg(keys.len()).arg(keys).arg(policy(algorithm, quota)).arg(run);
+    // The algorithm's flag, and a run of equal checks: their number, one charge each, its policy and its cost.
+    let checks = u16::try_from(keys.len()).expect("a batch has few checks").to_le_bytes();
+    let flag = 1 << (algorithm as u8 - 1);
+    let run = [&[flag, checks[0], checks[1], 1], &policy(algorithm, quota)[..], &cost.to_le_bytes()].concat();
+    command.arg(keys.len()).arg(keys).arg(run);
     if let Some(now_us) = now_us {
         command.arg(now_us);
     }

@@ -1,7 +1,6 @@
 //! The keys and arguments of a call. `lua/check.lua` describes their format; `reply.rs` reads the reply.
 
 use redis::Cmd;
-use smallvec::SmallVec;
 
 use super::{
     outgoing::{Request, Step},
@@ -37,6 +36,17 @@ mod usage {
     pub(super) const BAN: u8 = 8;
 }
 
+/// What a call uses. The script creates nothing else. `lua/check.lua` has the same flags.
+mod uses {
+    /// The flag of an algorithm.
+    pub(super) const fn algorithm(number: u8) -> u8 {
+        1 << (number - 1)
+    }
+    #[cfg(feature = "cluster")]
+    pub(super) const REFUND: u8 = 16;
+    pub(super) const SEVERAL_CHARGES: u8 = 32;
+}
+
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
 pub(super) fn write<'a>(
     command: &mut Cmd,
@@ -45,35 +55,28 @@ pub(super) fn write<'a>(
     requests: impl Iterator<Item = &'a Request> + Clone,
 ) {
     command.arg(requests.clone().map(counts_of).sum::<usize>());
-    let (mut policies, mut runs, mut encoded) = (Policies::default(), Runs::default(), Vec::new());
+    let (mut runs, mut encoded) = (Runs::new(), Vec::new());
     for request in requests {
         runs.begin(counts_of(request));
         for (charge, key) in request.charges() {
-            for PolicyCost { policy, cost } in counts(charge, request.step) {
+            for count in counts(charge, request.step) {
                 encoded.clear();
-                keys.encode(&mut encoded, key, policy);
+                keys.encode(&mut encoded, key, count.policy);
                 command.arg(&encoded);
-                runs.add(policies.number(policy, request.step), cost);
+                runs.add(count, request.step);
             }
         }
         runs.end();
     }
-    command.arg(&policies.packed).arg(&runs.packed);
+    command.arg(&runs.packed);
     if let Some(now_us) = now_us {
         command.arg(now_us);
-    }
-    #[cfg(feature = "cluster")]
-    if let Some(times) = policies.commit_times() {
-        if now_us.is_none() {
-            command.arg("");
-        }
-        command.arg(times);
     }
 }
 
 /// The checks of a call, packed as runs of equal checks.
-#[derive(Default)]
 struct Runs {
+    /// What the call uses, and the runs.
     packed: Vec<u8>,
     /// Where the last run starts.
     last: usize,
@@ -82,19 +85,42 @@ struct Runs {
 }
 
 impl Runs {
+    /// No checks.
+    fn new() -> Self {
+        Self { packed: vec![0], last: 1, check: 1 }
+    }
+
     /// Begins a check with this number of charges, as a run of its own.
     fn begin(&mut self, charges: usize) {
         let charges =
             u8::try_from(charges).expect("a check has at most Check::MAX_CHARGES charges, of two counts each");
+        if charges > 1 {
+            self.uses(uses::SEVERAL_CHARGES);
+        }
         self.check = self.packed.len();
         self.packed.extend_from_slice(&1_u16.to_le_bytes());
         self.packed.push(charges);
     }
 
     /// Adds a charge to the check.
-    fn add(&mut self, policy: u16, cost: u32) {
-        self.packed.extend_from_slice(&policy.to_le_bytes());
+    fn add(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>, step: Step) {
+        let (algorithm, parameter) = match policy.algorithm() {
+            Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
+            Algorithm::SlidingWindowCounter => (algorithm::SLIDING_WINDOW_COUNTER, 0),
+            Algorithm::FixedWindow => (algorithm::FIXED_WINDOW, 0),
+            Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity().into()),
+        };
+        self.uses(uses::algorithm(algorithm));
+        self.packed.extend_from_slice(&[algorithm, usage_of(policy, step)]);
+        self.packed.extend_from_slice(&policy.limit().to_le_bytes());
+        self.packed.extend_from_slice(&double(policy.window_us()));
+        self.packed.extend_from_slice(&double(parameter));
         self.packed.extend_from_slice(&cost.to_le_bytes());
+        #[cfg(feature = "cluster")]
+        if let Step::Refund { committed_us } = step {
+            self.uses(uses::REFUND);
+            self.packed.extend_from_slice(&double(committed_us));
+        }
     }
 
     /// Ends the check, which joins the last run if it is equal to the checks of that run.
@@ -109,6 +135,10 @@ impl Runs {
         } else {
             self.last = self.check;
         }
+    }
+
+    fn uses(&mut self, flag: u8) {
+        self.packed[0] |= flag;
     }
 }
 
@@ -131,50 +161,6 @@ fn has_ban_count(charge: &Charge, step: Step) -> bool {
 /// The number of counts that a request concerns. The script calls each of them a charge.
 pub(super) fn counts_of(request: &Request) -> usize {
     request.charges().map(|(charge, _)| 1 + usize::from(has_ban_count(charge, request.step))).sum()
-}
-
-/// The policies of a call. A policy is sent once for each step that uses it.
-#[derive(Default)]
-struct Policies<'a> {
-    seen: SmallVec<[(&'a Policy, Step); 4]>,
-    packed: Vec<u8>,
-}
-
-impl<'a> Policies<'a> {
-    /// The index of the policy in the call. Adds a policy that is not in the call yet.
-    fn number(&mut self, policy: &'a Policy, step: Step) -> u16 {
-        let number = self.seen.iter().position(|seen| *seen == (policy, step)).unwrap_or_else(|| {
-            self.seen.push((policy, step));
-            self.pack(policy, step);
-            self.seen.len() - 1
-        });
-        u16::try_from(number).expect("a call has no more charges than fit a batch, far below 2^16")
-    }
-
-    /// For each policy the time of the commits that are refunded. `None` if the call has no refund.
-    #[cfg(feature = "cluster")]
-    fn commit_times(&self) -> Option<Vec<u8>> {
-        let time = |(_, step): &(&Policy, Step)| match *step {
-            Step::Refund { committed_us } => Some(committed_us),
-            _ => None,
-        };
-        let has_refund = self.seen.iter().any(|seen| time(seen).is_some());
-        has_refund.then(|| self.seen.iter().flat_map(|seen| double(time(seen).unwrap_or(0))).collect())
-    }
-
-    /// Appends a policy in the format of `lua/check.lua`.
-    fn pack(&mut self, policy: &Policy, step: Step) {
-        let (algorithm, parameter) = match policy.algorithm() {
-            Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
-            Algorithm::SlidingWindowCounter => (algorithm::SLIDING_WINDOW_COUNTER, 0),
-            Algorithm::FixedWindow => (algorithm::FIXED_WINDOW, 0),
-            Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity().into()),
-        };
-        self.packed.extend_from_slice(&[algorithm, usage_of(policy, step)]);
-        self.packed.extend_from_slice(&policy.limit().to_le_bytes());
-        self.packed.extend_from_slice(&double(policy.window_us()));
-        self.packed.extend_from_slice(&double(parameter));
-    }
 }
 
 /// The usage of a policy in one step.

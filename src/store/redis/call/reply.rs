@@ -123,21 +123,17 @@ impl<'a> Packed<'a> {
         number: u64,
         next_us: u64,
     ) -> Result<Outcome, Error> {
-        let retry_after_us = match (has_more, fits) {
-            (true, _) => match self.more.next().ok_or_else(unexpected)? {
-                none if none < 0.0 => None,
-                wait => Some(natural(wait)?),
-            },
-            (false, true) => None,
-            (false, false) => Some(next_us),
-        };
-        let reset_us = if fits && !has_more {
+        let (available, retry_after_us, reset_us) = match (has_more, fits) {
             // The charge is the newest record. Stamps are rounded up to the resolution.
-            self.time_us.next_multiple_of(policy.resolution_us()) - self.time_us + policy.window_us()
-        } else {
-            self.more.natural()?
+            (false, true) => {
+                let newest_us = self.time_us.next_multiple_of(policy.resolution_us());
+                (number, None, newest_us - self.time_us + policy.window_us())
+            }
+            (false, false) => (0, Some(next_us), number),
+            (true, true) => (number, None, self.more.natural()?),
+            (true, false) => (number, self.more.wait()?, self.more.natural()?),
         };
-        let available = u32::try_from(number).map_err(|_| unexpected())?;
+        let available = u32::try_from(available).map_err(|_| unexpected())?;
         Ok(Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us: 0 })
     }
 }
@@ -155,6 +151,14 @@ impl<'a> Doubles<'a> {
 
     fn natural(&mut self) -> Result<u64, Error> {
         natural(self.next().ok_or_else(unexpected)?)
+    }
+
+    /// A wait; `None` is negative.
+    fn wait(&mut self) -> Result<Option<u64>, Error> {
+        match self.next().ok_or_else(unexpected)? {
+            none if none < 0.0 => Ok(None),
+            wait => natural(wait).map(Some),
+        }
     }
 }
 
@@ -231,10 +235,11 @@ mod tests {
         let log = Policy::per_second("l", 5).unwrap();
         let counter = log.clone().with_algorithm(Algorithm::SlidingWindowCounter);
         let requests = requests(&[&[&counter], &[&log, &counter], &[&log], &[&log]]);
-        // Counters report the previous window in `more`, and a log its waits.
-        let numbers = [3.0 * 4.0 + 3.0, -1.0, -1.0, 0.0, 2.0 * 4.0 + 2.0];
+        // Counters report the previous window in `more`, and a log its waits. The third check has no unit available, so
+        // its number is the reset.
+        let numbers = [3.0 * 4.0 + 3.0, -1.0, -1.0, 9e5 * 4.0, 2.0 * 4.0 + 2.0];
         let times = [1e5, 3.0, 0.0, 7e5, 1e5];
-        let more = [1.0, 9e5, 2e5, 8e5];
+        let more = [1.0, 2e5, 8e5];
         let doubles = [&[1e15][..], &numbers, &times, &more].concat();
         let reply = read_doubles(&doubles, b"BAD", &requests).unwrap();
         let [counted, failed, denied, searched] = &reply.verdicts[..] else {

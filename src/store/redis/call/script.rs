@@ -12,13 +12,13 @@ use super::super::net::routed::RoutedConnection;
 /// The script, assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = concat!(
     include_str!("../../../../lua/prelude.lua"),
-    include_str!("../../../../lua/log_ring.lua"),
-    include_str!("../../../../lua/log_judge.lua"),
+    include_str!("../../../../lua/rare.lua"),
     include_str!("../../../../lua/sliding_window_log.lua"),
     include_str!("../../../../lua/sliding_window_counter.lua"),
     include_str!("../../../../lua/fixed_window.lua"),
     include_str!("../../../../lua/token_bucket.lua"),
     include_str!("../../../../lua/refund.lua"),
+    include_str!("../../../../lua/check_together.lua"),
     include_str!("../../../../lua/check.lua"),
 );
 
