@@ -218,3 +218,29 @@ async fn call_alone(client: Arc<Client>, connection: Result<RoutedConnection, Er
     let verdict = called.await;
     waiting.answer(&client, verdict);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::{
+        sync::Semaphore,
+        time::{Instant, sleep},
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_keeps_its_turn_until_its_reply_and_not_longer_than_the_limit() {
+        let turns = Arc::new(Semaphore::new(1));
+        let turn = || Arc::clone(&turns).try_acquire_owned().ok();
+        holding(turn(), ready(())).await;
+        assert_eq!(turns.available_permits(), 1);
+
+        let start = Instant::now();
+        let next = async { turns.acquire().await.map(|_| start.elapsed()).unwrap() };
+        let (waited, ()) = tokio::join!(next, holding(turn(), sleep(MAX_TURN * 100)));
+        assert!((MAX_TURN..MAX_TURN * 3).contains(&waited), "{waited:?}");
+        assert!(start.elapsed() >= MAX_TURN * 100);
+    }
+}
