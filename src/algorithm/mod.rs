@@ -5,6 +5,7 @@
 
 mod counter;
 mod fixed_window;
+mod record_queue;
 #[cfg(feature = "redis")]
 mod reported;
 mod sliding_window_counter;

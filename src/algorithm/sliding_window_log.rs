@@ -5,9 +5,14 @@
 //! `C + cost - limit <= F(now - window)`, and the first record that reaches that target is the one that has to leave:
 //! one ordered search gives the decision and the exact wait.
 
-use std::collections::VecDeque;
-
-use crate::{algorithm::counter::Counter, policy::Policy, verdict::Outcome};
+use crate::{
+    algorithm::{
+        counter::Counter,
+        record_queue::{Record, RecordQueue},
+    },
+    policy::Policy,
+    verdict::Outcome,
+};
 
 /// The admitted requests of one window.
 #[derive(Clone, Debug, Default)]
@@ -19,18 +24,9 @@ pub(crate) struct SlidingWindowLog {
     /// The last record, also after it has left the window. In place, so that a log of one record needs no allocation.
     newest: Record,
     /// All records before the last one.
-    earlier: VecDeque<Record>,
+    earlier: RecordQueue,
     /// The highest limit under which the log was charged since it was last empty.
     highest_limit: u32,
-}
-
-/// One step of F.
-#[derive(Clone, Copy, Debug, Default)]
-struct Record {
-    /// The time in microseconds, rounded up to the resolution.
-    at: u64,
-    /// The cumulative cost up to this time.
-    total: u64,
 }
 
 impl SlidingWindowLog {
@@ -51,7 +47,7 @@ impl SlidingWindowLog {
 
     /// A record of a log that is not empty.
     fn record(&self, index: usize) -> Record {
-        self.earlier.get(index).copied().unwrap_or(self.newest)
+        self.earlier.get(index, self.newest).unwrap_or(self.newest)
     }
 
     /// The cumulative cost including the first `count` records.
@@ -65,21 +61,14 @@ impl SlidingWindowLog {
             return;
         }
         self.base = self.total_after(count);
-        match count {
-            _ if count >= self.earlier.len() => self.earlier.clear(),
-            1..=FEW => {
-                for _ in 0..count {
-                    self.earlier.pop_front();
-                }
-            }
-            _ => drop(self.earlier.drain(..count)),
+        if count >= self.earlier.len() {
+            self.earlier.clear();
+        } else {
+            self.earlier.drop_first(count);
         }
         self.oldest = self.record(0).at;
     }
 }
-
-/// For a key in steady use, at most this many records leave the window between two checks.
-const FEW: usize = 8;
 
 impl Counter for SlidingWindowLog {
     /// Number of records that have left the window.
@@ -88,24 +77,14 @@ impl Counter for SlidingWindowLog {
     #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> usize {
         let at = self.monotonic(policy, now);
-        let expired = |record: &Record| record.at + policy.window_us() <= at;
+        let expired = |record: Record| record.at + policy.window_us() <= at;
         if self.oldest + policy.window_us() > at {
             return 0;
         }
-        if expired(&self.newest) {
+        if expired(self.newest) {
             return self.len();
         }
-        // Scans a few records from the front, and searches all of them only if those have expired.
-        let mut few = 0;
-        while let Some(record) = self.earlier.get(few)
-            && expired(record)
-        {
-            few += 1;
-            if few == FEW {
-                return self.earlier.partition_point(expired);
-            }
-        }
-        few
+        self.earlier.count(self.newest, expired)
     }
 
     #[inline(always)]
@@ -126,9 +105,10 @@ impl Counter for SlidingWindowLog {
             (self.oldest, self.highest_limit) = (newest.at, policy.limit());
         } else {
             self.highest_limit = self.highest_limit.max(policy.limit());
+            self.earlier.set_newest(Record { at: self.oldest, total: self.base }, self.newest, newest);
             // Costs of the same time are one record.
             if self.newest.at != newest.at {
-                self.earlier.push_back(self.newest);
+                self.earlier.push(self.newest);
             }
         }
         self.newest = newest;
@@ -136,7 +116,7 @@ impl Counter for SlidingWindowLog {
             // Records that lie more than the highest limit below the total affect no decision. A policy with a higher
             // limit may share the log.
             let highest = u64::from(self.highest_limit);
-            self.drop_first(self.earlier.partition_point(|record| record.total + highest <= newest.total));
+            self.drop_first(self.earlier.count(newest, |record| record.total + highest <= newest.total));
         }
         // All remaining records are in the window.
         0
@@ -157,7 +137,7 @@ impl Counter for SlidingWindowLog {
             if first.total >= target {
                 return leaves(first.at);
             }
-            leaves(self.record(self.earlier.partition_point(|record| record.total < target)).at)
+            leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
         };
         let spent = total - base;
         Outcome {
