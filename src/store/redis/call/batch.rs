@@ -1,6 +1,6 @@
 //! Requests that wait at the same time share a call.
 //!
-//! A request is sent at once while few calls are in flight. Requests that arrive meanwhile wait, and the next call
+//! A request is sent at once while few calls are in flight, and by its caller's task if none is. Requests that arrive meanwhile wait, and the next call
 //! takes as many of them as it can. So a lone request never waits, and a busier process sends larger batches. When full
 //! batches wait, further calls start, because otherwise the round trip of a network would limit the throughput.
 //!
@@ -13,9 +13,10 @@ use tokio::sync::oneshot;
 
 use super::{
     client::Client,
+    lone_call::LoneCall,
     outgoing::Request,
     queue::{MAX_WAIT, Waiting},
-    series::CallSeries,
+    series::{CallSeries, Stage},
     watch::Watch,
 };
 use crate::{
@@ -43,34 +44,48 @@ async fn send_alone(client: Arc<Client>, slot: u16, request: Request) -> Result<
     Ok(verdict)
 }
 
-/// Adds a request to the queue of its slot, and waits for the verdict.
+/// What happens with a request that arrives at the queue of its slot.
+enum Arrival {
+    /// No other request is there, so the caller's task sends this one.
+    Alone(Request),
+    /// The request waits in the queue.
+    Waits { starts_call: bool, starts_watch: bool },
+    /// The request's lane is full.
+    Refused(Request),
+}
+
+/// Sends a request at once, or adds it to the queue of its slot and waits for the verdict.
 async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
     let runtime = client.runtime()?;
     client.await_first_dials(&runtime.pool, &[slot], &request.outgoing.progress).await?;
     let lane = runtime.queues.lane_of(&request);
     let (sender, verdict) = oneshot::channel();
-    let queued = {
+    let arrival = {
         let mut queues = runtime.queues.lock();
         let queue = queues.entry(slot).or_default();
         let traffic = runtime.queues.traffic(slot);
         request.outgoing.progress.queued(traffic);
-        if queue.has_room(lane) {
+        if queue.start_lone_call() {
+            traffic.add_check();
+            Arrival::Alone(request)
+        } else if queue.has_room(lane) {
             traffic.add_check();
             queue.push(lane, Waiting { request, verdict: sender });
-            let starts = queue.start_call();
-            Ok((starts, starts || std::mem::replace(&mut queue.is_watched, true)))
+            let starts_call = queue.start_call();
+            let starts_watch = !starts_call && !std::mem::replace(&mut queue.is_watched, true);
+            Arrival::Waits { starts_call, starts_watch }
         } else {
-            Err(request)
+            Arrival::Refused(request)
         }
     };
-    let (starts, is_watched) = match queued {
-        Ok(queued) => queued,
-        Err(request) => return refuse(&client, &request).await,
-    };
-    if starts {
-        CallSeries::start(&client, &runtime, slot);
-    } else if !is_watched {
-        Watch::start(client, runtime, slot);
+    match arrival {
+        Arrival::Alone(request) => {
+            return LoneCall::new(CallSeries::new(client, runtime, slot, Stage::InFlight), request).await;
+        }
+        Arrival::Refused(request) => return refuse(&client, &request).await,
+        Arrival::Waits { starts_call: true, .. } => CallSeries::start(&client, &runtime, slot),
+        Arrival::Waits { starts_watch: true, .. } => Watch::start(client, runtime, slot),
+        Arrival::Waits { .. } => (),
     }
     // The channel closes without a verdict only if the runtime that was to send the request has ended.
     let gone = |_| Error::new(ErrorKind::Unavailable, "the tokio runtime of the call has ended").charge_unknown();

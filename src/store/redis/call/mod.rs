@@ -12,6 +12,7 @@ pub(crate) mod failure_domain;
 mod findings;
 #[cfg(feature = "cluster")]
 pub(crate) mod hash_tags;
+mod lone_call;
 pub(crate) mod outgoing;
 pub(crate) mod per_runtime;
 pub(crate) mod progress;

@@ -90,6 +90,14 @@ impl Queue {
         self.count_call(starts)
     }
 
+    /// Returns whether a request may be sent at once by its caller's task, and counts its call if so: no request waits
+    /// and no call is in flight.
+    pub(crate) fn start_lone_call(&mut self) -> bool {
+        let starts = self.is_empty() && self.in_flight == 0;
+        self.in_flight += usize::from(starts);
+        starts
+    }
+
     /// Whether calls that have not taken their batch yet can take all requests that wait.
     pub(crate) fn will_be_taken(&self) -> bool {
         self.waiting <= MAX_CHARGES_PER_CALL * self.starting

@@ -7,6 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{
     super::net::{error, routed::RoutedConnection},
     client::Client,
+    outgoing::Request,
     per_runtime::PerRuntime,
     queue::{MAX_WAIT, Queue, Taken, Waiting},
     traffic::Traffic,
@@ -28,15 +29,15 @@ const MAX_TURN: Duration = Duration::from_millis(1);
 /// A series of calls of one slot, one after the other. It counts as one call in flight until it ends or is dropped,
 /// also if the runtime drops its task.
 pub(super) struct CallSeries {
-    client: Arc<Client>,
-    runtime: Arc<PerRuntime>,
-    slot: u16,
+    pub(super) client: Arc<Client>,
+    pub(super) runtime: Arc<PerRuntime>,
+    pub(super) slot: u16,
     stage: Stage,
 }
 
 /// How far the current call of a series is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stage {
+pub(super) enum Stage {
     /// The call has not taken its batch yet.
     Starting,
     /// The call has taken its batch.
@@ -46,10 +47,15 @@ enum Stage {
 }
 
 impl CallSeries {
+    /// A series whose first call is counted already.
+    pub(super) fn new(client: Arc<Client>, runtime: Arc<PerRuntime>, slot: u16, stage: Stage) -> Self {
+        Self { client, runtime, slot, stage }
+    }
+
     /// Starts a series whose first call is counted already.
     pub(super) fn start(client: &Arc<Client>, runtime: &Arc<PerRuntime>, slot: u16) {
         let (client, runtime) = (Arc::clone(client), Arc::clone(runtime));
-        tokio::spawn(drive(Self { client, runtime, slot, stage: Stage::Starting }));
+        tokio::spawn(drive(Self::new(client, runtime, slot, Stage::Starting)));
     }
 
     fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
@@ -80,11 +86,16 @@ impl CallSeries {
         if starts {
             Self::start(&self.client, &self.runtime, self.slot);
         }
-        let in_flight = InFlight { traffic: Arc::clone(self.traffic()), checks: taken.popped };
+        let in_flight = self.in_flight(taken.popped);
         (taken, in_flight)
     }
 
-    fn traffic(&self) -> &Arc<Traffic> {
+    /// Checks that have left the queue, which count as in flight until the value is dropped.
+    pub(super) fn in_flight(&self, checks: usize) -> InFlight {
+        InFlight { traffic: Arc::clone(self.traffic()), checks }
+    }
+
+    pub(super) fn traffic(&self) -> &Arc<Traffic> {
         self.runtime.queues.traffic(self.slot)
     }
 
@@ -95,7 +106,7 @@ impl CallSeries {
 
     /// Begins the next call, or ends the series if no request needs one. Tests and ends under one lock, so that no
     /// request arrives in between and is left waiting. Returns whether a call begins.
-    fn begin(&mut self) -> bool {
+    pub(super) fn begin(&mut self) -> bool {
         let mut queues = self.runtime.queues.lock();
         let is_crowded = queues.len() > MAX_IDLE_QUEUES;
         let queue = queues.entry(self.slot).or_default();
@@ -123,7 +134,7 @@ impl Drop for CallSeries {
 }
 
 /// Requests that have left a queue and count as traffic until they are answered or given up.
-struct InFlight {
+pub(super) struct InFlight {
     traffic: Arc<Traffic>,
     checks: usize,
 }
@@ -135,11 +146,12 @@ impl Drop for InFlight {
 }
 
 /// Sends batches until no request waits.
-async fn drive(mut series: CallSeries) {
-    let mut is_alone = series.is_alone();
+pub(super) async fn drive(mut series: CallSeries) {
+    let mut may_gain = !series.is_alone();
     loop {
-        // Callers that have just been answered, and other tasks that are ready, may queue their next checks first.
-        if !std::mem::take(&mut is_alone) {
+        // Callers that have just been answered, and other tasks that are ready, may queue their next checks first. A
+        // lone caller starts a series of its own: the wait would cost it more than that.
+        if may_gain {
             tokio::task::yield_now().await;
         }
         if !series.begin() {
@@ -153,6 +165,7 @@ async fn drive(mut series: CallSeries) {
         for (waiting, denial) in denied {
             let _ = waiting.verdict.send(Ok(denial));
         }
+        may_gain = batch.len() > 1;
         if batch.is_empty() {
             continue;
         }
@@ -173,15 +186,19 @@ async fn drive(mut series: CallSeries) {
             }
             Err(error) => {
                 for waiting in batch {
-                    // The checks of a late batch may be late for different reasons.
-                    let error = match error.kind() {
-                        ErrorKind::Deadline => waiting.request.outgoing.progress.error(series.client.settings.deadline),
-                        _ => error.clone(),
-                    };
+                    let error = error_of(&waiting.request, &series.client, error.clone());
                     waiting.answer(&series.client, Err(error));
                 }
             }
         }
+    }
+}
+
+/// The error of a request whose call has failed. The checks of a late batch may be late for different reasons.
+pub(super) fn error_of(request: &Request, client: &Client, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Deadline => request.outgoing.progress.error(client.settings.deadline),
+        _ => error,
     }
 }
 
