@@ -5,14 +5,17 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::task::JoinSet;
-use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
+use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore, decision::Source};
 
 use super::{calls, limiter, policy};
-use crate::support::redis_server::RedisServer;
+use crate::support::{
+    proxy::{Fault, Proxy},
+    redis_server::RedisServer,
+};
 
 fn with_long_deadline(server: &RedisServer) -> Limiter {
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
@@ -35,6 +38,35 @@ async fn a_single_check_is_one_call_and_concurrent_checks_share_calls() {
     assert!(checks.join_all().await.into_iter().all(|available| available == Some(99_999)));
     let shared = calls(&server, "evalsha") - 20;
     assert!(shared < 100, "{shared} calls for 1 000 checks");
+}
+
+/// A check whose caller leaves while it is in flight. No other check is there, so the caller's task sends it.
+async fn abandoned(limiter: &Limiter, key: &str) {
+    let left = tokio::time::timeout(Duration::from_millis(20), limiter.check(key, &policy(), 100_000)).await;
+    assert!(left.is_err(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let builder = RedisStore::builder().deadline(Duration::from_secs(10));
+    let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
+    limiter.check("warm", &policy(), 1).await.unwrap();
+
+    proxy.set(Fault::Latency(Duration::from_millis(50)));
+    abandoned(&limiter, "k").await;
+    let start = Instant::now();
+    assert!(!limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+
+    // The denial of a check that nobody waits for is remembered.
+    limiter.check("l", &policy(), 100_000).await.unwrap();
+    abandoned(&limiter, "l").await;
+    // The time of a round trip, and some more for a busy machine.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let denied = limiter.check("l", &policy(), 100_000).await.unwrap();
+    assert_eq!(denied.source(), Source::DenyCache);
 }
 
 #[tokio::test]
