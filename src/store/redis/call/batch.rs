@@ -65,7 +65,8 @@ async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verd
         let queue = queues.entry(slot).or_default();
         let traffic = runtime.queues.traffic(slot);
         request.outgoing.progress.queued(traffic);
-        if queue.start_lone_call() {
+        // With more checks than slots, a call of one request would rarely be alone at its server.
+        if traffic.checks() < client.keys.slot_count() && queue.start_lone_call() {
             traffic.add_check();
             Arrival::Alone(request)
         } else if queue.has_room(lane) {
