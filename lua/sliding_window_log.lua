@@ -28,9 +28,9 @@
 -- walks the log: a search gallops from a guess and then halves. A ring keeps its size until all records have left; then
 -- a large ring is freed (UNLINK).
 --
--- Commands: evaluate 1 (GETRANGE), and 1 (GETRANGE) with every fourth record that leaves, and once in a long run; commit
--- 1 (SETRANGE) when charged, 2 (GETRANGE, SETRANGE) with every eighth charge, 2 more of these and once 1 (GETRANGE)
--- while the ring grows, and 1 (PEXPIRE) in each quarter of a window.
+-- Commands: evaluate 1 (GETRANGE), and 1 (GETRANGE) with every fourth record that leaves, and once in a long run;
+-- commit 1 (SETRANGE) when charged, 2 (GETRANGE, SETRANGE) with every eighth charge, 2 more of these and once 1
+-- (GETRANGE) while the ring grows, and 1 (PEXPIRE) in each quarter of a window.
 
 local sliding_window_log
 

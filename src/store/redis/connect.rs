@@ -120,8 +120,10 @@ impl RedisStoreBuilder {
     ///
     /// All policies of a key are in one slot, so a check of **one key** is atomic, as on a single server. Each slot has
     /// a queue and calls of its own, up to 32 at a time: checks of one slot that wait at the same time share a call,
-    /// and a slot that is hot, or whose master does not answer, delays no other. So that many keys share calls, they
-    /// are in a few slots, as many as there are [hash tags](Self::cluster_hash_tags).
+    /// and a slot that is hot, or whose master does not answer, delays no other for more than a few milliseconds. So
+    /// that many keys share calls, they are in a few slots, as many as there are [hash
+    /// tags](Self::cluster_hash_tags). While slots are busy, their calls to one master take turns, and wait at most
+    /// 3 ms: in this time more checks join them.
     ///
     /// A check of **several keys in different slots** cannot be atomic. It takes these steps:
     ///
