@@ -133,7 +133,9 @@ rare = function()
     local packed = call('GETRANGE', key, '40', '176')
     local size, grown, behind, head, live, highest = 1, 0, 0, 0, 0, 0
     local settled, live_at, newest, total, count, offset = 0, 0, 0, 0, 0, 0
-    if packed ~= '' then
+    if packed == '' then
+      if read(key, 0, 1) ~= '' then error('the value is not a log') end
+    else
       size, grown, behind, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
       settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
       if highest == 0 then offset, highest = unpack('<dI4', packed, 126) end

@@ -65,6 +65,8 @@ if used % 2 >= 1 then
       local usual = false
       repeat
         if packed == '' then
+          -- A shorter value is not a log.
+          if skipped > 0 and call('GETRANGE', key, '0', '0') ~= '' then break end
           call('SETRANGE', key, '40',
             pack('<I3I5I5I5I4I4I4ddI4I5c70', 1, 0, 0, 0, cost, limit, 0, stamp, stamp, cost, 1, UNUSED))
           expire(key, true, window + quarter + resolution)

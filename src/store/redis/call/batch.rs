@@ -17,7 +17,7 @@ use super::{
     lone_call::LoneCall,
     outgoing::Request,
     queue::{MAX_WAIT, Waiting},
-    series::{CallSeries, Stage},
+    series::CallSeries,
     watch::Watch,
 };
 use crate::{
@@ -48,7 +48,7 @@ async fn send_alone(client: Arc<Client>, slot: u16, request: Request) -> Result<
 /// What happens with a request that arrives at the queue of its slot.
 enum Arrival {
     /// No other request is there, so the caller's task sends this one.
-    Alone(Request),
+    Alone(Waiting),
     /// The request waits in the queue.
     Waits { starts_call: bool, starts_watch: bool },
     /// The request's lane is full.
@@ -61,29 +61,36 @@ async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verd
     client.await_first_dials(&runtime.pool, &[slot], &request.outgoing.progress).await?;
     let lane = runtime.queues.lane_of(&request);
     let (sender, verdict) = oneshot::channel();
+    let waiting = Waiting { request, verdict: sender };
     let arrival = {
         let mut queues = runtime.queues.lock();
         let queue = queues.entry(slot).or_default();
         let traffic = runtime.queues.traffic(slot);
-        request.outgoing.progress.queued(traffic);
+        waiting.request.outgoing.progress.queued(traffic);
         // With more checks than slots, a call of one request would rarely be alone at its server.
         if traffic.checks() < client.keys.slot_count() && queue.start_lone_call() {
             traffic.add_check();
-            Arrival::Alone(request)
+            Arrival::Alone(waiting)
         } else if queue.has_room(lane) {
             traffic.add_check();
-            queue.push(lane, Waiting { request, verdict: sender });
+            queue.push(lane, waiting);
             let starts_call = queue.start_call();
             let starts_watch = !starts_call && !std::mem::replace(&mut queue.is_watched, true);
             Arrival::Waits { starts_call, starts_watch }
         } else {
-            Arrival::Refused(request)
+            Arrival::Refused(waiting.request)
         }
     };
     match arrival {
-        Arrival::Alone(request) => {
-            return LoneCall::new(CallSeries::new(client, runtime, slot, Stage::InFlight), request).await;
-        }
+        Arrival::Alone(waiting) => match client.open_connection(&runtime.pool, slot) {
+            Some(connection) => {
+                return LoneCall::new(CallSeries::new(client, runtime, slot), connection, waiting.request).await;
+            }
+            None => {
+                runtime.queues.lock().entry(slot).or_default().push(lane, waiting);
+                CallSeries::start(&client, &runtime, slot);
+            }
+        },
         Arrival::Refused(request) => return refuse(&client, &request).await,
         Arrival::Waits { starts_call: true, .. } => CallSeries::start(&client, &runtime, slot),
         Arrival::Waits { starts_watch: true, .. } => Watch::start(client, runtime, slot),

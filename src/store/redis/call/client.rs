@@ -1,8 +1,13 @@
 //! Sends calls of the script to Redis and reads their replies.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
 };
 
 use super::{
@@ -66,6 +71,16 @@ impl Client {
             || Err(Error::new(ErrorKind::Unavailable, "no connection in time").with_evidence(StoreEvidence::Late));
         let result = within(self.settings.deadline, pool.get(slot)).await.unwrap_or_else(late);
         result.inspect_err(|_| self.denials.connection_lost())
+    }
+
+    /// A connection to the server that has `slot`, if one is open. Waits for none, so that no caller that is polled late
+    /// holds a place among those that wait.
+    pub(crate) fn open_connection(&self, pool: &Pool, slot: u16) -> Option<RoutedConnection> {
+        let mut connection = pin!(pool.get(slot));
+        match connection.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(connection) => connection.ok(),
+            Poll::Pending => None,
+        }
     }
 
     /// Waits for the first dials of the servers that have these slots, while they are in progress.

@@ -4,27 +4,26 @@ use std::{
     future::Future,
     iter::once,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use tokio::runtime::Handle;
 
 use super::{
-    outgoing::{Outgoing, Request},
+    super::net::routed::RoutedConnection,
+    outgoing::Request,
     series::{CallSeries, drive, error_of},
 };
 use crate::{error::Error, verdict::Verdict};
 
-/// A call with one request.
+/// A call with one request. The first poll sends the request.
 ///
-/// If it is dropped while it waits for the reply, a task waits instead: the reply may be a denial to remember, and a
-/// connection without replies has to be replaced. If it is dropped earlier, the request is not sent.
+/// If it is dropped before the reply has come, a task waits instead: the reply may be a denial to remember, and a
+/// connection without replies has to be replaced.
 pub(super) struct LoneCall {
     /// `None` after the end.
     call: Option<Call>,
-    outgoing: Arc<Outgoing>,
-    /// The runtime to which the connection belongs. The caller may be polled elsewhere.
+    /// The runtime to which the connection belongs. The caller may be polled on another one, or on none.
     runtime: Handle,
 }
 
@@ -32,22 +31,24 @@ type Call = Pin<Box<dyn Future<Output = (Result<Verdict, Error>, CallSeries)> + 
 
 impl LoneCall {
     /// Starts on the current runtime. The call of `series` is counted already.
-    pub(super) fn new(series: CallSeries, request: Request) -> Self {
-        let outgoing = Arc::clone(&request.outgoing);
-        Self { call: Some(Box::pin(call(series, request))), outgoing, runtime: Handle::current() }
+    pub(super) fn new(series: CallSeries, connection: RoutedConnection, request: Request) -> Self {
+        Self { call: Some(Box::pin(call(series, connection, request))), runtime: Handle::current() }
     }
 }
 
-/// Connects and calls.
-async fn call(series: CallSeries, request: Request) -> (Result<Verdict, Error>, CallSeries) {
+async fn call(
+    series: CallSeries,
+    connection: RoutedConnection,
+    request: Request,
+) -> (Result<Verdict, Error>, CallSeries) {
     let _in_flight = series.in_flight(1);
-    let called = async {
-        let connection = series.client.connect(&series.runtime.pool, series.slot).await?;
-        let mut verdicts = series.client.call(connection, once(&request)).await?;
-        series.traffic().answered();
-        verdicts.swap_remove(0)
+    let result = match series.client.call(connection, once(&request)).await {
+        Ok(mut verdicts) => {
+            series.traffic().answered();
+            verdicts.swap_remove(0)
+        }
+        Err(error) => Err(error_of(&request, &series.client, error)),
     };
-    let result = called.await.map_err(|error| error_of(&request, &series.client, error));
     if let Ok(verdict) = &result {
         request.remember(&series.client.denials, verdict);
     }
@@ -64,11 +65,13 @@ impl Future for LoneCall {
     type Output = Result<Verdict, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let call = self.call.as_mut().expect("a future is not polled after its end");
-        let (result, mut series) = ready!(call.as_mut().poll(cx));
-        self.call = None;
-        if series.begin() {
-            self.runtime.spawn(drive(series));
+        let Self { call, runtime } = &mut *self;
+        let _entered = runtime.enter();
+        let running = call.as_mut().expect("a future is not polled after its end");
+        let (result, mut series) = ready!(running.as_mut().poll(cx));
+        *call = None;
+        if !series.end_if_idle() {
+            runtime.spawn(drive(series));
         }
         Poll::Ready(result)
     }
@@ -76,9 +79,7 @@ impl Future for LoneCall {
 
 impl Drop for LoneCall {
     fn drop(&mut self) {
-        if let Some(call) = self.call.take()
-            && self.outgoing.progress.is_in_flight()
-        {
+        if let Some(call) = self.call.take() {
             self.runtime.spawn(call_and_continue(call));
         }
     }

@@ -146,11 +146,6 @@ impl Progress {
         }
     }
 
-    /// Whether a call of the check is in flight.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.unanswered.load(Ordering::Relaxed) > 0
-    }
-
     /// Length of the current period with calls in flight.
     fn in_flight_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.since_us.load(Ordering::Relaxed))
@@ -180,7 +175,7 @@ impl Progress {
 
     /// Whether the check has spent a quarter of the deadline or more in queues of this process.
     fn has_waited_here(&self, deadline: Duration, now_us: u64) -> bool {
-        let in_flight_us = if self.is_in_flight() { self.in_flight_us(now_us) } else { 0 };
+        let in_flight_us = if self.unanswered.load(Ordering::Relaxed) > 0 { self.in_flight_us(now_us) } else { 0 };
         let with_store_us = self.with_store_us.load(Ordering::Relaxed) + in_flight_us;
         let here = Duration::from_micros(
             now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)).saturating_sub(with_store_us),

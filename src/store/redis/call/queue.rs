@@ -49,8 +49,8 @@ pub(crate) struct Queue {
     waiting: usize,
     /// Number of calls of the slot that are in flight or will be.
     pub(crate) in_flight: usize,
-    /// Number of these calls that have not taken their batch yet.
-    pub(crate) starting: usize,
+    /// Number of these calls that have a connection, and wait for their turn to take a batch.
+    pub(crate) awaiting_turn: usize,
     /// When requests were last taken for a call.
     last_taken: Option<Instant>,
     /// Whether a task starts calls for requests that wait for [`MAX_WAIT`].
@@ -87,7 +87,8 @@ impl Queue {
         let starts = !self.will_be_taken()
             && (self.in_flight < ALWAYS_IN_FLIGHT
                 || (self.in_flight < MAX_IN_FLIGHT && self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight));
-        self.count_call(starts)
+        self.in_flight += usize::from(starts);
+        starts
     }
 
     /// Returns whether a request may be sent at once by its caller's task, and counts its call if so: no request waits
@@ -98,14 +99,21 @@ impl Queue {
         starts
     }
 
-    /// Whether calls that have not taken their batch yet can take all requests that wait.
+    /// Whether calls that wait for their turn can take all requests that wait.
     pub(crate) fn will_be_taken(&self) -> bool {
-        self.waiting <= MAX_CHARGES_PER_CALL * self.starting
+        self.waiting <= MAX_CHARGES_PER_CALL * self.awaiting_turn
+    }
+
+    /// Returns whether a call should wait for its turn, and counts it if so: more requests are likely to join it.
+    pub(crate) fn await_turn(&mut self) -> bool {
+        let awaits = self.is_filling();
+        self.awaiting_turn += usize::from(awaits);
+        awaits
     }
 
     /// Whether more requests are likely to arrive soon: those that wait have come quickly after each other. Not if they
     /// fill a call already.
-    pub(crate) fn is_filling(&self) -> bool {
+    fn is_filling(&self) -> bool {
         let waiting = u32::try_from(self.waiting).unwrap_or(u32::MAX);
         let is_recent = |taken: Instant| taken.elapsed() <= FILLING_INTERVAL.saturating_mul(waiting);
         self.waiting < MAX_CHARGES_PER_CALL && self.last_taken.is_some_and(is_recent)
@@ -119,12 +127,7 @@ impl Queue {
         let starts = !self.is_empty()
             && self.in_flight < MAX_IN_FLIGHT
             && self.last_taken.is_none_or(|taken| taken.elapsed() >= MAX_WAIT);
-        self.count_call(starts)
-    }
-
-    fn count_call(&mut self, starts: bool) -> bool {
         self.in_flight += usize::from(starts);
-        self.starting += usize::from(starts);
         starts
     }
 
@@ -179,16 +182,9 @@ mod tests {
     fn full_batches_start_calls_up_to_the_maximum_and_others_up_to_two() {
         for (waiting, most) in [(0, 0), (1, 2), (MAX_CHARGES_PER_CALL * 2, 3), (usize::MAX, MAX_IN_FLIGHT)] {
             let mut queue = Queue { waiting, ..Queue::default() };
-            let started = (0..100).filter(|_| start_and_send(&mut queue)).count();
+            let started = (0..100).filter(|_| queue.start_call()).count();
             assert_eq!((started, queue.in_flight), (most, most), "{waiting} requests wait");
         }
-    }
-
-    /// Starts a call that takes its batch at once.
-    fn start_and_send(queue: &mut Queue) -> bool {
-        let starts = queue.start_call();
-        queue.starting = 0;
-        starts
     }
 
     #[test]
@@ -202,13 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn no_call_starts_for_requests_that_a_starting_call_will_take() {
-        let mut queue = Queue { waiting: 1, ..Queue::default() };
-        assert!(queue.start_call());
-        queue.waiting = MAX_CHARGES_PER_CALL;
+    fn no_call_starts_for_requests_that_a_call_will_take_at_its_turn() {
+        let mut queue = Queue { waiting: MAX_CHARGES_PER_CALL, in_flight: 1, awaiting_turn: 1, ..Queue::default() };
         assert!(!queue.start_call());
         queue.waiting += 1;
         assert!(queue.start_call());
-        assert_eq!((queue.starting, queue.in_flight), (2, 2));
+        assert_eq!(queue.in_flight, 2);
     }
 }

@@ -30,32 +30,32 @@ const MAX_TURN: Duration = Duration::from_millis(1);
 /// also if the runtime drops its task.
 pub(super) struct CallSeries {
     pub(super) client: Arc<Client>,
-    pub(super) runtime: Arc<PerRuntime>,
-    pub(super) slot: u16,
+    runtime: Arc<PerRuntime>,
+    slot: u16,
     stage: Stage,
 }
 
 /// How far the current call of a series is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Stage {
-    /// The call has not taken its batch yet.
-    Starting,
-    /// The call has taken its batch.
-    InFlight,
+enum Stage {
+    /// The series has a call, and counts as one in flight.
+    Running,
+    /// The same, and the call waits for its turn at the master.
+    AwaitingTurn,
     /// The series has ended.
     Ended,
 }
 
 impl CallSeries {
     /// A series whose first call is counted already.
-    pub(super) fn new(client: Arc<Client>, runtime: Arc<PerRuntime>, slot: u16, stage: Stage) -> Self {
-        Self { client, runtime, slot, stage }
+    pub(super) fn new(client: Arc<Client>, runtime: Arc<PerRuntime>, slot: u16) -> Self {
+        Self { client, runtime, slot, stage: Stage::Running }
     }
 
     /// Starts a series whose first call is counted already.
     pub(super) fn start(client: &Arc<Client>, runtime: &Arc<PerRuntime>, slot: u16) {
         let (client, runtime) = (Arc::clone(client), Arc::clone(runtime));
-        tokio::spawn(drive(Self::new(client, runtime, slot, Stage::Starting)));
+        tokio::spawn(drive(Self::new(client, runtime, slot)));
     }
 
     fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
@@ -65,24 +65,24 @@ impl CallSeries {
     /// Waits for a turn at the master, while other calls to it are in flight: it evaluates the calls of all its slots
     /// one after the other, and meanwhile more requests can join each of them. With fewer checks than slots, hardly any
     /// two would share a call, so none waits.
-    async fn turn(&self, connection: &Result<RoutedConnection, Error>) -> Option<OwnedSemaphorePermit> {
+    async fn turn(&mut self, connection: &Result<RoutedConnection, Error>) -> Option<OwnedSemaphorePermit> {
+        let connection = connection.as_ref().ok()?;
         let is_busy = self.traffic().checks() > self.client.keys.slot_count();
-        match connection {
-            Ok(connection) if is_busy && self.with_queue(|queue| queue.is_filling()) => {
-                within(MAX_WAIT, connection.turn()).await.flatten()
-            }
-            _ => None,
+        if !is_busy || !self.with_queue(Queue::await_turn) {
+            return None;
         }
+        self.stage = Stage::AwaitingTurn;
+        within(MAX_WAIT, connection.turn()).await.flatten()
     }
 
     /// Takes a batch, and starts a further call if the rest needs one. The requests of the batch count as in flight
     /// until the second value is dropped.
     fn take(&mut self) -> (Taken, InFlight) {
         let (taken, starts) = self.with_queue(|queue| {
-            queue.starting -= 1;
+            queue.awaiting_turn -= usize::from(self.stage == Stage::AwaitingTurn);
             (queue.take(&self.client.denials), queue.start_call())
         });
-        self.stage = Stage::InFlight;
+        self.stage = Stage::Running;
         if starts {
             Self::start(&self.client, &self.runtime, self.slot);
         }
@@ -104,21 +104,21 @@ impl CallSeries {
         self.with_queue(|queue| queue.in_flight == 1)
     }
 
-    /// Begins the next call, or ends the series if no request needs one. Tests and ends under one lock, so that no
-    /// request arrives in between and is left waiting. Returns whether a call begins.
-    pub(super) fn begin(&mut self) -> bool {
+    /// Ends the series if no request needs a further call. Tests and ends under one lock, so that no request arrives in
+    /// between and is left waiting.
+    pub(super) fn end_if_idle(&mut self) -> bool {
         let mut queues = self.runtime.queues.lock();
         let is_crowded = queues.len() > MAX_IDLE_QUEUES;
         let queue = queues.entry(self.slot).or_default();
-        queue.starting -= usize::from(self.stage == Stage::Starting);
-        let begins = !queue.will_be_taken();
-        self.stage = if begins { Stage::Starting } else { Stage::Ended };
-        queue.starting += usize::from(begins);
-        queue.in_flight -= usize::from(!begins);
+        if !queue.will_be_taken() {
+            return false;
+        }
+        self.stage = Stage::Ended;
+        queue.in_flight -= 1;
         if is_crowded && queue.in_flight == 0 {
             queues.remove(&self.slot);
         }
-        begins
+        true
     }
 }
 
@@ -127,7 +127,7 @@ impl Drop for CallSeries {
         if self.stage != Stage::Ended {
             self.with_queue(|queue| {
                 queue.in_flight -= 1;
-                queue.starting -= usize::from(self.stage == Stage::Starting);
+                queue.awaiting_turn -= usize::from(self.stage == Stage::AwaitingTurn);
             });
         }
     }
@@ -154,7 +154,7 @@ pub(super) async fn drive(mut series: CallSeries) {
         if may_gain {
             tokio::task::yield_now().await;
         }
-        if !series.begin() {
+        if series.end_if_idle() {
             return;
         }
         // Connects before the batch is taken: a dial takes time, and a request whose caller leaves meanwhile is not

@@ -23,7 +23,7 @@ impl Watch {
         tokio::spawn(watch(Self { client, runtime, slot, ended: false }));
     }
 
-    /// Returns whether a call has to start. Ends if no request waits, under one lock as in [`CallSeries::begin`].
+    /// Returns whether a call has to start. Ends if no request waits, under one lock as in [`CallSeries::end_if_idle`].
     fn start_late_call(&mut self) -> bool {
         let mut queues = self.runtime.queues.lock();
         let queue = queues.get_mut(&self.slot).filter(|queue| !queue.is_empty());
