@@ -133,6 +133,22 @@ fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
 }
 
 #[test]
+fn a_short_text_is_not_taken_for_an_empty_log() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let keys: Vec<_> = (0..20).map(|number| format!("k{number}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    server.command("SET k7 text");
+    // A long run reads less of each value than a short one. Cost 0 takes the path of unusual checks.
+    for (count, cost) in [(20_u16, 1), (8, 1), (20, 0)] {
+        let (_, reports, _) = eval(&mut connection, "1767225600000000", &keys[..count.into()], &[(count, &[cost])]);
+        let failed: Vec<_> = (0..reports.len()).filter(|&number| reports[number].is_none()).collect();
+        assert_eq!(failed, [7], "{count} checks of cost {cost}");
+        assert_eq!(server.command("GET k7"), "$4\r\ntext\r\n");
+    }
+}
+
+#[test]
 fn the_servers_time_is_read_once_per_call_and_returned() {
     let server = RedisServer::start();
     let mut connection = server.connection();

@@ -10,6 +10,7 @@ mod errors;
 mod extremes;
 mod fake_server;
 mod hash_tags;
+mod held_checks;
 mod moved_slot;
 mod outage;
 mod random_schedules;
