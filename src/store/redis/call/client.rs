@@ -73,8 +73,8 @@ impl Client {
         result.inspect_err(|_| self.denials.connection_lost())
     }
 
-    /// A connection to the server that has `slot`, if one is open. Waits for none, so that no caller that is polled late
-    /// holds a place among those that wait.
+    /// A connection to the server that has `slot`, if one is open. Does not wait for one: a caller that is polled late
+    /// would keep its place among those that wait.
     pub(crate) fn open_connection(&self, pool: &Pool, slot: u16) -> Option<RoutedConnection> {
         let mut connection = pin!(pool.get(slot));
         match connection.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

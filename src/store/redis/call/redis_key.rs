@@ -66,9 +66,9 @@ impl RedisKeys {
     /// Appends the Redis key of a subject's count under a policy.
     ///
     /// The first text in braces is the hash tag, so all policies of a subject share a slot of a cluster. The prefix,
-    /// the encoded subject ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag, and
-    /// no two subjects or policies share a key. The form describes the value: algorithm and format version, window and
-    /// resolution. Values of another form are never read or written.
+    /// the encoded subject ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag,
+    /// and no two subjects or policies share a key. The form describes the value: algorithm and format version, window
+    /// and resolution. Values of another form are never read or written.
     pub(crate) fn encode(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
         let (algorithm, window, resolution) = policy.form();
         let form: &[u8] = match algorithm {
