@@ -46,7 +46,7 @@ if used >= 32 then
       end
       extra = not (banned and banned[number]) and extra
       run(now, times, number, number, cost, commit, limit, window, parameter, extra)
-      -- The number of a log is below 4 if nothing is available.
+      -- Here a log reports what is available, and its number is below 4 if that is nothing.
       if is_ban and commit and keys[number] < 4 then
         keys[number] = key
         for more = #times, count + 1, -1 do times[more] = nil end

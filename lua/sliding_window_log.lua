@@ -75,7 +75,7 @@ if used % 2 >= 1 then
         end
 
         local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63 - skipped)
-        -- Also if the value is not a log and this is no number.
+        -- NaN, from a value that is not a log, ends here too.
         if not (newest > horizon and newest <= stamp) or highest < limit then break end
 
         -- The records that have left the window settle. No loop goes on behind the copy's group of four, also if a

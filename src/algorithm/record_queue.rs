@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// One step of F.
+/// One step of F, the cost admitted up to a time (see `sliding_window_log`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Record {
     /// The time in microseconds, rounded up to the resolution.

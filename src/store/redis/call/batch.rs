@@ -1,7 +1,7 @@
 //! Requests that wait at the same time share a call.
 //!
-//! A request is sent at once while few calls are in flight, and by its caller's task if none is. Requests that arrive
-//! meanwhile wait, and the next call takes as many of them as it can. So a lone request never waits, and a busier
+//! A request is sent at once while few calls are in flight, and by its caller's task if none is and a connection is
+//! open. Requests that arrive meanwhile wait, and the next call takes as many of them as it can. So a lone request never waits, and a busier
 //! process sends larger batches. When full batches wait, further calls start, because otherwise the round trip of a
 //! network would limit the throughput.
 //!
@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     client::Client,
     lone_call::LoneCall,
     outgoing::Request,
+    per_runtime::PerRuntime,
     queue::{MAX_WAIT, Waiting},
     series::CallSeries,
     watch::Watch,
@@ -45,60 +46,69 @@ async fn send_alone(client: Arc<Client>, slot: u16, request: Request) -> Result<
     Ok(verdict)
 }
 
-/// What happens with a request that arrives at the queue of its slot.
-enum Arrival {
-    /// No other request is there, so the caller's task sends this one.
-    Alone(Waiting),
-    /// The request waits in the queue.
-    Waits { starts_call: bool, starts_watch: bool },
+/// A request that was sent or queued.
+enum Submitted {
+    /// The caller's task sends the request.
+    Alone(LoneCall),
+    /// The request waits in its queue.
+    Queued(oneshot::Receiver<Result<Verdict, Error>>),
     /// The request's lane is full.
     Refused(Request),
 }
 
-/// Sends a request at once, or adds it to the queue of its slot and waits for the verdict.
+/// Sends a request at once, or adds it to the queue of its slot, and waits for the verdict.
 async fn submit(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
     let runtime = client.runtime()?;
+    let handle = Handle::current();
     client.await_first_dials(&runtime.pool, &[slot], &request.outgoing.progress).await?;
-    let lane = runtime.queues.lane_of(&request);
-    let (sender, verdict) = oneshot::channel();
-    let waiting = Waiting { request, verdict: sender };
-    let arrival = {
-        let mut queues = runtime.queues.lock();
-        let queue = queues.entry(slot).or_default();
-        let traffic = runtime.queues.traffic(slot);
-        waiting.request.outgoing.progress.queued(traffic);
-        // With more checks than slots, a call of one request would rarely be alone at its server.
-        if traffic.checks() < client.keys.slot_count() && queue.start_lone_call() {
-            traffic.add_check();
-            Arrival::Alone(waiting)
-        } else if queue.has_room(lane) {
-            traffic.add_check();
-            queue.push(lane, waiting);
-            let starts_call = queue.start_call();
-            let starts_watch = !starts_call && !std::mem::replace(&mut queue.is_watched, true);
-            Arrival::Waits { starts_call, starts_watch }
-        } else {
-            Arrival::Refused(waiting.request)
+    match enqueue(&client, &runtime, &handle, slot, request) {
+        Submitted::Alone(call) => call.await,
+        Submitted::Queued(verdict) => {
+            // The channel closes without a verdict only if the runtime that was to send the request has ended, or an
+            // observer has panicked.
+            let gone =
+                |_| Error::new(ErrorKind::Unavailable, "the tokio runtime of the call has ended").charge_unknown();
+            verdict.await.map_err(gone)?
         }
-    };
-    match arrival {
-        Arrival::Alone(waiting) => match client.open_connection(&runtime.pool, slot) {
-            Some(connection) => {
-                return LoneCall::new(CallSeries::new(client, runtime, slot), connection, waiting.request).await;
-            }
-            None => {
-                runtime.queues.lock().entry(slot).or_default().push(lane, waiting);
-                CallSeries::start(&client, &runtime, slot);
-            }
-        },
-        Arrival::Refused(request) => return refuse(&client, &request).await,
-        Arrival::Waits { starts_call: true, .. } => CallSeries::start(&client, &runtime, slot),
-        Arrival::Waits { starts_watch: true, .. } => Watch::start(client, runtime, slot),
-        Arrival::Waits { .. } => (),
+        Submitted::Refused(request) => refuse(&client, &request).await,
     }
-    // The channel closes without a verdict only if the runtime that was to send the request has ended.
-    let gone = |_| Error::new(ErrorKind::Unavailable, "the tokio runtime of the call has ended").charge_unknown();
-    verdict.await.map_err(gone)?
+}
+
+/// Adds a request to the queue of its slot, unless no other request is there and a connection is open.
+fn enqueue(client: &Arc<Client>, runtime: &Arc<PerRuntime>, handle: &Handle, slot: u16, request: Request) -> Submitted {
+    // The caller may be polled on another runtime than at first.
+    let _entered = handle.enter();
+    let lane = runtime.queues.lane_of(&request);
+    let traffic = runtime.queues.traffic(slot);
+    let mut queues = runtime.queues.lock();
+    let queue = queues.entry(slot).or_default();
+    request.outgoing.progress.queued(traffic);
+    if !queue.has_room(lane) {
+        return Submitted::Refused(request);
+    }
+    // With more checks than slots, a call of one request would rarely be alone at its server.
+    let is_quiet = traffic.checks() < client.keys.slot_count();
+    traffic.add_check();
+    let (sender, verdict) = oneshot::channel();
+    if is_quiet && queue.start_lone_call() {
+        drop(queues);
+        let series = CallSeries::new(Arc::clone(client), Arc::clone(runtime), slot);
+        match runtime.pool.open_connection(slot) {
+            Some(connection) => return Submitted::Alone(LoneCall::new(series, connection, request, handle.clone())),
+            None => series.continue_with(lane, Waiting { request, verdict: sender }),
+        }
+    } else {
+        queue.push(lane, Waiting { request, verdict: sender });
+        let starts_call = queue.start_call();
+        let starts_watch = !starts_call && !std::mem::replace(&mut queue.is_watched, true);
+        drop(queues);
+        if starts_call {
+            CallSeries::start(client, runtime, slot);
+        } else if starts_watch {
+            Watch::start(Arc::clone(client), Arc::clone(runtime), slot);
+        }
+    }
+    Submitted::Queued(verdict)
 }
 
 /// Refuses a request whose lane is full, as soon as Redis answers other requests. A full lane then means that one key

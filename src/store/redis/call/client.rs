@@ -1,13 +1,8 @@
 //! Sends calls of the script to Redis and reads their replies.
 
-use std::{
-    future::Future,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll, Waker},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use super::{
@@ -71,16 +66,6 @@ impl Client {
             || Err(Error::new(ErrorKind::Unavailable, "no connection in time").with_evidence(StoreEvidence::Late));
         let result = within(self.settings.deadline, pool.get(slot)).await.unwrap_or_else(late);
         result.inspect_err(|_| self.denials.connection_lost())
-    }
-
-    /// A connection to the server that has `slot`, if one is open. Does not wait for one: a caller that is polled late
-    /// would keep its place among those that wait.
-    pub(crate) fn open_connection(&self, pool: &Pool, slot: u16) -> Option<RoutedConnection> {
-        let mut connection = pin!(pool.get(slot));
-        match connection.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(connection) => connection.ok(),
-            Poll::Pending => None,
-        }
     }
 
     /// Waits for the first dials of the servers that have these slots, while they are in progress.

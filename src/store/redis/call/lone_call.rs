@@ -4,7 +4,7 @@ use std::{
     future::Future,
     iter::once,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::runtime::Handle;
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::{
     super::net::routed::RoutedConnection,
     outgoing::Request,
-    series::{CallSeries, drive, error_of},
+    series::{CallSeries, InFlight, drive, error_of},
 };
 use crate::{error::Error, verdict::Verdict};
 
@@ -30,18 +30,19 @@ pub(super) struct LoneCall {
 type Call = Pin<Box<dyn Future<Output = (Result<Verdict, Error>, CallSeries)> + Send>>;
 
 impl LoneCall {
-    /// Starts on the current runtime. The call of `series` is counted already.
-    pub(super) fn new(series: CallSeries, connection: RoutedConnection, request: Request) -> Self {
-        Self { call: Some(Box::pin(call(series, connection, request))), runtime: Handle::current() }
+    /// The call of `series` is counted already. `runtime` is the runtime of the series.
+    pub(super) fn new(series: CallSeries, connection: RoutedConnection, request: Request, runtime: Handle) -> Self {
+        let checks = series.in_flight(1);
+        Self { call: Some(Box::pin(call(series, checks, connection, request))), runtime }
     }
 }
 
 async fn call(
     series: CallSeries,
+    _checks: InFlight,
     connection: RoutedConnection,
     request: Request,
 ) -> (Result<Verdict, Error>, CallSeries) {
-    let _in_flight = series.in_flight(1);
     let result = match series.client.call(connection, once(&request)).await {
         Ok(mut verdicts) => {
             series.traffic().answered();
@@ -65,13 +66,18 @@ impl Future for LoneCall {
     type Output = Result<Verdict, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { call, runtime } = &mut *self;
-        let _entered = runtime.enter();
-        let running = call.as_mut().expect("a future is not polled after its end");
-        let (result, mut series) = ready!(running.as_mut().poll(cx));
-        *call = None;
+        // Taken out, because a call that panics must not be polled again.
+        let mut call = self.call.take().expect("a future is not polled after its end");
+        let polled = {
+            let _entered = self.runtime.enter();
+            call.as_mut().poll(cx)
+        };
+        let Poll::Ready((result, mut series)) = polled else {
+            self.call = Some(call);
+            return Poll::Pending;
+        };
         if !series.end_if_idle() {
-            runtime.spawn(drive(series));
+            self.runtime.spawn(drive(series));
         }
         Poll::Ready(result)
     }

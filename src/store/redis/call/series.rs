@@ -58,13 +58,19 @@ impl CallSeries {
         tokio::spawn(drive(Self::new(client, runtime, slot)));
     }
 
+    /// Adds a request and starts the series, whose first call is counted already.
+    pub(super) fn continue_with(self, lane: usize, waiting: Waiting) {
+        self.with_queue(|queue| queue.push(lane, waiting));
+        tokio::spawn(drive(self));
+    }
+
     fn with_queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
         work(self.runtime.queues.lock().entry(self.slot).or_default())
     }
 
     /// Waits for a turn at the master, while other calls to it are in flight: it evaluates the calls of all its slots
-    /// one after the other, and meanwhile more requests can join each of them. With fewer checks than slots, hardly any
-    /// two would share a call, so none waits.
+    /// one after the other, and meanwhile more requests can join each of them. Unless there are more checks than slots,
+    /// hardly any two would share a call, so none waits.
     async fn turn(&mut self, connection: &Result<RoutedConnection, Error>) -> Option<OwnedSemaphorePermit> {
         let connection = connection.as_ref().ok()?;
         let is_busy = self.traffic().checks() > self.client.keys.slot_count();
@@ -78,11 +84,11 @@ impl CallSeries {
     /// Takes a batch, and starts a further call if the rest needs one. The requests of the batch count as in flight
     /// until the second value is dropped.
     fn take(&mut self) -> (Taken, InFlight) {
+        let awaited_turn = std::mem::replace(&mut self.stage, Stage::Running) == Stage::AwaitingTurn;
         let (taken, starts) = self.with_queue(|queue| {
-            queue.awaiting_turn -= usize::from(self.stage == Stage::AwaitingTurn);
+            queue.awaiting_turn -= usize::from(awaited_turn);
             (queue.take(&self.client.denials), queue.start_call())
         });
-        self.stage = Stage::Running;
         if starts {
             Self::start(&self.client, &self.runtime, self.slot);
         }
@@ -149,8 +155,8 @@ impl Drop for InFlight {
 pub(super) async fn drive(mut series: CallSeries) {
     let mut may_gain = !series.is_alone();
     loop {
-        // Callers that have just been answered, and other tasks that are ready, may queue their next checks first. A
-        // lone caller starts a series of its own: the wait would cost it more than that.
+        // Callers that have just been answered, and other tasks that are ready, may queue their next checks first. Not
+        // after a batch of one: the wait would cost that caller more than a new call.
         if may_gain {
             tokio::task::yield_now().await;
         }

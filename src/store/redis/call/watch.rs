@@ -9,7 +9,8 @@ use super::{
     series::CallSeries,
 };
 
-/// Watches the requests that wait in a slot. Ends when it is dropped, also when the runtime drops its task.
+/// Watches the requests that wait in a slot. When it is dropped, also by a runtime that shuts down, the slot counts as
+/// not watched.
 pub(super) struct Watch {
     client: Arc<Client>,
     runtime: Arc<PerRuntime>,

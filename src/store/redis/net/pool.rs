@@ -1,6 +1,12 @@
 //! The connections of a store on one runtime.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use bb8_redis::{
     RedisConnectionManager,
@@ -54,6 +60,19 @@ impl Pool {
             #[cfg(feature = "cluster")]
             Self::Cluster(nodes) => nodes.probe_numbers(slot_of).await,
             _ => Ok(vec![0]),
+        }
+    }
+
+    /// A connection to the server that has `slot`, if one is open. Does not wait for one: a caller that is polled late
+    /// would keep its place among those that wait. `None` for a pool of the caller, which may test a connection first.
+    pub(crate) fn open_connection(&self, slot: u16) -> Option<RoutedConnection> {
+        if let Self::External { .. } = self {
+            return None;
+        }
+        let mut connection = pin!(self.get(slot));
+        match connection.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(connection) => connection.ok(),
+            Poll::Pending => None,
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct ServerPool {
     _alive: Arc<()>,
 }
 
-/// The number of calls in flight that have taken turns: a server evaluates one while the next one travels.
+/// The number of calls that have a turn at the same time: a server evaluates one while the next one travels.
 #[cfg(feature = "cluster")]
 const TURNS: usize = 2;
 
