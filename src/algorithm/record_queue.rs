@@ -49,9 +49,10 @@ impl RecordQueue {
         }
     }
 
-    /// Must be called before `after` takes the place of the newest record. No record of the queue is before `oldest`.
+    /// Changes to whole records if the queue would reach too far for words. Must be called before `after` takes the
+    /// place of the newest record. No record of the queue is before `oldest`.
     #[inline(always)]
-    pub(super) fn set_newest(&mut self, oldest: Record, newest: Record, after: Record) {
+    pub(super) fn widen_for(&mut self, oldest: Record, newest: Record, after: Record) {
         if (after.at - oldest.at).max(after.total - oldest.total) > u32::MAX.into() {
             self.widen(newest);
         }
@@ -169,7 +170,7 @@ mod tests {
                 // The newest record may also grow in place.
                 let (time, cost) = if below(2) == 0 { (below(step), below(10)) } else { (below(10), below(step)) };
                 let after = Record { at: newest.at + time, total: newest.total + cost };
-                queue.set_newest(oldest, newest, after);
+                queue.widen_for(oldest, newest, after);
                 if below(4) > 0 {
                     queue.push(newest);
                     list.push(newest);

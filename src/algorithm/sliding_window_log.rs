@@ -105,7 +105,7 @@ impl Counter for SlidingWindowLog {
             (self.oldest, self.highest_limit) = (newest.at, policy.limit());
         } else {
             self.highest_limit = self.highest_limit.max(policy.limit());
-            self.earlier.set_newest(Record { at: self.oldest, total: self.base }, self.newest, newest);
+            self.earlier.widen_for(Record { at: self.oldest, total: self.base }, self.newest, newest);
             // Costs of the same time are one record.
             if self.newest.at != newest.at {
                 self.earlier.push(self.newest);

@@ -36,10 +36,10 @@ use crate::{
 /// live count that is dropped. [`evicted`](Self::evicted) returns the number of these counts.
 ///
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes, also under the
-/// sliding window log with one request in the window; 190 bytes with five requests and 750 with sixty. Requests
-/// that are spread over more than 71 minutes take up to twice as much a request. These figures are resident memory
-/// on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition. Under a
-/// policy with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log.
+/// sliding window log with one request in the window; 190 bytes with five requests and 750 with sixty. Requests that
+/// are spread over more than 71 minutes take up to twice as much each. These figures are resident memory on 64-bit
+/// Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition. Under a policy
+/// with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log.
 ///
 /// # Examples
 ///

@@ -1,9 +1,9 @@
 //! Requests that wait at the same time share a call.
 //!
-//! A request is sent at once while few calls are in flight, and by its caller's task if none is and a connection is
-//! open. Requests that arrive meanwhile wait, and the next call takes as many of them as it can. So a lone request never waits, and a busier
-//! process sends larger batches. When full batches wait, further calls start, because otherwise the round trip of a
-//! network would limit the throughput.
+//! A request is sent at once while few calls are in flight. If none is, and a connection is open, its caller's task
+//! sends it. Requests that arrive meanwhile wait, and the next call takes as many of them as it can. So a lone request
+//! never waits, and a busier process sends larger batches. When full batches wait, further calls start, because
+//! otherwise the round trip of a network would limit the throughput.
 //!
 //! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that
 //! is hot, or whose master does not answer, delays no other slot by more than a few milliseconds.

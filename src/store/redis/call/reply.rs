@@ -153,7 +153,7 @@ impl<'a> Doubles<'a> {
         natural(self.next().ok_or_else(unexpected)?)
     }
 
-    /// A wait; `None` is negative.
+    /// A wait. A negative number stands for `None`.
     fn wait(&mut self) -> Result<Option<u64>, Error> {
         match self.next().ok_or_else(unexpected)? {
             none if none < 0.0 => Ok(None),

@@ -38,7 +38,7 @@ pub(super) struct CallSeries {
 /// How far the current call of a series is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
-    /// The series has a call, and counts as one in flight.
+    /// The call counts as one in flight, from its start to its reply.
     Running,
     /// The same, and the call waits for its turn at the master.
     AwaitingTurn,
