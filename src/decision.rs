@@ -240,6 +240,12 @@ impl Decision {
         Self { allowed, source, time_us: 0, policies: PolicyDecisions::None }
     }
 
+    /// The decision on one waiter of [`Limiter::acquire`](crate::Limiter::acquire).
+    pub(crate) fn on_waiter(allowed: bool, source: Source, time_us: u64, standing: Option<PolicyDecision>) -> Self {
+        let policies = standing.map_or(PolicyDecisions::None, PolicyDecisions::One);
+        Self { allowed, source, time_us, policies }
+    }
+
     /// Orders decisions: the greater one is stricter.
     pub(crate) fn strictness(&self) -> (bool, Option<Reverse<u32>>) {
         (!self.allowed, self.available().map(Reverse))
@@ -325,7 +331,12 @@ impl Decision {
 
     /// [`time`](Self::time) in microseconds since the Unix epoch.
     pub(crate) fn time_us(&self) -> Option<u64> {
-        matches!(self.source, Source::Store | Source::DenyCache | Source::Local).then_some(self.time_us)
+        match self.source {
+            Source::DenyCache | Source::Local | Source::Store => Some(self.time_us),
+            // A queue that knows no decision of the store knows no time.
+            Source::Queue | Source::WaitersFull => (!self.policies().is_empty()).then_some(self.time_us),
+            Source::Closed | Source::Open | Source::Overloaded => None,
+        }
     }
 }
 

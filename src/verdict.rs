@@ -58,6 +58,12 @@ pub enum Source {
     /// More checks waited for the store than it answers within the deadline. Every failure policy refuses the request.
     /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).
     Overloaded,
+    /// The queue of waiters in this process denied the request without asking the store: the wait is certain to take
+    /// longer than the caller's `max_wait`, or `max_wait` has passed. See [`Limiter::acquire`](crate::Limiter::acquire).
+    Queue,
     /// The store judged the check.
     Store,
+    /// Too many callers of [`Limiter::acquire`](crate::Limiter::acquire) wait already, see
+    /// [`Limiter::with_max_waiters`](crate::Limiter::with_max_waiters). The store was not asked.
+    WaitersFull,
 }

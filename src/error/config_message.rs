@@ -142,6 +142,7 @@ impl fmt::Display for ConfigError {
             Self::ZeroLimit { policy } => {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
             }
+            Self::ZeroWaiters => f.write_str("nobody could wait with a bound of 0 waiters; use at least 1"),
             Self::ZeroInstances => f.write_str("0 instances would leave no share; use at least 1, the instance itself"),
             Self::ZeroPoolSize => f.write_str("a pool of 0 connections can send nothing; use at least 1"),
         }

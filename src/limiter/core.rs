@@ -9,6 +9,7 @@ use crate::{
     failure::FailurePolicy,
     fallback::Fallback,
     key::Key,
+    limiter::acquire::Queues,
     observe::{CheckSpan, Notices, Observer},
     store::{Pending, Store},
     verdict::{Source, Verdict},
@@ -26,6 +27,8 @@ pub(super) struct Core {
     /// `None` for a store that is always available.
     pub(super) breakers: Option<Arc<Breakers>>,
     pub(super) fallback: Option<Arc<Fallback>>,
+    /// The callers that wait for their units.
+    pub(super) queues: Arc<Queues>,
 }
 
 impl Core {

@@ -32,7 +32,8 @@ pub(super) struct Guarded<T: Send + 'static> {
     wait: Option<Pin<Box<Wait>>>,
 }
 
-const NO_TIMERS: &str = "waiting for the store needs a tokio runtime with timers; build it with `enable_all()`";
+pub(super) const NO_TIMERS: &str =
+    "waiting for the store needs a tokio runtime with timers; build it with `enable_all()`";
 
 pin_project! {
     struct Wait {

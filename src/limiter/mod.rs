@@ -52,6 +52,8 @@
 //! # }
 //! ```
 
+mod acquire;
+mod ask;
 mod check_future;
 mod core;
 mod debit;
@@ -65,4 +67,8 @@ mod try_check;
 mod waiting;
 
 pub(crate) use self::decide::{DecisionFuture, Sent};
-pub use self::{check_future::CheckFuture, handle::Limiter};
+pub use self::{
+    acquire::{Acquire, AcquireFuture},
+    check_future::CheckFuture,
+    handle::Limiter,
+};

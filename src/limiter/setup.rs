@@ -20,7 +20,8 @@ impl Limiter {
         let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
         let breakers = store.breaker().map(breakers);
         let store = Arc::new(store);
-        let core = Core { store, observer: None, notices: None, listener: None, breakers, fallback: None };
+        let queues = Arc::default();
+        let core = Core { store, observer: None, notices: None, listener: None, breakers, fallback: None, queues };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
     }
 

@@ -62,7 +62,7 @@ impl<'a> Decided<'a> {
             Source::Open => "open",
             Source::Overloaded => "overloaded",
             Source::DenyCache | Source::Store if self.decision.is_allowed() => "allowed",
-            Source::DenyCache | Source::Store => "denied",
+            Source::DenyCache | Source::Queue | Source::Store | Source::WaitersFull => "denied",
         }
     }
 

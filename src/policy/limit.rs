@@ -252,6 +252,24 @@ impl Policy {
         self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
     }
 
+    /// The policy of the pauses beside this policy: a bucket of `burst_us` microseconds that fills in real time.
+    pub(crate) fn pauses(&self, burst_us: u32) -> Self {
+        let definition = Definition {
+            name: format!("{} pause", self.name()).into(),
+            limit: 1_000_000,
+            window_us: 1_000_000,
+            algorithm: Algorithm::TokenBucket,
+            resolution_us: 1,
+            burst: burst_us,
+            count_rejected: false,
+            unit: None,
+            partition_keys: None,
+            ban: None,
+            is_ban: false,
+        };
+        Self::from(definition)
+    }
+
     /// Whether both policies share their counts: they have the same name and form.
     #[inline]
     pub(crate) fn counts_with(&self, other: &Self) -> bool {

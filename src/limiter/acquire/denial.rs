@@ -1,0 +1,44 @@
+//! The decisions of waiters.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    clock::micros,
+    decision::{Decision, PolicyDecision, Source},
+    limiter::acquire::{forecast::Forecast, waiter::Waiter},
+};
+
+/// The decision of a check that charged for several waiters, or that a pause has denied, for one waiter of `cost`.
+pub(super) fn for_waiter(decision: &Decision, cost: u32) -> Decision {
+    let Some(standing) = decision.policies().first() else { return decision.clone() };
+    let retry_after = decision.retry_after();
+    let standing = PolicyDecision { cost, violated: !decision.is_allowed(), retry_after, ..standing.clone() };
+    Decision::on_waiter(decision.is_allowed(), decision.source(), decision.time_us().unwrap_or(0), Some(standing))
+}
+
+/// The denial of a waiter whom the queue itself refuses. `wait` is the time until the waiter can pass.
+pub(super) fn by_queue(
+    waiter: &Waiter,
+    source: Source,
+    forecast: Option<&Forecast>,
+    wait: Duration,
+    now: Instant,
+) -> Decision {
+    let Some(forecast) = forecast else { return Decision::on_waiter(false, source, 0, None) };
+    let left = |until: Instant| until.saturating_duration_since(now);
+    let standing = PolicyDecision {
+        policy: waiter.policy.clone(),
+        cost: waiter.cost,
+        violated: true,
+        available: 0,
+        retry_after: Some(wait),
+        next: left(forecast.next_at()),
+        reset: left(forecast.reset_at()),
+        partition_key: None,
+        ban: None,
+    };
+    let time_us = forecast.time_us.saturating_add(micros(now.saturating_duration_since(forecast.sent)));
+    Decision::on_waiter(false, source, time_us, Some(standing))
+}

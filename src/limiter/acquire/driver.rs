@@ -1,0 +1,109 @@
+//! The driver of a queue: the task that asks the store for the head.
+//!
+//! A task of its own, because the future of the head may not be polled for a while, or may be dropped, and the others
+//! would wait for it.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
+
+use tokio::time::Instant;
+
+use crate::{
+    check::Check,
+    error::{Error, ErrorKind},
+    limiter::{
+        acquire::{
+            pause,
+            queue::{Group, Step},
+            queues::QueueId,
+            waiter::Reply,
+        },
+        core::Core,
+    },
+    runtime::precise_sleep::sleep_until,
+};
+
+/// A driver at work. If its task ends early, because its runtime shuts down or an observer panics, the waiters join
+/// again and start another driver.
+struct Driver {
+    core: Arc<Core>,
+    id: QueueId,
+    /// The group whose check is on its way.
+    in_flight: Option<Group>,
+    is_done: bool,
+}
+
+/// Starts the driver of a queue on the current runtime.
+pub(super) fn start(core: &Arc<Core>, id: QueueId) {
+    let driver = Driver { core: Arc::clone(core), id, in_flight: None, is_done: false };
+    tokio::spawn(driver.run());
+}
+
+impl Driver {
+    async fn run(mut self) {
+        loop {
+            let (step, changed) = self.core.queues.step(&self.id);
+            match step {
+                Step::Done => {
+                    self.is_done = true;
+                    return;
+                }
+                Step::Sleep(until) => {
+                    let mut changed = pin!(changed.notified());
+                    let mut due = pin!(sleep_until(until));
+                    poll_fn(|cx| match changed.as_mut().poll(cx) {
+                        Poll::Ready(()) => Poll::Ready(()),
+                        Poll::Pending => due.as_mut().poll(cx),
+                    })
+                    .await;
+                }
+                Step::Ask(group) => {
+                    self.ask(group).await;
+                    // A store that answers at once must not keep the thread from other tasks.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Charges for a group, and replies to its waiters.
+    async fn ask(&mut self, group: Group) {
+        let Some((_, head)) = group.waiters.first() else { return };
+        let purpose = head.purpose;
+        let check = Check::new(self.id.key.clone(), &head.policy, group.units);
+        let check = if head.shares_pauses { pause::heed(check, &self.id.key, &head.policy) } else { check };
+        self.in_flight = Some(group);
+        let sent = Instant::now();
+        let result = self.core.ask(check, purpose).await;
+        let Some(group) = self.in_flight.take() else { return };
+        let decision = result.as_ref().ok().filter(|decision| decision.is_allowed()).cloned();
+        let queues = &self.core.queues;
+        let mut left = deliver(queues.finish(&self.id, group, result, sent));
+        // What was charged for waiters that are gone goes to the next ones.
+        while let (Some(decision), true) = (&decision, left > 0) {
+            let heirs = queues.inherit(&self.id, &mut left, decision);
+            if heirs.is_empty() {
+                return;
+            }
+            left = left.saturating_add(deliver(heirs));
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let message = "the task that sent the check has ended";
+        let error = Error::new(ErrorKind::Unavailable, message).charge_unknown();
+        for (_, waiter) in self.in_flight.take().into_iter().flat_map(|group| group.waiters) {
+            Reply { waiter, outcome: Err(error.clone()) }.send();
+        }
+        self.core.queues.disband(&self.id);
+    }
+}
+
+/// Sends the replies. Returns the units that were charged for waiters that are gone.
+fn deliver(replies: Vec<Reply>) -> u32 {
+    replies.into_iter().map(Reply::send).fold(0, u32::saturating_add)
+}

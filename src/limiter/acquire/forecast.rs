@@ -1,0 +1,110 @@
+//! Forecasts: when units come back, according to the last decision.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    decision::Decision,
+    policy::{Algorithm, Policy},
+};
+
+/// What the last decision on a key says about the time after it, if nobody else spends.
+#[derive(Clone, Debug)]
+pub(super) struct Forecast {
+    /// The policy of the decision. A policy with another limit may share the count and has other waits.
+    policy: Policy,
+    /// When the check was sent. Waits count from here and not from the reply. A check that is sent `wait` after the
+    /// last one also arrives `wait` after the last one, whatever the round trip is.
+    pub(super) sent: Instant,
+    /// The time of the decision by the store's clock.
+    pub(super) time_us: u64,
+    available: u32,
+    next: Duration,
+    reset: Duration,
+    /// A cost that was denied, and the time until this cost fits.
+    denied: Option<(u32, Duration)>,
+}
+
+impl Forecast {
+    /// `None` for a decision without a verdict.
+    pub(super) fn of(decision: &Decision, sent: Instant) -> Option<Self> {
+        let standing = decision.policies().first()?;
+        Some(Self {
+            policy: standing.policy.clone(),
+            sent,
+            time_us: decision.time_us()?,
+            available: standing.available,
+            next: standing.next,
+            reset: standing.reset,
+            denied: standing.retry_after.map(|wait| (standing.cost, wait)),
+        })
+    }
+
+    pub(super) fn is_of(&self, policy: &Policy) -> bool {
+        self.policy == *policy
+    }
+
+    /// The units that are available at `now` for certain.
+    pub(super) fn available_at(&self, now: Instant) -> u32 {
+        let passed = now.saturating_duration_since(self.sent);
+        let returned = match passed.checked_sub(self.next) {
+            None => 0,
+            Some(_) if self.next.is_zero() => 0,
+            // A bucket gains further units at a steady rate.
+            Some(more) if self.policy.algorithm() == Algorithm::TokenBucket => {
+                1 + more.as_micros() * u128::from(self.policy.limit()) / self.policy.window().as_micros()
+            }
+            Some(_) => 1,
+        };
+        let returned = u32::try_from(returned).unwrap_or(u32::MAX);
+        self.available.saturating_add(returned).min(self.policy.capacity())
+    }
+
+    /// The earliest time at which checks of `units` in all can have passed, one after the other.
+    pub(super) fn earliest(&self, units: u64) -> Instant {
+        let wait = match self.denied {
+            Some((cost, wait)) if units >= u64::from(cost) => wait.max(self.wait(units)),
+            _ => self.wait(units),
+        };
+        after(self.sent, wait)
+    }
+
+    /// Time until the count is empty, if nobody spends.
+    pub(super) fn reset_at(&self) -> Instant {
+        after(self.sent, self.reset)
+    }
+
+    /// Time until more becomes available.
+    pub(super) fn next_at(&self) -> Instant {
+        after(self.sent, self.next)
+    }
+
+    fn wait(&self, units: u64) -> Duration {
+        let available = u64::from(self.available);
+        if units <= available {
+            return Duration::ZERO;
+        }
+        let (limit, window) = (u64::from(self.policy.limit()), self.policy.window());
+        // The number of units that have to come back after the first one that comes back.
+        let more = units - available - 1;
+        let windows = |count: u64| window.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        match self.policy.algorithm() {
+            Algorithm::TokenBucket => {
+                let micros = u128::from(more) * window.as_micros() / u128::from(limit);
+                self.next.saturating_add(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+            }
+            Algorithm::FixedWindow => self.next.saturating_add(windows(more / limit)),
+            // The log admits at most the limit in any window.
+            Algorithm::SlidingWindowLog => self.next.max(windows((units - 1) / limit)),
+            // The counter admits at most the limit between two boundaries. The first boundary may be near.
+            Algorithm::SlidingWindowCounter => self.next.max(windows(((units - 1) / limit).saturating_sub(1))),
+        }
+    }
+}
+
+/// `wait` after `time`. A time that cannot be represented is taken as one that is far away.
+pub(super) fn after(time: Instant, wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(366 * 86_400);
+    time.checked_add(wait.min(FAR)).unwrap_or(time)
+}

@@ -1,0 +1,90 @@
+//! The future of a caller that waits.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    check::Check,
+    decision::Decision,
+    error::{ConfigError, Error, ErrorKind},
+    limiter::{
+        acquire::{forecast::after, handle::Acquire, place::Place, queues::QueueId},
+        guarded::NO_TIMERS,
+    },
+    runtime::drivers::Driver,
+};
+
+/// The future of a [`Decision`], returned by [`Acquire::within`].
+///
+/// # Cancel safety
+///
+/// Nothing is sent before the first poll. The future may be dropped at any time: the next waiter takes its place.
+///
+/// # Panics
+///
+/// Panics if the future is polled again after it has returned its result.
+#[must_use = "nothing is charged before the future is polled"]
+pub struct AcquireFuture(Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send>>);
+
+impl AcquireFuture {
+    pub(super) fn new(acquire: Acquire, max_wait: Duration) -> Self {
+        Self(Box::pin(acquire.run(max_wait)))
+    }
+}
+
+impl Acquire {
+    async fn run(self, max_wait: Duration) -> Result<Decision, Error> {
+        let Self { core, key, policy, cost, purpose, shares_pauses } = self;
+        if purpose.uses_fallback() && core.fallback.is_none() {
+            return Err(ConfigError::LocalWithoutFallback.into());
+        }
+        let check = Check::new(key.clone(), &policy, cost);
+        let span = core.start_span(&check, None);
+        let result = if cost == 0 || cost > policy.capacity() {
+            // No wait changes the outcome.
+            core.ask(check, purpose).await
+        } else if !Driver::Timers.is_there() {
+            Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS))
+        } else {
+            let place = Place {
+                core: Arc::clone(&core),
+                id: QueueId { key, policy },
+                cost,
+                purpose,
+                shares_pauses,
+                deadline: after(Instant::now(), max_wait),
+                ticket: None,
+            };
+            place.wait().await
+        };
+        if let Some(span) = span {
+            if let Err(error) = &result {
+                span.failed(error);
+            }
+            span.end(result.as_ref().ok());
+        }
+        result
+    }
+}
+
+impl Future for AcquireFuture {
+    type Output = Result<Decision, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for AcquireFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AcquireFuture")
+    }
+}

@@ -1,0 +1,186 @@
+//! The calls with which users wait: `Limiter::acquire` and `Acquire`.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    error::ConfigError,
+    key::Key,
+    limiter::{
+        acquire::{future::AcquireFuture, queues::Queues},
+        core::Core,
+        handle::Limiter,
+        purpose::Purpose,
+    },
+    policy::Policy,
+};
+
+/// A request for units that may wait, returned by [`Limiter::acquire`]. It does nothing before
+/// [`within`](Self::within) says for how long.
+///
+/// # Examples
+///
+/// See [`Limiter::acquire`].
+#[must_use = "call `within(max_wait)` and await the result"]
+pub struct Acquire {
+    pub(super) core: Arc<Core>,
+    pub(super) key: Key,
+    pub(super) policy: Policy,
+    pub(super) cost: u32,
+    pub(super) purpose: Purpose,
+    pub(super) shares_pauses: bool,
+}
+
+impl Limiter {
+    /// Charges `cost` units to `key` under `policy`, and waits until they fit: for jobs and clients that spend a quota
+    /// of somebody else's and would rather be late than refused.
+    ///
+    /// # Order
+    ///
+    /// Callers in this process that wait for the same key and policy are served first come, first served; a later and
+    /// smaller request does not overtake. Only the first of them asks the store, when the store has said that the units
+    /// will be there, so a process that is alone needs about one call for each admission, whatever the number of
+    /// waiters is. Where more units are available, one call charges for several waiters.
+    ///
+    /// Several processes take turns: each asks at most once when units come back, at times that differ by up to 3 ms,
+    /// and lets the others go first after it has won. There is no order across processes.
+    ///
+    /// # When the wait is too long
+    ///
+    /// The result is a denial at once if the wait is certain to be longer than `max_wait`, judged by the last decision
+    /// on the key and by the units of those who wait ahead. Otherwise the denial comes when `max_wait` has passed. Its
+    /// [`source`](crate::Decision::source) is the [queue](crate::decision::Source::Queue) or the store, and
+    /// [`retry_after`](crate::Decision::retry_after) is the earliest time at which the units may be there, behind the
+    /// present waiters. A denial without [policies](crate::Decision::policies) means that no decision on the key is
+    /// known yet.
+    ///
+    /// The number of waiters is [bounded](Self::with_max_waiters). A cost above the policy's
+    /// [capacity](Policy::capacity) is denied at once, and a cost of 0 passes at once.
+    ///
+    /// # When the store fails
+    ///
+    /// The head of the queue asks again, every 10 ms at first and every 250 ms later, until its `max_wait` has passed.
+    /// Then the result is the store's error, to which the caller applies a [`FailurePolicy`](crate::FailurePolicy). A
+    /// check whose fate is unknown is never sent again: its error is returned at once.
+    ///
+    /// # Choosing a policy
+    ///
+    /// A [token bucket](crate::Algorithm::TokenBucket) gives an even flow. Its burst should cover the round trip to the
+    /// store: with a burst of 1, the next check is sent after the reply to the last one, so no more than one unit in
+    /// each round trip can be spent. A ban, or rejections that count, make waiters wait longer, because asking too
+    /// early is a rejection.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Algorithm, Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let upstream = Policy::per_second("upstream", 50)?.with_algorithm(Algorithm::TokenBucket).with_burst(1)?;
+    ///
+    /// for _ in 0..3 {
+    ///     let decision = limiter.acquire("maps-api", &upstream, 1).within(Duration::from_secs(10)).await?;
+    ///     match decision.retry_after() {
+    ///         None => println!("now is the time for one call"),
+    ///         Some(wait) => println!("it would take {wait:?}: put the job back"),
+    ///     }
+    ///     # assert!(decision.is_allowed());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Acquire {
+        Acquire {
+            core: Arc::clone(&self.core),
+            key: key.into(),
+            policy: policy.clone(),
+            cost,
+            purpose: Purpose::CHECK,
+            shares_pauses: false,
+        }
+    }
+
+    /// Bounds the callers that wait in [`acquire`](Self::acquire): at most `per_key` for one key and policy, and at
+    /// most `in_all`. Further callers are denied at once, with the source
+    /// [`WaitersFull`](crate::decision::Source::WaitersFull).
+    ///
+    /// Defaults to 10 000 for a key and 100 000 in all, which take less than 100 MB. Earlier clones of the limiter keep
+    /// their queues and their bounds.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroWaiters`] if a bound is 0, because then nobody could wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(100, 1_000)?;
+    /// # let _ = limiter;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_max_waiters(mut self, per_key: usize, in_all: usize) -> Result<Self, ConfigError> {
+        if per_key == 0 || in_all == 0 {
+            return Err(ConfigError::ZeroWaiters);
+        }
+        Arc::make_mut(&mut self.core).queues = Arc::new(Queues::new(per_key, in_all));
+        Ok(self)
+    }
+}
+
+impl Acquire {
+    /// Lets the limiter's [local fallback](Limiter::with_local) judge while the store gives no verdict. Waiters then
+    /// wait for this instance's share of the limit.
+    ///
+    /// If the limiter has no fallback, the result is an error of kind [`Config`](crate::ErrorKind::Config), and nothing
+    /// is charged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let quota = Policy::per_day("quota", 9_500)?;
+    /// let decision = limiter.acquire("key1", &quota, 100).fail_local().within(Duration::from_secs(1)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(mut self) -> Self {
+        self.purpose = self.purpose.with_fallback();
+        self
+    }
+
+    /// Waits for at most `max_wait`. See [`Limiter::acquire`].
+    ///
+    /// With a `max_wait` of zero, the units are charged if they are available now and nobody waits. A check that is on
+    /// its way when `max_wait` ends is awaited, for at most the store's deadline.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an [`Error`](crate::Error) if the store gave no verdict until `max_wait` had passed, or
+    /// if the check may have been charged without a verdict.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. What was
+    /// charged for a caller that is gone goes to the next waiters, if there are any.
+    pub fn within(self, max_wait: Duration) -> AcquireFuture {
+        AcquireFuture::new(self, max_wait)
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire").field("policy", &self.policy).field("cost", &self.cost).finish_non_exhaustive()
+    }
+}

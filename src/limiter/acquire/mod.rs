@@ -1,0 +1,19 @@
+//! Waiting for units: `Limiter::acquire`.
+//!
+//! Callers that wait for one key form a queue, and only its head asks the store, at the time that the store gave. The
+//! queue is driven by a task of its own. The future of a caller only has a place in the queue.
+
+mod denial;
+mod driver;
+mod forecast;
+mod future;
+mod handle;
+mod pause;
+mod place;
+mod queue;
+mod queues;
+mod rivals;
+mod waiter;
+
+pub(super) use self::queues::Queues;
+pub use self::{future::AcquireFuture, handle::Acquire};

@@ -1,0 +1,211 @@
+//! The queues of a limiter, one for each key and policy with waiters.
+
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    decision::Decision,
+    error::Error,
+    key::Key,
+    limiter::acquire::{
+        forecast::after,
+        queue::{Group, Queue, Step},
+        waiter::{Reply, Waiter},
+    },
+    policy::Policy,
+};
+
+/// All queues of a limiter. Clones of the limiter share them.
+#[derive(Debug)]
+pub(in crate::limiter) struct Queues {
+    table: Mutex<Table>,
+    /// The largest number of waiters of one key.
+    max_per_key: usize,
+    /// The largest number of waiters in all.
+    max_in_all: usize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    queues: HashMap<QueueId, Queue>,
+    /// The number of waiters in all queues.
+    waiters: usize,
+    last_ticket: u64,
+    /// The number of queues at which those that are over are looked for again.
+    swept_at: usize,
+}
+
+/// A key and a policy. Policies that share their counts share a queue.
+#[derive(Clone, Debug)]
+pub(super) struct QueueId {
+    pub(super) key: Key,
+    pub(super) policy: Policy,
+}
+
+impl PartialEq for QueueId {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.policy.counts_with(&other.policy)
+    }
+}
+
+impl Eq for QueueId {}
+
+impl Hash for QueueId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+        self.policy.name_hash().hash(state);
+    }
+}
+
+/// The result of joining a queue.
+pub(super) enum Joined {
+    Waiting {
+        ticket: u64,
+        /// Whether the caller has to start a driver.
+        needs_driver: bool,
+    },
+    Refused(Reply),
+}
+
+impl Queues {
+    /// A waiter takes less than 1 KB, so the waiters of a limiter take less than 100 MB.
+    pub(in crate::limiter) const MAX_PER_KEY: usize = 10_000;
+    pub(in crate::limiter) const MAX_IN_ALL: usize = 100_000;
+    /// The largest number of queues that are kept for their pauses alone.
+    const MAX_PAUSES: usize = 10_000;
+
+    pub(in crate::limiter) fn new(max_per_key: usize, max_in_all: usize) -> Self {
+        Self { table: Mutex::default(), max_per_key, max_in_all }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A panic under the lock leaves at worst a waiter without a reply, and no queue without a driver.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a waiter. One that has waited before keeps its ticket, and so its place.
+    pub(super) fn join(&self, id: &QueueId, ticket: Option<u64>, waiter: Waiter) -> Joined {
+        let now = Instant::now();
+        let mut table = self.table();
+        table.sweep(now);
+        table.last_ticket += 1;
+        let ticket = ticket.unwrap_or(table.last_ticket);
+        let is_full = table.waiters >= self.max_in_all;
+        let queue = table.queues.entry(id.clone()).or_default();
+        if is_full || queue.len() >= self.max_per_key {
+            return Joined::Refused(queue.refuse(waiter, now));
+        }
+        if let Err(reply) = queue.join(ticket, waiter, now) {
+            return Joined::Refused(reply);
+        }
+        let needs_driver = !queue.has_driver;
+        queue.has_driver = true;
+        table.waiters += 1;
+        Joined::Waiting { ticket, needs_driver }
+    }
+
+    /// Removes a waiter that has gone away.
+    pub(super) fn leave(&self, id: &QueueId, ticket: u64) {
+        let left = self.with(id, |queue| queue.remove(ticket));
+        drop(left);
+    }
+
+    /// Removes a waiter whose time is over. `None` if a check that charges for it is on its way.
+    pub(super) fn give_up(&self, id: &QueueId, ticket: u64) -> Option<Reply> {
+        self.with(id, |queue| queue.give_up(ticket, Instant::now())).flatten()
+    }
+
+    /// What the driver does next, and what wakes it earlier.
+    pub(super) fn step(&self, id: &QueueId) -> (Step, Arc<Notify>) {
+        let step = self.with(id, |queue| (queue.step(Instant::now()), Arc::clone(&queue.changed)));
+        step.unwrap_or_else(|| (Step::Done, Arc::default()))
+    }
+
+    /// Ends a check of a group.
+    pub(super) fn finish(
+        &self,
+        id: &QueueId,
+        group: Group,
+        result: Result<Decision, Error>,
+        sent: Instant,
+    ) -> Vec<Reply> {
+        self.with(id, |queue| queue.finish(group, result, sent, Instant::now())).unwrap_or_default()
+    }
+
+    /// Waiters to whom units go that were charged for waiters that are gone.
+    pub(super) fn inherit(&self, id: &QueueId, units: &mut u32, decision: &Decision) -> Vec<Reply> {
+        self.with(id, |queue| queue.inherit(units, decision)).unwrap_or_default()
+    }
+
+    /// Makes all waiters of a queue join again, because its driver has ended.
+    pub(super) fn disband(&self, id: &QueueId) {
+        let waiters = self.with(id, Queue::disband);
+        // Dropped without the lock, because this wakes them.
+        drop(waiters);
+    }
+
+    /// Keeps the waiters of a key from asking until `time` from now.
+    pub(in crate::limiter) fn pause(&self, key: &Key, policy: &Policy, time: Duration) {
+        let now = Instant::now();
+        let id = QueueId { key: key.clone(), policy: policy.clone() };
+        let mut table = self.table();
+        table.sweep(now);
+        if table.queues.len() < Self::MAX_PAUSES {
+            table.queues.entry(id.clone()).or_default();
+        }
+        drop(table);
+        let replies = self.with(&id, |queue| queue.pause(after(now, time), now)).unwrap_or_default();
+        for reply in replies {
+            reply.send();
+        }
+    }
+
+    /// How long a key is still paused.
+    pub(in crate::limiter) fn paused_for(&self, key: &Key, policy: &Policy) -> Option<Duration> {
+        let id = QueueId { key: key.clone(), policy: policy.clone() };
+        self.table().queues.get(&id)?.paused_for(Instant::now())
+    }
+
+    /// Forgets what is known about the count of a key, because the key was reset.
+    pub(in crate::limiter) fn forget(&self, key: &Key, policy: &Policy) {
+        let id = QueueId { key: key.clone(), policy: policy.clone() };
+        self.with(&id, Queue::forget);
+    }
+
+    /// Calls `work` with a queue, and counts the waiters that it adds or removes.
+    fn with<T>(&self, id: &QueueId, work: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        let mut table = self.table();
+        let queue = table.queues.get_mut(id)?;
+        let before = queue.len();
+        let result = work(queue);
+        let (after, is_over) = (queue.len(), queue.is_over(Instant::now()));
+        table.waiters = (table.waiters + after).saturating_sub(before);
+        if is_over {
+            table.queues.remove(id);
+        }
+        Some(result)
+    }
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self::new(Self::MAX_PER_KEY, Self::MAX_IN_ALL)
+    }
+}
+
+impl Table {
+    /// Removes queues whose pauses are over, whenever the number of queues has doubled.
+    fn sweep(&mut self, now: Instant) {
+        const AT_LEAST: usize = 64;
+        if self.queues.len() >= self.swept_at.max(AT_LEAST) {
+            self.queues.retain(|_, queue| !queue.is_over(now));
+            self.swept_at = self.queues.len() * 2;
+        }
+    }
+}

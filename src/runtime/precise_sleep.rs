@@ -1,0 +1,84 @@
+//! Sleeping to a fraction of a millisecond.
+//!
+//! tokio's timers tick in milliseconds. A token bucket with a burst of 1 loses the time by which each check is late, so
+//! a millisecond for each admission would add up: at 100 admissions a second, a tenth of the rate.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
+    thread,
+    time::Duration,
+};
+
+use tokio::{task::spawn_blocking, time, time::Instant};
+
+/// The last part of a sleep, in which a thread sleeps in place of a timer: the resolution of timers, and the time by
+/// which a busy executor is late.
+const LAST: Duration = Duration::from_micros(1_500);
+/// The end of a sleep, in which the task yields in a loop, because a thread usually sleeps this much too long.
+const OVERSLEEP: Duration = Duration::from_micros(80);
+
+/// Sleeps until `until`, and never longer than a timer would.
+pub(crate) async fn sleep_until(until: Instant) {
+    if let Some(early) = until.checked_sub(LAST)
+        && early > Instant::now()
+    {
+        time::sleep_until(early).await;
+    }
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return;
+    }
+    let started = std::time::Instant::now();
+    // The timer ends the sleep if all threads for blocking work are busy, and in tests whose time is paused.
+    let mut timer = pin!(time::sleep_until(until));
+    let mut thread = spawn_blocking(move || thread::sleep(left.saturating_sub(OVERSLEEP)));
+    let mut is_awake = false;
+    poll_fn(|cx| {
+        if timer.as_mut().poll(cx).is_ready() || Instant::now() >= until {
+            return Poll::Ready(());
+        }
+        is_awake = is_awake || Pin::new(&mut thread).poll(cx).is_ready();
+        // In real time, because paused time would never pass in this loop.
+        if is_awake && started.elapsed() < left {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_ends_at_its_time_when_time_is_paused() {
+        for micros in [0, 1, 70, 999, 1_000, 1_500, 1_501, 20_300, 3_600_000_000] {
+            let until = Instant::now() + Duration::from_micros(micros);
+            sleep_until(until).await;
+            assert!(Instant::now() >= until, "{micros} us");
+            assert!(Instant::now() < until + Duration::from_millis(2), "{micros} us");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sleep_ends_when_all_threads_for_blocking_work_are_busy() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        let (sender, blocked) = std::sync::mpsc::channel::<()>();
+        runtime.spawn_blocking(move || blocked.recv());
+        let waited = thread::spawn(move || {
+            let start = Instant::now();
+            runtime.block_on(async {
+                let until = Instant::now() + Duration::from_millis(5);
+                sleep_until(until).await;
+            });
+            drop(sender);
+            start.elapsed()
+        });
+        let waited = waited.join().unwrap();
+        assert!(waited >= Duration::from_millis(5) && waited < Duration::from_secs(1), "{waited:?}");
+    }
+}
