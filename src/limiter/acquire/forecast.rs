@@ -26,6 +26,9 @@ pub(super) struct Forecast {
     denied: Option<(u32, Duration)>,
 }
 
+/// By how much waits may differ that are computed in another order.
+const ROUNDING: Duration = Duration::from_micros(10);
+
 impl Forecast {
     /// `None` for a decision without a verdict.
     pub(super) fn of(decision: &Decision, sent: Instant) -> Option<Self> {
@@ -45,9 +48,27 @@ impl Forecast {
         self.policy == *policy
     }
 
-    /// The units that are available at `now` for certain.
+    /// The units that are available at `now`, if nobody else spends.
     pub(super) fn available_at(&self, now: Instant) -> u32 {
-        let passed = now.saturating_duration_since(self.sent);
+        self.available_after(now.saturating_duration_since(self.sent))
+    }
+
+    /// Whether `decision` on a check of `cost` shows that somebody else has spent. Judged by the store's clock, because
+    /// checks may be held up on their way.
+    pub(super) fn is_disproved_by(&self, decision: &Decision, cost: u32) -> bool {
+        let (Some(standing), Some(time_us)) = (decision.policies().first(), decision.time_us()) else { return false };
+        if standing.policy != self.policy {
+            return false;
+        }
+        let passed = Duration::from_micros(time_us.saturating_sub(self.time_us));
+        if decision.is_allowed() {
+            return standing.available.saturating_add(cost) < self.available_after(passed);
+        }
+        let expected = self.wait(cost.into()).saturating_add(ROUNDING);
+        standing.retry_after.is_some_and(|wait| passed.saturating_add(wait) > expected)
+    }
+
+    fn available_after(&self, passed: Duration) -> u32 {
         let returned = match passed.checked_sub(self.next) {
             None => 0,
             Some(_) if self.next.is_zero() => 0,

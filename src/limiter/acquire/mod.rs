@@ -3,6 +3,7 @@
 //! Callers that wait for one key form a queue, and only its head asks the store, at the time that the store gave. The
 //! queue is driven by a task of its own. The future of a caller only has a place in the queue.
 
+mod aim;
 mod denial;
 mod driver;
 mod forecast;

@@ -8,6 +8,7 @@ use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
     limiter::acquire::{
+        aim::Aim,
         denial,
         forecast::{Forecast, after},
         rivals::Rivals,
@@ -27,6 +28,7 @@ pub(super) struct Queue {
     /// What the last decision says about the time after it.
     forecast: Option<Forecast>,
     rivals: Rivals,
+    aim: Aim,
     /// No check is sent before this time: an upstream has asked for a pause.
     paused_until: Option<Instant>,
     /// Whether admissions are spaced evenly, because the waiters have piled up during a pause.
@@ -157,7 +159,8 @@ impl Queue {
                 let interval = interval(&head.policy, head.cost);
                 let delay = self.rivals.delay(certain.saturating_duration_since(now), interval);
                 // Rivals delay no head beyond its time.
-                after(certain, delay).min(head.deadline).max(certain)
+                let at = after(certain, delay).min(head.deadline).max(certain);
+                if certain > now { self.aim.adjust(at) } else { at }
             }
         };
         self.turn = Some((ticket, at));
@@ -194,16 +197,17 @@ impl Queue {
     ) -> Vec<Reply> {
         match result {
             Err(error) => self.failed(group, error, now),
-            Ok(decision) if decision.is_allowed() => self.admitted(group, &decision, sent),
+            Ok(decision) if decision.is_allowed() => {
+                self.aim.hit();
+                self.admitted(group, &decision, sent)
+            }
             Ok(decision) => self.denied(group, &decision, sent, now),
         }
     }
 
     fn admitted(&mut self, group: Group, decision: &Decision, sent: Instant) -> Vec<Reply> {
         self.answered(sent);
-        let left = decision.policies().first().map_or(0, |standing| standing.available);
-        let seen = self.expected_at(&group, sent).is_some_and(|units| left.saturating_add(group.units) < units);
-        self.rivals.won(seen);
+        self.rivals.won(self.has_rivals(decision, group.units));
         self.forecast = Forecast::of(decision, sent);
         if let Some((_, head)) = group.waiters.first().filter(|_| self.is_paced) {
             self.not_before = Some(after(sent, interval(&head.policy, group.units).min(LONGEST_PACE)));
@@ -243,9 +247,10 @@ impl Queue {
             self.is_paced = true;
         }
         if standing.violated {
-            let expected = self.expected_at(&group, sent).is_some_and(|units| units >= group.units);
-            if expected && standing.retry_after.is_none_or(|wait| wait > EARLY) {
+            if self.has_rivals(decision, group.units) {
                 self.rivals.lost();
+            } else if standing.retry_after.is_some_and(|wait| wait <= EARLY) {
+                self.aim.missed(now.saturating_duration_since(sent));
             }
         }
         self.forecast = Forecast::of(decision, sent);
@@ -298,11 +303,8 @@ impl Queue {
         replies
     }
 
-    /// The units that this process expected to be available for `group` at `sent`.
-    fn expected_at(&self, group: &Group, sent: Instant) -> Option<u32> {
-        let (_, head) = group.waiters.first()?;
-        let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&head.policy))?;
-        Some(forecast.available_at(sent))
+    fn has_rivals(&self, decision: &Decision, cost: u32) -> bool {
+        self.forecast.as_ref().is_some_and(|forecast| forecast.is_disproved_by(decision, cost))
     }
 
     /// The earliest time at which `waiter` can pass, after `ahead` units of others.
