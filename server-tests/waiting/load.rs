@@ -10,7 +10,7 @@ use std::{
 
 use tokio::task::JoinSet;
 use tollgate::{
-    Decision, Limiter, Policy, RedisStore,
+    Limiter, Policy, RedisStore,
     observe::{Batch, Observer},
 };
 
@@ -39,12 +39,11 @@ pub(crate) async fn limiter(url: &str) -> (Limiter, Calls) {
     (limiter, calls)
 }
 
-/// An admission: which waiter, and when it happened by the clocks of the test and of the store.
+/// An admission: which waiter, and when it learned of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
     pub(crate) waiter: usize,
     pub(crate) at: Instant,
-    pub(crate) decision: Decision,
 }
 
 /// Starts `waiters` callers in their order, and returns the admissions in the order in which the callers learned of
@@ -58,7 +57,7 @@ pub(crate) async fn drain(limiter: &Limiter, policy: &Policy, waiters: usize, ma
         tasks.spawn(async move {
             let decision = acquired.await.unwrap();
             if decision.is_allowed() {
-                admissions.lock().unwrap().push(Admission { waiter, at: Instant::now(), decision });
+                admissions.lock().unwrap().push(Admission { waiter, at: Instant::now() });
             }
         });
         // A caller takes its place when its task runs first.

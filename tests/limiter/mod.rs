@@ -1,5 +1,6 @@
 //! The limiter: breaker, deadline, local fallback, checks in handlers, checks without a future.
 
+mod acquire;
 mod breaker;
 mod breaker_schedules;
 mod deadline;

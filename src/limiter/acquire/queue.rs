@@ -41,6 +41,8 @@ pub(super) struct Queue {
     backoff: Duration,
     /// The head's ticket, and when it asks.
     turn: Option<(u64, Instant)>,
+    /// Whether the time of a waiter is over that may still pass with the next check.
+    has_late: bool,
     pub(super) has_driver: bool,
     /// Wakes the driver: the head has left, or the reason for its wait has changed.
     pub(super) changed: Arc<Notify>,
@@ -112,11 +114,32 @@ impl Queue {
         Some(waiter)
     }
 
-    /// Removes a waiter whose time is over.
+    /// Removes a waiter whose time is over, unless it may still pass with the next check.
     pub(super) fn give_up(&mut self, ticket: u64, now: Instant) -> Option<Reply> {
-        let waiter = self.remove(ticket)?;
         let ahead = self.waiters.range(..ticket).map(|(_, waiter)| u64::from(waiter.cost)).sum();
-        Some(self.time_out(waiter, ahead, now))
+        if self.can_pass_now(self.waiters.get(&ticket)?, ahead, now) {
+            self.has_late = true;
+            return None;
+        }
+        self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now))
+    }
+
+    /// Whether nothing is known that keeps `waiter` from passing now, after `ahead` units of others.
+    fn can_pass_now(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {
+        let is_due = |time: Instant| time <= now;
+        self.not_before.is_none_or(is_due)
+            && self.turn.is_none_or(|(_, at)| is_due(at))
+            && is_due(self.certain(waiter, ahead, now))
+    }
+
+    /// Takes out the waiters whose time is over and who cannot pass now.
+    fn give_up_late(&mut self, now: Instant) -> Vec<Reply> {
+        if !std::mem::take(&mut self.has_late) {
+            return Vec::new();
+        }
+        self.turn =
+            self.turn.filter(|(ticket, _)| self.waiters.first_key_value().is_some_and(|(head, _)| head == ticket));
+        self.take_out(now, |queue, waiter, ahead| waiter.deadline <= now && !queue.can_pass_now(waiter, ahead, now))
     }
 
     /// Takes all waiters out, because their driver has ended. They join again.
@@ -145,8 +168,14 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// What the driver does at `now`. A group that it returns is no longer in the queue.
-    pub(super) fn step(&mut self, now: Instant) -> Step {
+    /// What the driver does at `now`, and the replies to waiters whose time is over. A group that it returns is no longer
+    /// in the queue.
+    pub(super) fn step(&mut self, now: Instant) -> (Step, Vec<Reply>) {
+        let late = self.give_up_late(now);
+        (self.next_step(now), late)
+    }
+
+    fn next_step(&mut self, now: Instant) -> Step {
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
             self.has_driver = false;
             self.is_paced = self.paused_for(now).is_some();
@@ -157,10 +186,14 @@ impl Queue {
             _ => {
                 let certain = self.certain(head, 0, now);
                 let interval = interval(&head.policy, head.cost);
-                let delay = self.rivals.delay(certain.saturating_duration_since(now), interval);
-                // Rivals delay no head beyond its time.
-                let at = after(certain, delay).min(head.deadline).max(certain);
-                if certain > now { self.aim.adjust(at) } else { at }
+                let wait = certain.saturating_duration_since(now);
+                let at = match self.rivals.delay(wait, interval) {
+                    Some(delay) => after(certain, delay),
+                    None if wait.is_zero() => certain,
+                    None => self.aim.adjust(certain),
+                };
+                // Nothing but its units delays a head beyond its time.
+                at.min(head.deadline.max(certain))
             }
         };
         self.turn = Some((ticket, at));
@@ -249,7 +282,7 @@ impl Queue {
         if standing.violated {
             if self.has_rivals(decision, group.units) {
                 self.rivals.lost();
-            } else if standing.retry_after.is_some_and(|wait| wait <= EARLY) {
+            } else if !self.rivals.are_likely() && standing.retry_after.is_some_and(|wait| wait <= EARLY) {
                 self.aim.missed(now.saturating_duration_since(sent));
             }
         }
@@ -320,17 +353,21 @@ impl Queue {
 
     /// Takes out the waiters that are certain to wait for longer than they can.
     fn deny_hopeless(&mut self, now: Instant) -> Vec<Reply> {
-        let mut ahead = 0;
-        let mut hopeless = Vec::new();
+        self.take_out(now, |queue, waiter, ahead| queue.is_hopeless(waiter, ahead, now))
+    }
+
+    /// Takes out the waiters for whom `is_over` returns true, given the units of those who stay ahead of them.
+    fn take_out(&mut self, now: Instant, is_over: impl Fn(&Self, &Waiter, u64) -> bool) -> Vec<Reply> {
+        let (mut ahead, mut over) = (0, Vec::new());
         for (ticket, waiter) in &self.waiters {
-            if self.is_hopeless(waiter, ahead, now) {
-                hopeless.push((*ticket, ahead));
+            if is_over(self, waiter, ahead) {
+                over.push((*ticket, ahead));
             } else {
                 ahead += u64::from(waiter.cost);
             }
         }
-        let deny = |(ticket, ahead)| self.remove(ticket).map(|waiter| self.deny(waiter, ahead, now));
-        hopeless.into_iter().filter_map(deny).collect()
+        let reply = |(ticket, ahead)| self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now));
+        over.into_iter().filter_map(reply).collect()
     }
 
     /// The reply to a waiter whose time is over.

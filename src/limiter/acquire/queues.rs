@@ -121,10 +121,14 @@ impl Queues {
         self.with(id, |queue| queue.give_up(ticket, Instant::now())).flatten()
     }
 
-    /// What the driver does next, and what wakes it earlier.
+    /// What the driver does next, and what wakes it earlier. Replies to waiters whose time is over.
     pub(super) fn step(&self, id: &QueueId) -> (Step, Arc<Notify>) {
         let step = self.with(id, |queue| (queue.step(Instant::now()), Arc::clone(&queue.changed)));
-        step.unwrap_or_else(|| (Step::Done, Arc::default()))
+        let ((step, late), changed) = step.unwrap_or_else(|| ((Step::Done, Vec::new()), Arc::default()));
+        for reply in late {
+            reply.send();
+        }
+        (step, changed)
     }
 
     /// Ends a check of a group.

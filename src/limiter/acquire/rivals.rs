@@ -17,6 +17,8 @@ pub(super) struct Rivals {
     alone_for: u8,
     /// Whether a rival took the units that this process has been waiting for.
     has_lost: bool,
+    /// Whether the last check has passed.
+    has_won: bool,
     /// Whether this process lets others go first.
     yields: bool,
 }
@@ -24,11 +26,14 @@ pub(super) struct Rivals {
 /// Number of admissions without a sign of rivals after which a process takes itself to be alone.
 const ALONE_AFTER: u8 = 4;
 /// The part of the available units that a process with rivals takes at once.
-const PART: u32 = 8;
+const PART: u32 = 16;
 /// The part of a wait by which the checks of rivals are spread.
 const SPREAD_PART: u32 = 16;
 /// The longest time by which the checks of rivals are spread.
 const LONGEST_SPREAD: Duration = Duration::from_millis(3);
+
+/// The longest time for which a process lets others go first.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
 
 impl Rivals {
     pub(super) fn are_likely(&self) -> bool {
@@ -40,11 +45,12 @@ impl Rivals {
         self.alone_for = if seen { 0 } else { (self.alone_for + 1).min(ALONE_AFTER) };
         self.yields = self.has_lost;
         self.has_lost = false;
+        self.has_won = true;
     }
 
     /// Records that units were gone that this process had waited for.
     pub(super) fn lost(&mut self) {
-        *self = Self { alone_for: 0, has_lost: true, yields: false };
+        *self = Self { alone_for: 0, has_lost: true, has_won: false, yields: false };
     }
 
     /// The units to take at most, of those that are available.
@@ -53,13 +59,15 @@ impl Rivals {
     }
 
     /// How much later than necessary the next check is sent, after a wait of `wait` for units that come back every
-    /// `interval`.
-    pub(super) fn delay(&mut self, wait: Duration, interval: Duration) -> Duration {
+    /// `interval`. `None` without rivals: the check is sent at the exact time.
+    pub(super) fn delay(&mut self, wait: Duration, interval: Duration) -> Option<Duration> {
         if !self.are_likely() {
-            return Duration::ZERO;
+            return None;
         }
-        let turn = if std::mem::take(&mut self.yields) { interval } else { Duration::ZERO };
-        turn.saturating_add(random_up_to((wait / SPREAD_PART).min(LONGEST_SPREAD)))
+        let turn = if std::mem::take(&mut self.yields) { interval.min(LONGEST_TURN) } else { Duration::ZERO };
+        // Units that are there already are taken part by part, so that rivals get theirs meanwhile.
+        let most = if wait.is_zero() && self.has_won { interval } else { wait / SPREAD_PART };
+        Some(turn.saturating_add(random_up_to(most.min(LONGEST_SPREAD))))
     }
 }
 

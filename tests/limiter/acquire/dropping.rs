@@ -1,0 +1,74 @@
+//! Waiters that are dropped leave no trace.
+
+use super::*;
+use crate::support::random::Random;
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_drain_as_if_dropped_waiters_had_never_come() {
+    for seed in 0..20 {
+        let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+        let mut random = Random(seed);
+        let mut tasks = Vec::new();
+        for waiter in 0..200 {
+            tasks.push(ended.start(waiter, limiter.acquire(KEY, &bucket(50), 1).within(60 * SECOND)).await);
+        }
+        // The first waiter has been served at once.
+        let mut dropped: Vec<usize> = Vec::new();
+        while dropped.len() < 100 {
+            let waiter = 1 + random.index(199);
+            if !dropped.contains(&waiter) {
+                tasks[waiter].abort();
+                dropped.push(waiter);
+            }
+        }
+        tokio::time::sleep(10 * SECOND).await;
+        let rest: Vec<usize> = (0..200).filter(|waiter| !dropped.contains(waiter)).collect();
+        assert_eq!(ended.admitted(), rest, "seed {seed}");
+        let took = ended.last_at() - start;
+        assert!(took >= Duration::from_millis(1_980) && took < Duration::from_millis(2_150), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_charged_for_a_dropped_waiter() {
+    let limiter = limiter();
+    let policy = Policy::per_minute("p", 10).unwrap();
+    assert!(limiter.check(KEY, &policy, 10).await.unwrap().is_allowed());
+    let ended = Ended::default();
+    let waiting = ended.start(0, limiter.acquire(KEY, &policy, 5).within(120 * SECOND)).await;
+    drop(limiter.acquire(KEY, &policy, 5).within(120 * SECOND));
+    tokio::time::sleep(SECOND).await;
+    waiting.abort();
+    tokio::time::sleep(120 * SECOND).await;
+    assert_eq!(limiter.peek(KEY, &policy).await.unwrap().available(), Some(10));
+    assert_eq!(ended.admitted(), [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_waiter_takes_the_place_of_a_dropped_head() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    let policy = Policy::per_second("p", 10).unwrap();
+    assert!(limiter.check(KEY, &policy, 8).await.unwrap().is_allowed());
+    let head = ended.start(0, limiter.acquire(KEY, &policy, 5).within(60 * SECOND)).await;
+    ended.start(1, limiter.acquire(KEY, &policy, 2).within(60 * SECOND)).await;
+    tokio::time::sleep(SECOND / 10).await;
+    head.abort();
+    tokio::time::sleep(SECOND / 10).await;
+    assert_eq!(ended.admitted(), [1], "two units are available");
+}
+
+#[tokio::test]
+async fn waiters_of_another_runtime_go_on_when_the_drivers_runtime_ends() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::new("p", 1, Duration::from_millis(300)).unwrap();
+    assert!(limiter.check(KEY, &policy, 1).await.unwrap().is_allowed());
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let driving = other.spawn(limiter.acquire(KEY, &policy, 1).within(60 * SECOND));
+    // The driver runs on the other runtime once its waiter has joined.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let waiting = tokio::spawn(limiter.acquire(KEY, &policy, 1).within(60 * SECOND));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    other.shutdown_background();
+    assert!(driving.await.is_err());
+    assert!(waiting.await.unwrap().unwrap().is_allowed());
+}

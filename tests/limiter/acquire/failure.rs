@@ -1,0 +1,102 @@
+//! Waiting while the store fails: bounded by the caller's time, and nothing is sent twice.
+
+use tollgate::{ErrorKind, FailurePolicy, decision::Source, store::FailingStore};
+
+use super::*;
+use crate::support::{
+    FlakyStore,
+    recorder::Recorder,
+    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_is_waited_for_until_max_wait_and_then_the_failure_policy_decides() {
+    let limiter = Limiter::new(UnhealthyStore::new(UNAVAILABLE)).quiet();
+    let start = Instant::now();
+    let results = [1, 2, 3].map(|waits| limiter.acquire(KEY, &bucket(1), 1).within(waits * SECOND));
+    for (waits, result) in (1..).zip(results.map(tokio::spawn)) {
+        let result = result.await.unwrap();
+        assert_eq!(start.elapsed().as_millis() / 10, waits * 100, "waited for as long as it could");
+        assert_eq!(result.as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(FailurePolicy::Open.resolve(result.clone()).is_allowed());
+        assert!(!FailurePolicy::Closed.resolve(result).is_allowed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_go_on_in_their_order_when_the_store_is_back() {
+    let store =
+        UnhealthyStore::with_breaker(UNAVAILABLE, None).counting_in(MemoryStore::new().with_clock(TokioClock::new()));
+    let limiter = Limiter::new(store.clone()).quiet();
+    let ended = Ended::default();
+    for waiter in 0..10 {
+        ended.start(waiter, limiter.acquire(KEY, &bucket(10), 1).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(ended.admitted(), [0; 0]);
+    assert!(store.sent() < 40, "only the head asks, a few times a second: {}", store.sent());
+    store.set_health(Health::Healthy);
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(ended.admitted(), (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_9_a_check_whose_fate_is_unknown_is_not_sent_again() {
+    let store = UnhealthyStore::with_breaker(Health::Silent, None);
+    let limiter = Limiter::new(store.clone()).quiet();
+    let start = Instant::now();
+    let error = limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND).await.unwrap_err();
+    assert!(error.may_have_charged());
+    assert_eq!(store.sent(), 1);
+    assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_setup_is_an_error_at_once() {
+    let store = FailingStore::new();
+    store.fail(ErrorKind::Misconfigured);
+    let limiter = Limiter::new(store).quiet();
+    let error = limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    let error = limiter.acquire(KEY, &bucket(1), 1).fail_local().within(60 * SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "no fallback");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_that_fail_local_wait_for_the_instances_share() {
+    let store = FlakyStore::default();
+    store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "away")));
+    let shares = MemoryStore::new().with_clock(TokioClock::new());
+    let limiter = Limiter::new(store).with_local(shares, 2).unwrap().quiet();
+    let policy = Policy::per_second("p", 4).unwrap();
+    let (ended, start) = (Ended::default(), Instant::now());
+    for waiter in 0..6 {
+        ended.start(waiter, limiter.acquire(KEY, &policy, 1).fail_local().within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(ended.admitted(), (0..6).collect::<Vec<_>>());
+    let took = ended.last_at() - start;
+    assert!(took >= 2 * SECOND && took < Duration::from_millis(2_200), "two of the share's units a second: {took:?}");
+    assert!(ended.0.lock().unwrap().iter().all(|(.., result)| result.as_ref().unwrap().source() == Source::Local));
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_see_one_decision_for_each_call() {
+    let recorder = Recorder::default();
+    let limiter = limiter().with_observer(recorder.clone());
+    let ended = Ended::default();
+    for waiter in 0..3 {
+        ended.start(waiter, limiter.acquire(KEY, &bucket(10), 1).within(SECOND)).await;
+    }
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1, 2]);
+    assert_eq!(recorder.outcomes(), [("allowed", Source::Store); 3]);
+}
+
+#[test]
+fn a_runtime_without_timers_is_an_error() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let limiter = Limiter::new(MemoryStore::new()).quiet();
+    let error = runtime.block_on(limiter.acquire(KEY, &bucket(1), 1).within(SECOND)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+}

@@ -1,0 +1,92 @@
+//! Waiters of one key are served in their order, at the policy's rate.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_served_in_their_order_at_the_rate() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    for waiter in 0..200 {
+        ended.start(waiter, limiter.acquire(KEY, &bucket(50), 1).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(ended.admitted(), (0..200).collect::<Vec<_>>());
+    let took = ended.last_at() - start;
+    // Paused time moves in steps of a millisecond, and a process that is not sure to be alone yields a little at first.
+    assert!(took >= Duration::from_millis(3_980) && took < Duration::from_millis(4_200), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_and_smaller_request_does_not_overtake() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    let policy = Policy::per_second("p", 10).unwrap();
+    assert!(limiter.check(KEY, &policy, 8).await.unwrap().is_allowed());
+    for (waiter, cost) in [(0, 5), (1, 1), (2, 2)] {
+        ended.start(waiter, limiter.acquire(KEY, &policy, cost).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(ended.admitted(), [0; 0], "two units are available, and the head needs five");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_and_policies_have_queues_of_their_own() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    let (slow, fast) = (bucket(1), Policy::per_second("fast", 10).unwrap());
+    ended.start(0, limiter.acquire(KEY, &slow, 1).within(60 * SECOND)).await;
+    ended.start(1, limiter.acquire(KEY, &slow, 1).within(60 * SECOND)).await;
+    ended.start(2, limiter.acquire("other", &slow, 1).within(60 * SECOND)).await;
+    ended.start(3, limiter.acquire(KEY, &fast, 1).within(60 * SECOND)).await;
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(ended.admitted(), [0, 2, 3]);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0, 2, 3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_11_clones_share_a_queue_and_plain_checks_share_the_budget() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    let policy = bucket(1);
+    assert!(limiter.check(KEY, &policy, 1).await.unwrap().is_allowed());
+    ended.start(0, limiter.clone().acquire(KEY, &policy, 1).within(60 * SECOND)).await;
+    ended.start(1, limiter.acquire(KEY, &policy, 1).within(60 * SECOND)).await;
+    tokio::time::sleep(SECOND * 3 / 2).await;
+    assert_eq!(ended.admitted(), [0]);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_1_no_window_of_a_log_admits_more_than_the_limit() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    let policy = Policy::per_second("p", 10).unwrap();
+    for waiter in 0..45 {
+        ended.start(waiter, limiter.acquire(KEY, &policy, 1 + waiter as u32 % 3).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(ended.admitted(), (0..45).collect::<Vec<_>>());
+    let times: Vec<(u128, u32)> = ended
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(waiter, at, _)| ((*at - start).as_micros(), 1 + *waiter as u32 % 3))
+        .collect();
+    for (end, _) in &times {
+        let in_window = times.iter().filter(|(at, _)| *at <= *end && *at + 1_000_000 > *end);
+        assert!(in_window.map(|(_, cost)| cost).sum::<u32>() <= 10);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_lets_the_waiters_pass() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    let policy = Policy::per_hour("p", 1).unwrap();
+    assert!(limiter.check(KEY, &policy, 1).await.unwrap().is_allowed());
+    ended.start(0, limiter.acquire(KEY, &policy, 1).within(7_200 * SECOND)).await;
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0; 0]);
+    assert!(limiter.reset(KEY, &policy).await.unwrap());
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0]);
+}

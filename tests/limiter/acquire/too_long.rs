@@ -1,0 +1,96 @@
+//! Waits that are longer than a caller can wait, and too many waiters.
+
+use tollgate::{ConfigError, decision::Source};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_certain_to_be_too_long_is_denied_at_once() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    let policy = bucket(10);
+    for waiter in 0..20 {
+        ended.start(waiter, limiter.acquire(KEY, &policy, 1).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let denied = limiter.acquire(KEY, &policy, 1).within(SECOND).await.unwrap();
+    assert_eq!(start.elapsed().as_millis() / 10, 5, "at once");
+    assert!(!denied.is_allowed());
+    assert_eq!(denied.source(), Source::Queue);
+    // Nineteen wait ahead; the next unit comes after 50 ms.
+    let wait = denied.retry_after().unwrap();
+    assert!(wait > Duration::from_millis(1_900) && wait <= Duration::from_millis(2_000), "{wait:?}");
+    assert!(denied.time().is_some());
+    assert!(limiter.acquire(KEY, &policy, 1).within(3 * SECOND).await.unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_is_denied_by_the_store_if_its_wait_is_too_long() {
+    let (limiter, start) = (limiter(), Instant::now());
+    let policy = Policy::per_minute("p", 1).unwrap();
+    assert!(limiter.acquire(KEY, &policy, 1).within(SECOND).await.unwrap().is_allowed());
+    let denied = limiter.acquire(KEY, &policy, 1).within(59 * SECOND).await.unwrap();
+    assert_eq!(denied.retry_after(), Some(60 * SECOND));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(limiter.acquire(KEY, &policy, 1).within(60 * SECOND).await.unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_zero_is_a_check_that_does_not_overtake() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    let policy = Policy::per_second("p", 10).unwrap();
+    assert!(limiter.acquire(KEY, &policy, 8).within(Duration::ZERO).await.unwrap().is_allowed());
+    assert!(!limiter.acquire(KEY, &policy, 3).within(Duration::ZERO).await.unwrap().is_allowed());
+    assert!(limiter.acquire(KEY, &policy, 1).within(Duration::ZERO).await.unwrap().is_allowed());
+    ended.start(0, limiter.acquire(KEY, &policy, 5).within(SECOND)).await;
+    tokio::time::sleep(SECOND / 10).await;
+    let overtaking = limiter.acquire(KEY, &policy, 1).within(Duration::ZERO).await.unwrap();
+    assert!(!overtaking.is_allowed(), "a unit is available, but somebody waits");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_never_fits_is_denied_at_once_and_a_cost_of_zero_passes() {
+    let (limiter, start) = (limiter(), Instant::now());
+    let policy = bucket(10);
+    let denied = limiter.acquire(KEY, &policy, 2).within(60 * SECOND).await.unwrap();
+    assert!(!denied.is_allowed() && denied.retry_after().is_none());
+    assert!(denied.policies()[0].never_fits());
+    assert!(limiter.acquire(KEY, &policy, 1).within(SECOND).await.unwrap().is_allowed());
+    assert!(limiter.acquire(KEY, &policy, 0).within(SECOND).await.unwrap().is_allowed());
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_end_is_possible() {
+    let limiter = limiter();
+    let policy = bucket(1);
+    for _ in 0..3 {
+        assert!(limiter.acquire(KEY, &policy, 1).within(Duration::MAX).await.unwrap().is_allowed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
+    let limiter = limiter().with_max_waiters(2, 3).unwrap();
+    let (ended, policy) = (Ended::default(), bucket(1));
+    for key in ["a", "b"] {
+        assert!(limiter.check(key, &policy, 1).await.unwrap().is_allowed());
+    }
+    let mut waiting = Vec::new();
+    for (waiter, key) in ["a", "a", "b"].into_iter().enumerate() {
+        waiting.push(ended.start(waiter, limiter.acquire(key, &policy, 1).within(60 * SECOND)).await);
+    }
+    for key in ["a", "b", "c"] {
+        let refused = limiter.acquire(key, &policy, 1).within(60 * SECOND).await.unwrap();
+        assert!(!refused.is_allowed(), "{key}");
+        assert_eq!(refused.source(), Source::WaitersFull, "{key}");
+    }
+    // A waiter that leaves makes room, also in another queue.
+    waiting[0].abort();
+    tokio::task::yield_now().await;
+    assert!(limiter.acquire("c", &policy, 1).within(60 * SECOND).await.unwrap().is_allowed());
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(ended.admitted().len(), 2);
+    assert_eq!(limiter.with_max_waiters(0, 1).unwrap_err(), ConfigError::ZeroWaiters);
+}
