@@ -1,0 +1,114 @@
+//! An upstream that enforces its own quota, and the client of it.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::{SocketAddr, TcpListener},
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{Router, http::StatusCode, routing::get};
+
+use crate::Failure;
+
+/// Calls per window, such as `50/s`.
+#[derive(Clone, Copy)]
+pub(crate) struct Rate {
+    pub(crate) limit: u32,
+    pub(crate) window: Duration,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a rate; write 50/s, 60/min or 9500/h");
+        let (limit, unit) = text.split_once('/').ok_or_else(wrong)?;
+        let seconds = match unit {
+            "s" => 1,
+            "min" => 60,
+            "h" => 3_600,
+            _ => return Err(wrong()),
+        };
+        let limit = limit.parse().ok().filter(|limit| *limit > 0).ok_or_else(wrong)?;
+        Ok(Self { limit, window: Duration::from_secs(seconds) })
+    }
+}
+
+/// The number of times that a call is repeated, because the process that served the upstream has ended.
+const TRIES: u32 = 10;
+
+/// What the upstream answered.
+pub(crate) enum Answer {
+    Served,
+    Refused,
+}
+
+/// A client of the upstream.
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    address: SocketAddr,
+    client: reqwest::Client,
+    rate: Rate,
+}
+
+impl Upstream {
+    /// Starts the upstream at `address`, unless another process has started it.
+    pub(crate) fn new(address: String, rate: Rate) -> Result<Self, Failure> {
+        let address = address.parse().map_err(|_| format!("{address:?} is not an address like 127.0.0.1:4750"))?;
+        let this = Self { address, client: reqwest::Client::builder().no_proxy().build()?, rate };
+        this.serve_if_free()?;
+        Ok(this)
+    }
+
+    /// Calls the upstream. If the process that served it has ended, another process takes over.
+    pub(crate) async fn call(&self) -> Result<Answer, Failure> {
+        let mut failures = 0;
+        loop {
+            match self.client.get(format!("http://{}/", self.address)).send().await {
+                Ok(response) if response.status() == StatusCode::TOO_MANY_REQUESTS => return Ok(Answer::Refused),
+                Ok(_) => return Ok(Answer::Served),
+                Err(error) if failures == TRIES => return Err(error.into()),
+                Err(_) => failures += 1,
+            }
+            self.serve_if_free()?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn serve_if_free(&self) -> Result<(), Failure> {
+        let listener = match TcpListener::bind(self.address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(()),
+            listener => listener?,
+        };
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let calls = Calls { rate: self.rate, recent: Arc::default() };
+        let app = Router::new().route("/", get(move || async move { calls.judge(Instant::now()) }));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Ok(())
+    }
+}
+
+/// The calls of the last window: a list, and nothing of tollgate, because it is the judge.
+#[derive(Clone)]
+struct Calls {
+    rate: Rate,
+    recent: Arc<Mutex<VecDeque<Instant>>>,
+}
+
+impl Calls {
+    fn judge(&self, now: Instant) -> StatusCode {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        while recent.front().is_some_and(|call| now.duration_since(*call) >= self.rate.window) {
+            recent.pop_front();
+        }
+        if recent.len() >= self.rate.limit as usize {
+            return StatusCode::TOO_MANY_REQUESTS;
+        }
+        recent.push_back(now);
+        StatusCode::OK
+    }
+}
