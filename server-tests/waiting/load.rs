@@ -14,19 +14,27 @@ use tollgate::{
     observe::{Batch, Observer},
 };
 
-/// Counts the calls of Redis.
+/// Counts the calls of Redis, and the checks in them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls(Arc<AtomicU64>);
+pub(crate) struct Calls {
+    calls: Arc<AtomicU64>,
+    checks: Arc<AtomicU64>,
+}
 
 impl Calls {
     pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn checks(&self) -> u64 {
+        self.checks.load(Ordering::Relaxed)
     }
 }
 
 impl Observer for Calls {
-    fn on_batch(&self, _: &Batch) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn on_batch(&self, batch: &Batch) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.checks.fetch_add(batch.checks as u64, Ordering::Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod alone;
+mod by_hand;
 mod fleet;
 mod load;
 #[path = "../support/mod.rs"]

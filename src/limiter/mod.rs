@@ -11,7 +11,8 @@
 //!    [`FailurePolicy`](crate::FailurePolicy).
 //! 3. Nothing is sent before the first poll, and nothing is sent twice.
 //! 4. Clones of a limiter share the store, the breaker and the local fallback, so they spend from one budget.
-//! 5. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
+//! 5. [`Limiter::acquire`] waits for the units. Callers that wait for one key are served first come, first served.
+//! 6. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
 //!
 //! # The default
 //!

@@ -42,3 +42,21 @@ impl Aim {
         self.lead_us = (self.lead_us - step.clamp(MISS_US.0, MISS_US.1)).max(-MOST_US);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_sent_earlier_after_hits_and_later_after_misses_within_a_millisecond() {
+        let (at, most) = (Instant::now() + Duration::from_secs(1), Duration::from_micros(1_000));
+        let mut aim = Aim::default();
+        assert_eq!(aim.adjust(at), at);
+        aim.hit();
+        assert!(aim.adjust(at) < at);
+        (0..10_000).for_each(|_| aim.hit());
+        assert_eq!(aim.adjust(at), at - most);
+        (0..100).for_each(|_| aim.missed(Duration::from_secs(1)));
+        assert_eq!(aim.adjust(at), at + most);
+    }
+}

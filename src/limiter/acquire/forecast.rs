@@ -129,3 +129,77 @@ pub(super) fn after(time: Instant, wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(366 * 86_400);
     time.checked_add(wait.min(FAR)).unwrap_or(time)
 }
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, ManualClock, MemoryStore};
+
+    /// Spends one unit after the other as early as the store lets it, and returns when the last one passed.
+    fn spend(limiter: &Limiter, clock: &ManualClock, policy: &Policy, units: u64) -> Duration {
+        let mut waited = Duration::ZERO;
+        for _ in 0..units {
+            while let Some(wait) = limiter.try_check("k", policy, 1).unwrap().retry_after() {
+                clock.advance(wait);
+                waited += wait;
+            }
+        }
+        waited
+    }
+
+    #[test]
+    fn no_units_pass_earlier_than_forecast() {
+        let base = Policy::new("p", 7, Duration::from_millis(1_000)).unwrap();
+        let bucket = |burst| base.clone().with_algorithm(Algorithm::TokenBucket).with_burst(burst).unwrap();
+        let policies = [
+            base.clone(),
+            base.clone().with_resolution(Duration::from_millis(90)).unwrap(),
+            base.clone().with_algorithm(Algorithm::FixedWindow),
+            base.clone().with_algorithm(Algorithm::SlidingWindowCounter),
+            bucket(1),
+            bucket(4),
+            bucket(20),
+        ];
+        for policy in &policies {
+            for (spent, passed_ms) in [(1, 0), (1, 100), (3, 450), (7, 0), (7, 999), (5, 130), (9, 40)] {
+                for units in [1, 2, 3, 7, 8, 15, 29] {
+                    let clock = ManualClock::default();
+                    let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+                    spend(&limiter, &clock, policy, spent);
+                    clock.advance(Duration::from_millis(passed_ms));
+                    let decision = limiter.try_check("k", policy, 1).unwrap();
+                    let sent = Instant::now();
+                    let forecast = Forecast::of(&decision, sent).unwrap();
+                    let earliest = forecast.earliest(units) - sent;
+                    let passed = spend(&limiter, &clock, policy, units);
+                    let of = (policy, spent, passed_ms, units);
+                    assert!(earliest <= passed, "{earliest:?} {passed:?} {of:?}");
+                    if policy.algorithm() == Algorithm::TokenBucket {
+                        // Exact, but for the rounding of each wait.
+                        assert!(passed - earliest <= Duration::from_micros(units), "{earliest:?} {passed:?} {of:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rivals_are_seen_in_what_is_missing() {
+        let policy = Policy::per_second("p", 7).unwrap().with_algorithm(Algorithm::TokenBucket);
+        for (rival, ahead_ms) in [(0, 0), (0, 700), (1, 0), (2, 300), (7, 10)] {
+            let clock = ManualClock::default();
+            let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+            let forecast = Forecast::of(&limiter.try_check("k", &policy, 2).unwrap(), Instant::now()).unwrap();
+            spend(&limiter, &clock, &policy, rival);
+            clock.advance(Duration::from_millis(ahead_ms));
+            let decision = limiter.try_check("k", &policy, 3).unwrap();
+            assert_eq!(forecast.is_disproved_by(&decision, 3), rival > 0, "{rival} {ahead_ms}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_represented_is_far_away() {
+        let now = Instant::now();
+        assert!(after(now, Duration::MAX) > now + Duration::from_secs(86_400));
+    }
+}

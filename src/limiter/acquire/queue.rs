@@ -272,7 +272,11 @@ impl Queue {
 
     fn denied(&mut self, group: Group, decision: &Decision, sent: Instant, now: Instant) -> Vec<Reply> {
         self.answered(sent);
-        let [standing, others @ ..] = decision.policies() else { return self.put_back(group, now) };
+        let wait = decision.retry_after().unwrap_or(FIRST_BACKOFF).max(SHORTEST_WAIT);
+        let [standing, others @ ..] = decision.policies() else {
+            self.not_before = Some(after(now, wait));
+            return self.put_back(group, now);
+        };
         // A pause of the fleet is a charge of its own.
         for pause in others.iter().filter(|standing| standing.violated) {
             let until = after(sent, pause.retry_after.unwrap_or_default());
@@ -287,7 +291,8 @@ impl Queue {
             }
         }
         self.forecast = Forecast::of(decision, sent);
-        self.not_before = Some(after(now, SHORTEST_WAIT));
+        // Without a forecast, the denial itself says when to ask again.
+        self.not_before = Some(after(now, if self.forecast.is_some() { SHORTEST_WAIT } else { wait }));
         if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
             && standing.violated
         {

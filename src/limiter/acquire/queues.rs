@@ -77,8 +77,6 @@ impl Queues {
     /// A waiter takes less than 1 KB, so the waiters of a limiter take less than 100 MB.
     pub(in crate::limiter) const MAX_PER_KEY: usize = 10_000;
     pub(in crate::limiter) const MAX_IN_ALL: usize = 100_000;
-    /// The largest number of queues that are kept for their pauses alone.
-    const MAX_PAUSES: usize = 10_000;
 
     pub(in crate::limiter) fn new(max_per_key: usize, max_in_all: usize) -> Self {
         Self { table: Mutex::default(), max_per_key, max_in_all }
@@ -160,7 +158,8 @@ impl Queues {
         let id = QueueId { key: key.clone(), policy: policy.clone() };
         let mut table = self.table();
         table.sweep(now);
-        if table.queues.len() < Self::MAX_PAUSES {
+        // Queues with waiters are bounded by the number of waiters, and those that are only paused by the same number.
+        if table.queues.len() < self.max_in_all.saturating_mul(2) {
             table.queues.entry(id.clone()).or_default();
         }
         drop(table);

@@ -76,3 +76,40 @@ fn random_up_to(most: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8) >> 32;
     most.mul_f64(random as f64 / f64::from(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_process_is_taken_to_be_alone_after_four_admissions_and_not_after_a_loss() {
+        let mut rivals = Rivals::default();
+        for _ in 0..4 {
+            assert!(rivals.are_likely());
+            rivals.won(false);
+        }
+        assert!(!rivals.are_likely());
+        assert_eq!(rivals.delay(INTERVAL, INTERVAL), None);
+        assert_eq!(rivals.share_of(100), 100);
+        rivals.won(true);
+        assert!(rivals.are_likely());
+        assert!(rivals.share_of(100) < 100 && rivals.share_of(1) == 1);
+    }
+
+    #[test]
+    fn a_process_that_wins_after_a_loss_lets_others_go_first_once() {
+        let mut rivals = Rivals::default();
+        rivals.lost();
+        assert!(rivals.delay(INTERVAL, INTERVAL).unwrap() < INTERVAL);
+        rivals.won(false);
+        assert!(rivals.delay(INTERVAL, INTERVAL).unwrap() >= INTERVAL);
+        assert!(rivals.delay(INTERVAL, INTERVAL).unwrap() < INTERVAL);
+        // A turn of hours would look like a stall.
+        rivals.lost();
+        rivals.won(false);
+        let hour = Duration::from_secs(3_600);
+        assert!(rivals.delay(hour, hour).unwrap() <= LONGEST_TURN + LONGEST_SPREAD);
+    }
+}
