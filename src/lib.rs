@@ -202,6 +202,7 @@ pub mod recipes;
 pub mod rejection;
 mod runtime;
 pub mod store;
+pub mod throttle;
 mod verdict;
 
 // Inlined, so that the front page of the documentation describes each item.
@@ -230,6 +231,7 @@ pub use self::{
     policy::{Algorithm, Policy},
     rejection::ProblemJson,
     store::MemoryStore,
+    throttle::ThrottleLayer,
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;
