@@ -170,8 +170,24 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Sets the longest time that a call waits before it is made: for its turn, for the store and for pauses together.
     ///
     /// As soon as it is certain that a call would wait for longer, it ends in [`Throttled`](super::Throttled). Defaults
-    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s. A zero wait makes calls only if
-    /// they can be made at once.
+    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s.
+    ///
+    /// # Examples
+    ///
+    /// A job that may wait for an hour, and a request handler that may not:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
+    /// let of_jobs = throttle.clone().within(Duration::from_secs(3_600));
+    /// let of_handlers = throttle.within(Duration::from_millis(200));
+    /// # let _ = (of_jobs, of_handlers);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn within(self, max_wait: Duration) -> Self {
         self.change(|settings| settings.max_wait = max_wait)
     }
