@@ -141,20 +141,12 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # Examples
     ///
-    /// reqwest has a type of its own, with methods of these names. Here a type stands in for it:
-    ///
     /// ```
-    /// use http::{HeaderMap, StatusCode};
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
-    ///
-    /// struct Response {
-    ///     status: StatusCode,
-    ///     headers: HeaderMap,
-    /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1")
-    ///     .with_response_head(|response: &Response| (response.status, &response.headers));
+    ///     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()));
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -215,6 +207,20 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # Errors
     ///
     /// [`ConfigError::LocalWithoutFallback`] if the limiter has no local fallback.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this client
+    /// let throttle = ThrottleLayer::new(limiter, Policy::per_second("upstream", 80)?, "account-1").fail_local()?;
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fail_local(self) -> Result<Self, ConfigError> {
         if !self.settings.limiter.has_fallback() {
             return Err(ConfigError::LocalWithoutFallback);
@@ -226,7 +232,21 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// pauses keep their calls for that key back.
     ///
     /// Defaults to pauses of the process alone, because a pause that is shared costs a call to the store. A process
-    /// that the store cannot reach obeys its own pauses.
+    /// that cannot reach the store obeys its own pauses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let store = MemoryStore::new();
+    /// let quota = Policy::per_second("upstream", 80)?;
+    /// let throttle = ThrottleLayer::new(Limiter::new(store), quota, "account-1").share_pauses();
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn share_pauses(self) -> Self {
         self.change(Settings::share_pauses)
     }

@@ -38,52 +38,89 @@
 //! the Unix epoch; both are compared with the `Date` of the response, so that the clocks need not agree. The `Age` of
 //! a response from a cache is subtracted from the RateLimit fields.
 //!
-//! # Examples
+//! # The default
 //!
-//! The default, around any client whose response is an [`http::Response`]. With hyper-util:
+//! Around any client whose response is an [`http::Response`]. With hyper-util:
 //!
 //! ```
 //! use bytes::Bytes;
 //! use http_body_util::Full;
 //! use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 //! use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
-//! use tower::ServiceBuilder;
+//! use tower::{ServiceBuilder, ServiceExt};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), tollgate::ConfigError> {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! let quota = Policy::per_minute("upstream", 600)?;
 //! let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
 //! let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
 //! let client = ServiceBuilder::new().layer(throttle).service(client);
-//! // client.ready().await?.call(request).await?
-//! # let _ = client;
+//! # if false {
+//! let request = http::Request::get("http://api.example/users").body(Full::default())?;
+//! let response = client.clone().oneshot(request).await?;
+//! # }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Customised, around reqwest: a `reqwest::Client` is a service of `reqwest::Request`, whose response has a type of its
-//! own. All processes of the fleet share the quota and its pauses through Redis.
+//! Around a channel of tonic. The generated clients take any such service. [`Throttled`] is the source of the
+//! `tonic::Status` of a call that was not made.
 //!
-//! ```ignore
-//! let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379")?);
-//! let throttle = ThrottleLayer::new(limiter, Policy::per_second("upstream", 50)?, "account-1")
+//! ```
+//! use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttle};
+//! use tonic::transport::{Channel, Endpoint};
+//! use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+//! use tower::Layer;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let quota = Policy::per_minute("upstream", 600)?;
+//! let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
+//! let channel = Endpoint::new("http://127.0.0.1:50051")?.connect_lazy();
+//! let mut client: HealthClient<Throttle<Channel>> = HealthClient::new(throttle.layer(channel));
+//! # if false {
+//! let reply = client.check(HealthCheckRequest::default()).await?;
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Customised
+//!
+//! Around reqwest, whose client is a service of its own requests and responses. Each host has a budget, writes cost
+//! more than reads, calls may wait for half a minute, and processes that have the same `RedisStore` share budgets and
+//! pauses. `examples/reqwest_client.rs` is a whole program.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use http::Method;
+//! use tollgate::{Key, Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttled};
+//! use tower::{Service, ServiceBuilder, ServiceExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::connect("redis://127.0.0.1:6379")?
+//! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
 //!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
 //!     .with_cost(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })?
 //!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
 //!     .within(Duration::from_secs(30))
 //!     .share_pauses();
 //! let mut client = ServiceBuilder::new().layer(throttle).service(reqwest::Client::new());
-//! let request = client.get_ref().get("https://api.example/users").build()?;
-//! let response: reqwest::Response = client.ready().await?.call(request).await?;
-//! ```
+//! # if false {
 //!
-//! Around a channel of tonic. The generated clients take any such service. `Throttled` is the source of the
-//! `tonic::Status` that a call gets which was not made.
-//!
-//! ```ignore
-//! let channel = Endpoint::new("http://127.0.0.1:50051")?.connect_lazy();
-//! let mut client = HealthClient::new(ServiceBuilder::new().layer(throttle).service(channel));
-//! let reply = client.check(HealthCheckRequest::default()).await?;
+//! let request = client.get_ref().get("http://api.example/users").build()?;
+//! match client.ready().await?.call(request).await {
+//!     Ok(response) => println!("{}", response.text().await?),
+//!     Err(error) => match error.downcast_ref::<Throttled>() {
+//!         Some(throttled) => println!("not called; it would have taken {:?}", throttled.retry_after()),
+//!         None => return Err(error),
+//!     },
+//! }
+//! # }
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! # Order of layers

@@ -7,7 +7,13 @@ use http::{HeaderMap, Response, StatusCode};
 ///
 /// # Examples
 ///
-/// See [`ThrottleLayer::with_response_head`](crate::ThrottleLayer::with_response_head).
+/// ```
+/// use http::{HeaderMap, Response, StatusCode};
+/// use tollgate::throttle::{HttpHead, ResponseHead};
+///
+/// let response = Response::new("hello");
+/// assert_eq!(HttpHead.head(&response).0, StatusCode::OK);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the status and the fields of a response of type `{Res}`",
     note = "for responses other than `http::Response`, such as those of reqwest, call \
