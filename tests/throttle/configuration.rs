@@ -50,15 +50,17 @@ async fn a_computed_cost_above_the_capacity_is_an_error_of_the_call() {
 /// The types of a client that a struct can have as fields.
 #[tokio::test]
 async fn the_types_have_names_and_clones() {
+    type KeyOf = fn(&EmptyRequest) -> Key;
+    type CostOf = fn(&EmptyRequest) -> u32;
     struct Client {
         one: Throttle<Upstream>,
-        by_host: Throttle<Upstream, fn(&EmptyRequest) -> Key, fn(&EmptyRequest) -> u32, HttpHead>,
+        by_host: Throttle<Upstream, KeyOf, CostOf, HttpHead>,
     }
     let client = Client {
         one: layer().layer(Upstream::default()),
         by_host: layer()
-            .with_key((|_| Key::from("host")) as fn(&EmptyRequest) -> Key)
-            .with_cost((|_| 1) as fn(&EmptyRequest) -> u32)
+            .with_key((|_| Key::from("host")) as KeyOf)
+            .with_cost((|_| 1) as CostOf)
             .unwrap()
             .layer(Upstream::default()),
     };
