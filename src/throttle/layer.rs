@@ -162,7 +162,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Sets the longest time that a call waits before it is made: for its turn, for the store and for pauses together.
     ///
     /// As soon as it is certain that a call would wait for longer, it ends in [`Throttled`](super::Throttled). Defaults
-    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s.
+    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s. With a zero wait, a call is made at
+    /// once or not at all.
     ///
     /// # Examples
     ///

@@ -10,10 +10,14 @@ use std::{
 };
 
 use http::Response;
-use tollgate::{ErrorKind, Limiter, ThrottleLayer, store::FailingStore, throttle::Throttled};
+use tollgate::{
+    Check, ErrorKind, Key, Limiter, Policy, ThrottleLayer,
+    store::{Answer, FailingStore, Store, Verdict},
+    throttle::Throttled,
+};
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::upstream::{Upstream, call, limiter, memory, secs};
+use super::upstream::{Upstream, call, limiter, memory, millis, secs};
 use crate::support::{counting::EmptyRequest, per_minute};
 
 #[tokio::test]
@@ -114,6 +118,46 @@ async fn fail_local_spends_this_instances_share() {
     call(&client).await.unwrap();
     call(&client).await.unwrap();
     let error = call(&client).await.unwrap_err();
-    assert_eq!(error.downcast_ref::<Throttled>().unwrap().retry_after(), Some(secs(60)));
-    assert_eq!(upstream.calls(), [secs(0); 2]);
+    let retry_after = error.downcast_ref::<Throttled>().unwrap().retry_after().unwrap();
+    assert!((millis(59_990)..=secs(60)).contains(&retry_after), "{retry_after:?}");
+    upstream.assert_calls(&[0, 0].map(secs));
+}
+
+/// A store whose connection breaks 20 ms after each check, so that it is not asked again.
+#[derive(Debug)]
+struct BreakingStore;
+
+impl Store for BreakingStore {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        Answer::pending(async {
+            tokio::time::sleep(millis(20)).await;
+            Err(tollgate::Error::new(ErrorKind::Unavailable, "connection reset").charge_unknown())
+        })
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::Ready(Ok(false))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_open_waits_for_the_end_of_a_pause_that_began_while_the_store_was_asked() {
+    for (max_wait, waits) in [(secs(10), true), (secs(1), false)] {
+        let upstream = Upstream::first(429, &[("retry-after", "2")]).with_latency(millis(10));
+        let layer = ThrottleLayer::new(Limiter::new(BreakingStore), per_minute("p", 2), "k").fail_open();
+        let client = layer.within(max_wait).layer(upstream.clone());
+        let (first, second) = tokio::join!(call(&client), async {
+            tokio::time::sleep(millis(15)).await;
+            call(&client).await
+        });
+        assert_eq!(first.unwrap(), 429);
+        if waits {
+            assert_eq!(second.unwrap(), 200);
+            upstream.assert_calls(&[20, 2_030].map(millis));
+        } else {
+            let retry_after = second.unwrap_err().downcast_ref::<Throttled>().unwrap().retry_after().unwrap();
+            assert!((millis(1_980)..secs(2)).contains(&retry_after), "{retry_after:?}");
+            upstream.assert_calls(&[millis(20)]);
+        }
+    }
 }

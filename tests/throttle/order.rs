@@ -74,6 +74,18 @@ async fn a_longer_or_a_shorter_wait_can_be_set() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
+    let upstream = Upstream::default();
+    let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream").within(millis(0));
+    let client = layer.layer(upstream.clone());
+    call(&client).await.unwrap();
+    call(&client).await.unwrap();
+    let error = call(&client).await.unwrap_err();
+    assert_eq!(error.downcast_ref::<Throttled>().unwrap().max_wait(), millis(0));
+    upstream.assert_calls(&[0, 0].map(secs));
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_and_costs_come_from_the_request() {
     let upstream = Upstream::default();
     let client = ThrottleLayer::new(limiter(), per_minute("p", 10), "any")
