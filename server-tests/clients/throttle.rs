@@ -17,12 +17,13 @@ use http::StatusCode;
 use http_body_util::{BodyExt, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tollgate::{
-    GlobalKey, HeaderStyle, Key, Limiter, MemoryStore, Policy, RateLimitLayer, ThrottleLayer, throttle::Throttled,
+    GlobalKey, HeaderStyle, Key, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, ThrottleLayer,
+    throttle::Throttled,
 };
 use tower::{Layer, Service, ServiceExt};
 
 use super::server::Server;
-use crate::support::http::serve;
+use crate::support::{http::serve, redis_server::RedisServer};
 
 type Statuses = Arc<Mutex<Vec<StatusCode>>>;
 
@@ -114,6 +115,28 @@ async fn a_call_that_cannot_wait_for_retry_after_is_not_made() {
     let get = || client.clone().oneshot(client.get_ref().get(server.url()).build().unwrap());
     assert_eq!(get().await.unwrap().status(), 429);
     let error = get().await.unwrap_err();
+    let retry_after = error.downcast_ref::<Throttled>().unwrap().retry_after().unwrap();
+    assert!((50..=60).contains(&retry_after.as_secs()), "{retry_after:?}");
+    assert_eq!(server.statuses(), [429]);
+}
+
+/// Two processes with stores of their own. The upstream refuses the first process.
+#[tokio::test]
+async fn a_pause_is_shared_through_redis() {
+    let redis = RedisServer::start();
+    let server = Server::spent(Duration::from_secs(60)).await;
+    let process = || {
+        let limiter = Limiter::new(RedisStore::connect(&redis.url()).unwrap());
+        ThrottleLayer::new(limiter, Policy::per_second("own", 1_000).unwrap(), "server")
+            .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
+            .share_pauses()
+            .layer(reqwest::Client::new())
+    };
+    let (first, second) = (process(), process());
+    let request = || first.get_ref().get(server.url()).build().unwrap();
+    assert_eq!(first.clone().oneshot(request()).await.unwrap().status(), 429);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let error = second.oneshot(request()).await.unwrap_err();
     let retry_after = error.downcast_ref::<Throttled>().unwrap().retry_after().unwrap();
     assert!((50..=60).contains(&retry_after.as_secs()), "{retry_after:?}");
     assert_eq!(server.statuses(), [429]);

@@ -12,10 +12,10 @@ use tower::Layer;
 
 use super::probe::{Probe, per_minute, refused, serve};
 
-/// The server's limit: `limit` calls a second.
-fn limit(limiter: &Limiter, limit: u32) -> RateLimitLayer<GlobalKey, GrpcStatus> {
-    let policy = Policy::per_second("server", limit).unwrap();
-    RateLimitLayer::new(limiter.clone(), policy, GlobalKey).with_rejection(GrpcStatus::default())
+/// The server's limit: `limit` calls in `window`.
+fn server_limit(limit: u32, window: Duration) -> RateLimitLayer<GlobalKey, GrpcStatus> {
+    let policy = Policy::new("server", limit, window).unwrap();
+    RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, GlobalKey).with_rejection(GrpcStatus::default())
 }
 
 fn throttled(channel: Channel, own: Policy) -> HealthClient<Throttle<Channel>> {
@@ -30,7 +30,7 @@ async fn check(client: &HealthClient<Throttle<Channel>>) -> Result<(), Status> {
 #[tokio::test]
 async fn a_throttled_channel_is_never_refused() {
     let probe = Probe::default();
-    let channel = serve(&probe, limit(&Limiter::new(MemoryStore::new()), 2)).await;
+    let channel = serve(&probe, server_limit(2, Duration::from_secs(1))).await;
     let client = throttled(channel, per_minute(1_000));
     for _ in 0..5 {
         check(&client).await.unwrap();
@@ -41,11 +41,11 @@ async fn a_throttled_channel_is_never_refused() {
 #[tokio::test]
 async fn a_throttled_channel_obeys_a_refusal_with_a_pushback() {
     let probe = Probe::default();
-    let channel = serve(&probe, limit(&Limiter::new(MemoryStore::new()), 1)).await;
+    let channel = serve(&probe, server_limit(1, Duration::from_secs(3))).await;
     let client = throttled(channel.clone(), per_minute(1_000));
     super::probe::check(&channel).await.unwrap();
     let status = refused(check(&client).await, Code::ResourceExhausted);
-    assert_eq!(super::probe::text(status.metadata(), "retry-after"), Some("1"), "unchanged");
+    assert!(super::probe::text(status.metadata(), "grpc-retry-pushback-ms").is_some(), "unchanged: {status:?}");
     check(&client).await.unwrap();
     assert_eq!(probe.calls(), 2);
 }
@@ -53,7 +53,7 @@ async fn a_throttled_channel_obeys_a_refusal_with_a_pushback() {
 #[tokio::test]
 async fn the_error_of_a_call_that_is_not_made_is_the_source_of_its_status() {
     let probe = Probe::default();
-    let channel = serve(&probe, limit(&Limiter::new(MemoryStore::new()), 100)).await;
+    let channel = serve(&probe, server_limit(100, Duration::from_secs(1))).await;
     let client = throttled(channel, per_minute(1));
     check(&client).await.unwrap();
     let status = check(&client).await.unwrap_err();
