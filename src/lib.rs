@@ -51,9 +51,10 @@
 //!
 //! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature:
 //! [Naming the type](RateLimitLayer#naming-the-type). Policies that depend on the request:
-//! [`PolicySource`](policy::PolicySource). Why a request was refused: [`Denial`](rejection::Denial). Jobs and outbound
-//! clients call a [`Limiter`] directly. Programs for common tasks, such as plans, logins, several budgets for one
-//! request and tests, are in [`recipes`]; pages about operation, proxies and guarantees are in [`guide`].
+//! [`PolicySource`](policy::PolicySource). Why a request was refused: [`Denial`](rejection::Denial). Jobs call a
+//! [`Limiter`] directly. [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for common
+//! tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about operation,
+//! proxies and guarantees are in [`guide`].
 //!
 //! # The path of a request
 //!
@@ -202,6 +203,7 @@ pub mod recipes;
 pub mod rejection;
 mod runtime;
 pub mod store;
+pub mod throttle;
 mod verdict;
 
 // Inlined, so that the front page of the documentation describes each item.
@@ -230,6 +232,7 @@ pub use self::{
     policy::{Algorithm, Policy},
     rejection::ProblemJson,
     store::MemoryStore,
+    throttle::ThrottleLayer,
 };
 #[cfg(feature = "redis")]
 pub use bb8_redis;

@@ -9,3 +9,4 @@ mod observe;
 mod rejection;
 mod store;
 mod support;
+mod throttle;

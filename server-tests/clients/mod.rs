@@ -7,4 +7,5 @@ mod curl;
 mod program;
 mod reqwest;
 mod server;
+mod throttle;
 mod urllib3;

@@ -6,4 +6,5 @@ mod other_refusals;
 mod probe;
 mod pushback;
 mod streams;
+mod throttle;
 mod with_tonic;

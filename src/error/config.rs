@@ -216,6 +216,11 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A cost of 0 for every request of a [`ThrottleLayer`](crate::ThrottleLayer), which would throttle nothing.
+    ZeroCost {
+        /// The policy's name.
+        policy: String,
+    },
     /// A local fallback for 0 instances.
     ZeroInstances,
     /// A bound of 0 on the callers that wait, so that nobody could wait.

@@ -143,6 +143,11 @@ impl fmt::Display for ConfigError {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
             }
             Self::ZeroWaiters => f.write_str("nobody could wait with a bound of 0 waiters; use at least 1"),
+            Self::ZeroCost { policy } => write!(
+                f,
+                "policy {policy:?}: a cost of 0 would throttle nothing; use 1 or more, or a closure that returns 0 for \
+                 the requests to exempt"
+            ),
             Self::ZeroInstances => f.write_str("0 instances would leave no share; use at least 1, the instance itself"),
             Self::ZeroPoolSize => f.write_str("a pool of 0 connections can send nothing; use at least 1"),
         }

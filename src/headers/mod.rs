@@ -57,7 +57,7 @@ mod bounded_text;
 mod fields;
 mod ietf;
 mod jitter;
-mod names;
+pub(crate) mod names;
 mod number;
 mod quota;
 mod seconds;

@@ -3,14 +3,14 @@
 use http::HeaderName;
 
 // Constants instead of statics, because cloning a static `HeaderName` calls through its vtable.
-pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(super) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-pub(super) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-pub(super) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(crate) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(crate) const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+pub(crate) const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+pub(crate) const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-pub(super) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-pub(super) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-pub(super) const X_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-after");
-pub(super) const X_ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");
+pub(crate) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(crate) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(crate) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(crate) const X_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-after");
+pub(crate) const X_ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");

@@ -1,0 +1,299 @@
+//! The layer: its type, its constructor and its settings.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, StatusCode};
+use tower_layer::Layer;
+
+use super::{request::IntoThrottleCost, response::HttpHead, service::Throttle, settings::Settings};
+use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limiter, policy::Policy};
+
+/// Layer for outbound clients: calls wait until they fit a policy, and until the upstream has asked for no pause.
+///
+/// Clones of a layer, and all layers of one [`Limiter`] with the same policy and key, spend from one budget, wait in one
+/// queue and obey one pause. [The module's page](crate::throttle) has the rules, and examples with reqwest, hyper-util
+/// and tonic.
+///
+/// # Examples
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+///
+/// use http::{Request, Response};
+/// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let quota = Policy::per_second("upstream", 50)?;
+/// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1")
+///     .within(Duration::from_secs(2));
+/// // In place of a client.
+/// let client = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new("hello")) });
+///
+/// let client = ServiceBuilder::new().layer(throttle).service(client);
+/// assert_eq!(client.oneshot(Request::new(())).await?.body(), &"hello");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Naming the type
+///
+/// A layer with one key and a fixed cost is a `ThrottleLayer`. The parameters are the key, the cost, and where a
+/// response has its head. The type of a closure has no name; use a function:
+///
+/// ```
+/// use http::Request;
+/// use tollgate::{ConfigError, Key, Limiter, MemoryStore, Policy, ThrottleLayer};
+///
+/// fn host(request: &Request<String>) -> Key {
+///     Key::from(request.uri().host().unwrap_or_default())
+/// }
+///
+/// fn per_host(limiter: Limiter) -> Result<ThrottleLayer<fn(&Request<String>) -> Key>, ConfigError> {
+///     let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 10)?, "any");
+///     Ok(throttle.with_key(host as fn(&Request<String>) -> Key))
+/// }
+/// ```
+#[must_use]
+pub struct ThrottleLayer<K = Key, C = u32, H = HttpHead> {
+    key: Arc<K>,
+    cost: Arc<C>,
+    head: Arc<H>,
+    settings: Arc<Settings>,
+}
+
+impl ThrottleLayer {
+    /// Creates a layer that charges each call one unit under `policy`, to one `key`: the name of the upstream, or of
+    /// the account there.
+    ///
+    /// A call waits for at most 10 seconds ([`within`](Self::within)). The failure policy is
+    /// [closed](Self::fail_closed).
+    pub fn new(limiter: Limiter, policy: Policy, key: impl Into<Key>) -> Self {
+        let settings = Arc::new(Settings::new(limiter, policy));
+        Self { key: Arc::new(key.into()), cost: Arc::new(1), head: Arc::new(HttpHead), settings }
+    }
+}
+
+impl<K, C, H> ThrottleLayer<K, C, H> {
+    /// Sets the key of each request, in place of the one key of [`new`](ThrottleLayer::new).
+    ///
+    /// Each key has its own queue, budget and pause. State of a key that no call uses is dropped.
+    ///
+    /// # Examples
+    ///
+    /// One budget per host:
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::{Key, Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("per-host", 10)?, "any")
+    ///     .with_key(|request: &Request<String>| Key::from(request.uri().host().unwrap_or_default()));
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_key<Req, F>(self, key: F) -> ThrottleLayer<F, C, H>
+    where
+        F: Fn(&Req) -> Key,
+    {
+        let Self { key: _, cost, head, settings } = self;
+        ThrottleLayer { key: Arc::new(key), cost, head, settings }
+    }
+
+    /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
+    ///
+    /// A request whose computed cost is 0 is exempt: it is called at once, does not wait for a turn or a pause, and is
+    /// not charged. A request whose computed cost is above the [capacity](Policy::capacity) of the policy is not called
+    /// and ends in [`Throttled`](super::Throttled).
+    ///
+    /// # Errors
+    ///
+    /// For a fixed cost: [`ConfigError::ZeroCost`], because the layer would throttle nothing,
+    /// [`ConfigError::CostAboveLimit`] if no call could ever be made, [`ConfigError::NegativeCost`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Method, Request};
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
+    /// let searches = throttle.clone().with_cost(100)?;
+    /// let all = throttle.with_cost(|request: &Request<String>| if request.method() == Method::GET { 1 } else { 50 })?;
+    /// # let _ = (searches, all);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost<Form, T>(self, cost: T) -> Result<ThrottleLayer<K, T::Cost, H>, ConfigError>
+    where
+        T: IntoThrottleCost<Form>,
+    {
+        let Self { key, cost: _, head, settings } = self;
+        let cost = Arc::new(cost.into_throttle_cost(&settings.policy)?);
+        Ok(ThrottleLayer { key, cost, head, settings })
+    }
+
+    /// Sets where a response has its status and its fields, if it is not an [`http::Response`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1")
+    ///     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()));
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_response_head<Res, F>(self, head: F) -> ThrottleLayer<K, C, F>
+    where
+        F: Fn(&Res) -> (StatusCode, &HeaderMap),
+    {
+        let Self { key, cost, head: _, settings } = self;
+        ThrottleLayer { key, cost, head: Arc::new(head), settings }
+    }
+
+    /// Sets the longest time that a call waits before it is made: for its turn, for the store and for pauses together.
+    ///
+    /// As soon as it is certain that a call would wait for longer, it ends in [`Throttled`](super::Throttled). Defaults
+    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s. With a zero wait, a call is made at
+    /// once or not at all.
+    ///
+    /// # Examples
+    ///
+    /// A job that may wait for an hour, and a request handler that may not:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
+    /// let of_jobs = throttle.clone().within(Duration::from_secs(3_600));
+    /// let of_handlers = throttle.within(Duration::from_millis(200));
+    /// # let _ = (of_jobs, of_handlers);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn within(self, max_wait: Duration) -> Self {
+        self.change(|settings| settings.max_wait = max_wait)
+    }
+
+    /// Makes calls while the store cannot answer, without a charge. They still obey pauses. A call waits for the store
+    /// as long as it may wait for its turn.
+    ///
+    /// Not the default, because units that the upstream has taken cannot be given back.
+    pub fn fail_open(self) -> Self {
+        self.change(|settings| settings.failure = FailurePolicy::Open)
+    }
+
+    /// Makes no calls while the store cannot answer: they end in [`Throttled`](super::Throttled). The default.
+    ///
+    /// An outage of the store is shorter than the window of most quotas, so a quota that is overspent meanwhile costs
+    /// more than the calls that were not made: the upstream refuses all calls for the rest of the window, bills them,
+    /// or blocks the account.
+    pub fn fail_closed(self) -> Self {
+        self.change(|settings| settings.failure = FailurePolicy::Closed)
+    }
+
+    /// Judges by this instance's share of the limit while the store cannot answer, see
+    /// [`Limiter::with_local`](crate::Limiter::with_local).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::LocalWithoutFallback`] if the limiter has no local fallback.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this client
+    /// let throttle = ThrottleLayer::new(limiter, Policy::per_second("upstream", 80)?, "account-1").fail_local()?;
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(self) -> Result<Self, ConfigError> {
+        if !self.settings.limiter.has_fallback() {
+            return Err(ConfigError::LocalWithoutFallback);
+        }
+        Ok(self.change(|settings| settings.failure = FailurePolicy::Local))
+    }
+
+    /// Shares pauses through the store: if the upstream asks one process for a pause, all processes whose layers share
+    /// pauses keep their calls for that key back.
+    ///
+    /// Defaults to pauses of the process alone, because a pause that is shared costs a call to the store. A process
+    /// that cannot reach the store obeys its own pauses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let store = MemoryStore::new();
+    /// let quota = Policy::per_second("upstream", 80)?;
+    /// let throttle = ThrottleLayer::new(Limiter::new(store), quota, "account-1").share_pauses();
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn share_pauses(self) -> Self {
+        self.change(Settings::share_pauses)
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(Arc::make_mut(&mut self.settings));
+        self
+    }
+}
+
+impl<S, K, C, H> Layer<S> for ThrottleLayer<K, C, H> {
+    type Service = Throttle<S, K, C, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Throttle::new(inner, self.clone())
+    }
+}
+
+impl<K, C, H> ThrottleLayer<K, C, H> {
+    pub(super) fn key(&self) -> &K {
+        &self.key
+    }
+
+    pub(super) fn cost(&self) -> &C {
+        &self.cost
+    }
+
+    pub(super) fn head(&self) -> &Arc<H> {
+        &self.head
+    }
+
+    pub(super) fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+}
+
+impl<K, C, H> Clone for ThrottleLayer<K, C, H> {
+    fn clone(&self) -> Self {
+        let Self { key, cost, head, settings } = self;
+        let (key, cost, head) = (Arc::clone(key), Arc::clone(cost), Arc::clone(head));
+        Self { key, cost, head, settings: Arc::clone(settings) }
+    }
+}
+
+impl<K, C, H> fmt::Debug for ThrottleLayer<K, C, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThrottleLayer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! Outbound clients that stay within somebody else's quota: [`ThrottleLayer`].
+//!
+//! An upstream API grants so many calls a minute, refuses the others, and may bill or block a client that does not
+//! stop. A client that shares the quota with other tasks and other processes cannot count on its own. [`ThrottleLayer`]
+//! makes calls wait until the [`Limiter`](crate::Limiter) has charged them, and until the upstream itself has asked for
+//! no pause.
+//!
+//! # Rules
+//!
+//! 1. A call waits in the queue of its key, first come, first served in the process, and is charged before it is made.
+//!    [`Limiter::acquire`](crate::Limiter::acquire) has the details. A call that fails later is not refunded.
+//! 2. A call that is certain to wait for longer than [`within`](ThrottleLayer::within) allows is not made. Its error is
+//!    [`Throttled`], which says how long it would have taken. Errors of the client pass through, in a box.
+//! 3. Without a verdict of the store, no call is made ([`fail_closed`](ThrottleLayer::fail_closed)), unless the layer
+//!    fails [open](ThrottleLayer::fail_open) or [local](ThrottleLayer::fail_local).
+//! 4. A response that asks for a pause keeps later calls for its key back, in this process, or in all processes that
+//!    [share pauses](ThrottleLayer::share_pauses). Then they resume one by one. Calls that are under way go on, and the
+//!    response itself reaches the caller unchanged: the layer repeats no call.
+//! 5. A call that was charged just when a pause began takes another turn after the pause, and is charged again, because
+//!    the upstream counts it then.
+//! 6. A [cost](ThrottleLayer::with_cost) of 0 exempts a request from all of this.
+//!
+//! # Responses that ask for a pause
+//!
+//! | response | pause |
+//! | --- | --- |
+//! | 429 with `Retry-After` or `X-RateLimit-After` | so long |
+//! | 429 without any of the fields in this table | 1 s |
+//! | 503 with `Retry-After` | so long; without the field none |
+//! | gRPC `RESOURCE_EXHAUSTED` or `UNAVAILABLE`, with the status in the head | `grpc-retry-pushback-ms` or `retry-after`; without them none |
+//! | any with `RateLimit: "name";r=0;t=5` (revision 11 of the draft) | until `t` |
+//! | any with `RateLimit: limit=9, remaining=0, reset=5` (revision 07) | until `reset` |
+//! | any with `RateLimit-Remaining: 0` (revisions 03 and 06) | until `RateLimit-Reset` |
+//! | any with `X-RateLimit-Remaining: 0` | until `X-RateLimit-Reset`, or `X-RateLimit-After` |
+//!
+//! The longest pause applies, at most one hour, so that garbage cannot stop a client for good. Fields that cannot be
+//! read are ignored. `Retry-After` is a number of seconds or a date, and a reset above 1 000 000 000 is a time since
+//! the Unix epoch; both are compared with the `Date` of the response, so that the clocks need not agree. The `Age` of
+//! a response from a cache is subtracted from the RateLimit fields.
+//!
+//! # The default
+//!
+//! Around any client whose response is an [`http::Response`]. With hyper-util:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use http_body_util::Full;
+//! use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+//! use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+//! use tower::{ServiceBuilder, ServiceExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let quota = Policy::per_minute("upstream", 600)?;
+//! let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
+//! let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+//! let client = ServiceBuilder::new().layer(throttle).service(client);
+//! # if false {
+//! let request = http::Request::get("http://api.example/users").body(Full::default())?;
+//! let response = client.clone().oneshot(request).await?;
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Around a channel of tonic. The generated clients take any such service. [`Throttled`] is the source of the
+//! `tonic::Status` of a call that was not made.
+//!
+//! ```
+//! use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttle};
+//! use tonic::transport::{Channel, Endpoint};
+//! use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+//! use tower::Layer;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let quota = Policy::per_minute("upstream", 600)?;
+//! let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
+//! let channel = Endpoint::new("http://127.0.0.1:50051")?.connect_lazy();
+//! let mut client: HealthClient<Throttle<Channel>> = HealthClient::new(throttle.layer(channel));
+//! # if false {
+//! let reply = client.check(HealthCheckRequest::default()).await?;
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Customised
+//!
+//! Around reqwest, whose client is a service of its own requests and responses. Each host has a budget, writes cost
+//! more than reads, calls may wait for half a minute, and processes that have the same `RedisStore` share budgets and
+//! pauses. `examples/reqwest_client.rs` is a whole program.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use http::Method;
+//! use tollgate::{Key, Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttled};
+//! use tower::{Service, ServiceBuilder, ServiceExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::connect("redis://127.0.0.1:6379")?
+//! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
+//!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
+//!     .with_cost(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })?
+//!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
+//!     .within(Duration::from_secs(30))
+//!     .share_pauses();
+//! let mut client = ServiceBuilder::new().layer(throttle).service(reqwest::Client::new());
+//! # if false {
+//!
+//! let request = client.get_ref().get("http://api.example/users").build()?;
+//! match client.ready().await?.call(request).await {
+//!     Ok(response) => println!("{}", response.text().await?),
+//!     Err(error) => match error.downcast_ref::<Throttled>() {
+//!         Some(throttled) => println!("not called; it would have taken {:?}", throttled.retry_after()),
+//!         None => return Err(error),
+//!     },
+//! }
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Order of layers
+//!
+//! Outside: retries, so that each attempt waits for a turn of its own, and timeouts of the whole call, the wait
+//! included. Inside: timeouts of the answer alone. A layer that reserves capacity in `poll_ready`, such as a
+//! concurrency limit, keeps it reserved while a call waits, on either side.
+
+mod future;
+mod layer;
+mod request;
+mod response;
+mod service;
+mod settings;
+mod throttled;
+mod turn;
+mod upstream;
+
+pub use self::{
+    future::ThrottleFuture,
+    layer::ThrottleLayer,
+    request::{IntoThrottleCost, ThrottleCost, ThrottleKey},
+    response::{HttpHead, ResponseHead},
+    service::{BoxError, Throttle},
+    throttled::Throttled,
+};

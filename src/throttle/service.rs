@@ -1,0 +1,102 @@
+//! The service: waits for the turn of a request, then calls the inner service.
+
+use std::{
+    error::Error,
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tower_service::Service;
+
+use super::{
+    future::ThrottleFuture,
+    layer::ThrottleLayer,
+    request::{ThrottleCost, ThrottleKey},
+    response::{HttpHead, ResponseHead},
+    turn::turn,
+    upstream::Upstream,
+};
+use crate::key::Key;
+
+/// The error of a throttled client: [`Throttled`](super::Throttled), or the error of the inner service, boxed.
+/// `tower::BoxError` is the same type.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Client whose calls wait for their turn; made by [`ThrottleLayer`].
+///
+/// The service is ready when the inner service is ready, and `poll_ready` charges nothing. The instance that was polled
+/// ready is the one that is called after the wait. What it has reserved, such as a permit of a concurrency limit, stays
+/// reserved during the wait.
+///
+/// Returns the response of the inner service unchanged, and its errors in a box:
+/// `error.downcast_ref::<reqwest::Error>()`. The error of a call that was not made is
+/// [`Throttled`](super::Throttled).
+pub struct Throttle<S, K = Key, C = u32, H = HttpHead> {
+    inner: S,
+    layer: ThrottleLayer<K, C, H>,
+}
+
+impl<S, K, C, H> Throttle<S, K, C, H> {
+    pub(super) fn new(inner: S, layer: ThrottleLayer<K, C, H>) -> Self {
+        Self { inner, layer }
+    }
+
+    /// Returns the inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// Returns the inner service, mutably.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Unwraps the inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, K, C, H, Req> Service<Req> for Throttle<S, K, C, H>
+where
+    S: Service<Req, Error: Into<BoxError>> + Clone,
+    K: ThrottleKey<Req>,
+    C: ThrottleCost<Req>,
+    H: ResponseHead<S::Response>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = ThrottleFuture<S, S::Future, Req, H>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let (key, cost) = (self.layer.key().key(&request), self.layer.cost().cost(&request));
+        let settings = self.layer.settings();
+        let upstream = Upstream::new(Arc::clone(settings), key.clone(), Arc::clone(self.layer.head()));
+        if cost == 0 {
+            return ThrottleFuture::call(self.inner.call(request), upstream);
+        }
+        let turn = Box::pin(turn(Arc::clone(settings), key, cost));
+        // The instance that was polled ready moves into the future, and a clone takes its place here. The reservation of
+        // `poll_ready` belongs to that instance, not to the clone.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        ThrottleFuture::wait(turn, ready, request, upstream)
+    }
+}
+
+impl<S: Clone, K, C, H> Clone for Throttle<S, K, C, H> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<S: fmt::Debug, K, C, H> fmt::Debug for Throttle<S, K, C, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Throttle").field("inner", &self.inner).field("layer", &self.layer).finish()
+    }
+}

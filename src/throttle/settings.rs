@@ -1,0 +1,72 @@
+//! The settings of a layer, and what its calls do with the limiter.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, sync::Semaphore};
+
+use crate::{
+    failure::FailurePolicy,
+    key::Key,
+    limiter::{AcquireFuture, Limiter},
+    policy::Policy,
+};
+
+/// The most pauses of a layer that are on their way to the store at once. A pause beyond this number is obeyed in this
+/// process alone, and the next response that asks for one is shared again.
+const MOST_SHARES: usize = 64;
+
+/// The settings that a layer shares with its services and their calls.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) limiter: Limiter,
+    pub(super) policy: Policy,
+    /// The longest wait of a call.
+    pub(super) max_wait: Duration,
+    pub(super) failure: FailurePolicy,
+    /// Whether a pause applies to each process that has this setting. Bounds the pauses that are being shared.
+    pub(super) shares: Option<Arc<Semaphore>>,
+}
+
+impl Settings {
+    pub(super) fn new(limiter: Limiter, policy: Policy) -> Self {
+        let max_wait = Duration::from_secs(10);
+        Self { limiter, policy, max_wait, failure: FailurePolicy::Closed, shares: None }
+    }
+
+    pub(super) fn share_pauses(&mut self) {
+        self.shares = Some(Arc::new(Semaphore::new(MOST_SHARES)));
+    }
+
+    /// Waits until `cost` is charged to `key`, at most for `wait`.
+    pub(super) fn acquire(&self, key: &Key, cost: u32, wait: Duration) -> AcquireFuture {
+        let acquire = self.limiter.acquire(key, &self.policy, cost).share_pauses(self.shares.is_some());
+        match self.failure {
+            FailurePolicy::Local => acquire.fail_local().within(wait),
+            FailurePolicy::Closed | FailurePolicy::Open => acquire.within(wait),
+        }
+    }
+
+    /// How long the upstream has asked not to be called for `key`; `None` if it may be called.
+    pub(super) fn paused(&self, key: &Key) -> Option<Duration> {
+        self.limiter.paused(key, &self.policy)
+    }
+
+    /// Keeps calls for `key` back for `time`.
+    pub(super) fn pause(&self, key: &Key, time: Duration) {
+        self.limiter.pause(key, &self.policy, time);
+        if let Some(shares) = &self.shares {
+            self.pause_fleet(key, time, shares);
+        }
+    }
+
+    /// Tells the other processes, in a task of its own, so that the response need not wait for the store.
+    fn pause_fleet(&self, key: &Key, time: Duration, shares: &Arc<Semaphore>) {
+        let (Ok(permit), Ok(runtime)) = (Arc::clone(shares).try_acquire_owned(), Handle::try_current()) else { return };
+        let (limiter, policy, key) = (self.limiter.clone(), self.policy.clone(), key.clone());
+        runtime.spawn(async move {
+            // Without the store, each process learns of the pause from its own calls.
+            drop(limiter.pause_fleet(&key, &policy, time).await);
+            drop(permit);
+        });
+    }
+}

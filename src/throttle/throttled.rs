@@ -1,0 +1,130 @@
+//! The error of a call that was not made.
+
+use std::{error, fmt, time::Duration};
+
+use crate::{
+    decision::Decision,
+    error::{ConfigError, Error},
+};
+
+/// The error of a call that was not made, because it would have waited for too long.
+///
+/// [`Throttle`](super::Throttle) returns it in a `Box<dyn Error + Send + Sync>`. The inner service was not called. The
+/// call comes to nothing as soon as it is certain that it would wait for longer than it
+/// [may](crate::ThrottleLayer::within), so the error usually comes at once.
+///
+/// # Examples
+///
+/// A job that returns later, instead of waiting in memory:
+///
+/// ```
+/// use std::{error::Error, time::Duration};
+/// use tollgate::throttle::Throttled;
+///
+/// /// When to run the job again; `None` if it has failed for another reason.
+/// fn run_again_in(error: &(dyn Error + Send + Sync + 'static)) -> Option<Duration> {
+///     let throttled = error.downcast_ref::<Throttled>()?;
+///     Some(throttled.retry_after().unwrap_or(Duration::from_secs(60)))
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Throttled {
+    cause: Cause,
+    retry_after: Option<Duration>,
+    max_wait: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Cause {
+    /// The cost can never pass.
+    TooLarge(ConfigError),
+    /// Boxed, because a decision is large.
+    Denied(Box<Decision>),
+    /// The store gave no verdict, and the failure policy refuses.
+    NoVerdict(Error),
+    /// The upstream has asked for a pause.
+    Paused,
+}
+
+impl Throttled {
+    pub(super) fn too_large(error: ConfigError, max_wait: Duration) -> Self {
+        Self { cause: Cause::TooLarge(error), retry_after: None, max_wait }
+    }
+
+    pub(super) fn denied(decision: Decision, pause: Option<Duration>, max_wait: Duration) -> Self {
+        let retry_after = decision.retry_after().max(pause);
+        Self { cause: Cause::Denied(Box::new(decision)), retry_after, max_wait }
+    }
+
+    pub(super) fn without_verdict(error: Error, pause: Option<Duration>, max_wait: Duration) -> Self {
+        Self { cause: Cause::NoVerdict(error), retry_after: pause, max_wait }
+    }
+
+    pub(super) fn paused(pause: Duration, max_wait: Duration) -> Self {
+        Self { cause: Cause::Paused, retry_after: Some(pause), max_wait }
+    }
+
+    /// The time until a call could be made, counted from the error, at least: other calls may take their turn before.
+    ///
+    /// `None` if it is not known: too many calls wait, the store gave no verdict, or no wait helps because the cost is
+    /// above the policy's [capacity](crate::Policy::capacity).
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The longest time that the call was allowed to wait, see [`ThrottleLayer::within`](crate::ThrottleLayer::within).
+    pub fn max_wait(&self) -> Duration {
+        self.max_wait
+    }
+
+    /// The denial; `None` if the store gave no verdict or was not asked.
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.cause {
+            Cause::Denied(decision) => Some(decision),
+            Cause::TooLarge(_) | Cause::NoVerdict(_) | Cause::Paused => None,
+        }
+    }
+
+    /// Why the store gave no verdict. The error is also the [source](error::Error::source).
+    pub fn error(&self) -> Option<&Error> {
+        match &self.cause {
+            Cause::NoVerdict(error) => Some(error),
+            Cause::TooLarge(_) | Cause::Denied(_) | Cause::Paused => None,
+        }
+    }
+}
+
+impl fmt::Display for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max_wait = self.max_wait;
+        match (&self.cause, self.retry_after) {
+            (Cause::TooLarge(_), _) => {
+                f.write_str("the cost of this call can never pass; split the call, or raise the limit")
+            }
+            (Cause::NoVerdict(_), _) => f.write_str(
+                "the limiter gave no verdict, and its failure policy refuses the call; call again later, or choose \
+                 `fail_open` or `fail_local`",
+            ),
+            (Cause::Denied(_) | Cause::Paused, Some(wait)) => write!(
+                f,
+                "a call can be made in {wait:?} at the earliest, and this call may wait for {max_wait:?}; call again \
+                 then, or set a longer wait with `within`"
+            ),
+            (Cause::Denied(_) | Cause::Paused, None) => write!(
+                f,
+                "too many calls wait, so this call would not be made within {max_wait:?}; call again later, or make \
+                 fewer calls at a time"
+            ),
+        }
+    }
+}
+
+impl error::Error for Throttled {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match &self.cause {
+            Cause::TooLarge(error) => Some(error),
+            Cause::NoVerdict(error) => Some(error),
+            Cause::Denied(_) | Cause::Paused => None,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! `ThrottleLayer`: outbound calls that wait for their turn and obey their upstream.
+
+mod configuration;
+mod errors;
+mod fleet;
+mod garbage;
+mod order;
+mod pauses;
+mod readiness;
+mod styles;
+mod upstream;

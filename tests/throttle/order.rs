@@ -1,0 +1,136 @@
+//! When calls are made: in their order, at the rate of the policy, and not at all if that takes too long.
+
+use http::Request;
+use tokio::task::JoinSet;
+use tollgate::{Algorithm, Key, Policy, ThrottleLayer, decision::Source, throttle::Throttled};
+use tower::{Layer, Service, ServiceExt};
+
+use super::upstream::{Upstream, call, limiter, millis, secs};
+use crate::support::{counting::EmptyRequest, per_minute};
+
+/// A layer with one call every 100 ms.
+fn ten_per_second() -> ThrottleLayer {
+    let bucket = Policy::per_second("p", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap();
+    ThrottleLayer::new(limiter(), bucket, "upstream")
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_made_in_their_order_at_the_rate_of_the_policy() {
+    let upstream = Upstream::default();
+    let client = ten_per_second().layer(upstream.clone());
+    let mut calls = JoinSet::new();
+    for number in 0..20 {
+        let client = client.clone();
+        calls.spawn(async move { call(&client).await.map(|_| number).unwrap() });
+        tokio::task::yield_now().await;
+    }
+    let mut order = Vec::new();
+    while let Some(number) = calls.join_next().await {
+        order.push(number.unwrap());
+    }
+    assert_eq!(order, (0..20).collect::<Vec<_>>());
+    let times = upstream.calls();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= millis(99)), "{times:?}");
+    assert!((millis(1_900)..millis(2_000)).contains(&times[19]), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_would_wait_for_too_long_is_an_error_at_once_that_says_how_long() {
+    let upstream = Upstream::default();
+    let client = ThrottleLayer::new(limiter(), per_minute("p", 1), "upstream").layer(upstream.clone());
+    call(&client).await.unwrap();
+    tokio::time::advance(secs(20)).await;
+
+    let error = call(&client).await.unwrap_err();
+    assert_eq!(upstream.elapsed(), secs(20), "at once");
+    assert_eq!(upstream.calls().len(), 1, "the upstream is not called");
+    let throttled = error.downcast_ref::<Throttled>().unwrap();
+    assert_eq!((throttled.retry_after(), throttled.max_wait()), (Some(secs(40)), secs(10)));
+    let decision = throttled.decision().unwrap();
+    assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Queue));
+    assert!(throttled.error().is_none());
+    assert_eq!(
+        error.to_string(),
+        "a call can be made in 40s at the earliest, and this call may wait for 10s; call again then, or set a longer \
+         wait with `within`"
+    );
+
+    tokio::time::advance(secs(31)).await;
+    call(&client).await.unwrap();
+    upstream.assert_calls(&[0, 60].map(secs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_or_a_shorter_wait_can_be_set() {
+    let upstream = Upstream::default();
+    let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream");
+    let (patient, hasty) = (layer.clone().within(secs(61)), layer.within(millis(1)));
+    call(&hasty.layer(upstream.clone())).await.unwrap();
+    call(&hasty.layer(upstream.clone())).await.unwrap();
+    let error = call(&hasty.layer(upstream.clone())).await.unwrap_err();
+    assert_eq!(error.downcast_ref::<Throttled>().unwrap().max_wait(), millis(1));
+    call(&patient.layer(upstream.clone())).await.unwrap();
+    upstream.assert_calls(&[0, 0, 60].map(secs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
+    let upstream = Upstream::default();
+    let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream").within(millis(0));
+    let client = layer.layer(upstream.clone());
+    call(&client).await.unwrap();
+    call(&client).await.unwrap();
+    let error = call(&client).await.unwrap_err();
+    assert_eq!(error.downcast_ref::<Throttled>().unwrap().max_wait(), millis(0));
+    upstream.assert_calls(&[0, 0].map(secs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_and_costs_come_from_the_request() {
+    let upstream = Upstream::default();
+    let client = ThrottleLayer::new(limiter(), per_minute("p", 10), "any")
+        .with_key(|request: &EmptyRequest| Key::from(request.uri().host().unwrap()))
+        .with_cost(|request: &EmptyRequest| request.uri().query().map_or(1, |cost| cost.parse().unwrap()))
+        .unwrap()
+        .within(millis(1))
+        .layer(upstream.clone());
+    let get = |uri: &str| client.clone().oneshot(Request::get(uri.to_owned()).body(()).unwrap());
+    get("http://a/?9").await.unwrap();
+    get("http://a/?2").await.unwrap_err();
+    get("http://a/").await.unwrap();
+    get("http://a/").await.unwrap_err();
+    get("http://b/?10").await.unwrap();
+    assert_eq!(upstream.calls().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_computed_cost_of_0_exempts_a_call_from_turns_pauses_and_charges() {
+    let upstream = Upstream::first(429, &[("retry-after", "5")]);
+    let limiter = limiter();
+    let policy = per_minute("p", 1);
+    let layer = ThrottleLayer::new(limiter.clone(), policy.clone(), "upstream");
+    let exempt = layer.with_cost(|_: &EmptyRequest| 0).unwrap().layer(upstream.clone());
+    for _ in 0..5 {
+        call(&exempt).await.unwrap();
+    }
+    assert_eq!(upstream.calls(), [secs(0); 5]);
+    assert_eq!(limiter.peek("upstream", &policy).await.unwrap().available(), Some(1));
+    // The response to an exempt call may ask for a pause of the others.
+    call(&ThrottleLayer::new(limiter, policy, "upstream").layer(upstream.clone())).await.unwrap();
+    upstream.assert_calls(&[0, 0, 0, 0, 0, 5].map(secs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_calls_leave_the_queue_and_charge_nothing() {
+    let upstream = Upstream::default();
+    let client = ten_per_second().layer(upstream.clone());
+    call(&client).await.unwrap();
+    let mut dropped = client.clone();
+    for _ in 0..10 {
+        let call = dropped.ready().await.unwrap().call(EmptyRequest::default());
+        tokio::time::timeout(millis(5), call).await.unwrap_err();
+    }
+    call(&client).await.unwrap();
+    assert_eq!(upstream.calls().len(), 2);
+    assert!(upstream.calls()[1] < millis(110), "{:?}", upstream.calls());
+}
