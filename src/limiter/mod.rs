@@ -61,6 +61,7 @@ mod handle;
 mod judge;
 mod purpose;
 mod setup;
+mod sharded;
 mod try_check;
 mod waiting;
 
