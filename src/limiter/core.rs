@@ -9,6 +9,7 @@ use crate::{
     failure::FailurePolicy,
     fallback::Fallback,
     key::Key,
+    limiter::sharded::Turns,
     observe::{CheckSpan, Notices, Observer},
     store::{Pending, Store},
     verdict::{Source, Verdict},
@@ -26,6 +27,8 @@ pub(super) struct Core {
     /// `None` for a store that is always available.
     pub(super) breakers: Option<Arc<Breakers>>,
     pub(super) fallback: Option<Arc<Fallback>>,
+    /// The turns of checks under policies with shards.
+    pub(super) turns: Arc<Turns>,
 }
 
 impl Core {

@@ -20,7 +20,15 @@ impl Limiter {
         let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
         let breakers = store.breaker().map(breakers);
         let store = Arc::new(store);
-        let core = Core { store, observer: None, notices: None, listener: None, breakers, fallback: None };
+        let core = Core {
+            store,
+            observer: None,
+            notices: None,
+            listener: None,
+            breakers,
+            fallback: None,
+            turns: Arc::default(),
+        };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
     }
 

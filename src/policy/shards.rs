@@ -11,33 +11,39 @@ impl Policy {
     ///
     /// Each shard has `limit / shards` units; the first `limit % shards` have one unit more. The burst of a token
     /// bucket is divided in the same way. So all shards together never admit more than the limit. Defaults to 1, no
-    /// division, because shards help only on a cluster: on a single server they cost time and bring nothing.
+    /// division, because shards help only on a cluster, and only if one key keeps a node busy: one node decides more
+    /// than a hundred thousand checks of one key a second. On a single server, shards cost time and bring nothing.
     ///
     /// # The trade
     ///
-    /// A check charges one shard, chosen at random. If that shard denies, the check asks one other shard, within the
-    /// same deadline, so a check asks Redis twice at most. A denial may therefore come while other shards have units
-    /// left:
+    /// A check charges one shard. The checks of a limiter take the shards in turn: up to 64 in a row ask the same shard,
+    /// so that they share a call, but no more than a thirty-second part of its capacity. If the shard denies, the check
+    /// asks one other shard, chosen at random, within the same deadline. So a denial may come while other shards have
+    /// units left:
     ///
     /// * A check of cost `c` is denied only if both shards had less than `c` units left. The check sees neither of the
-    ///   other `shards - 2`, so near the limit up to `(shards - 2) / shards` of what is left may be out of its sight. With
-    ///   two shards, a check sees both.
-    /// * If the first shard has taken more than half of the deadline, its denial is final. So is the first denial of a
-    ///   check that also violates a policy without shards, or that contains a policy which
-    ///   [counts rejections](Self::with_count_rejected), because each attempt would be counted.
-    /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. Where it is fixed it
-    ///   is a [`ConfigError`]; computed for a request, it is answered with 400.
+    ///   other `shards - 2`, so up to `(shards - 2) / shards` of what is left may be out of its sight. With two shards,
+    ///   a check sees both. The chance of such a denial grows near the limit, with the number of shards, and if a shard
+    ///   has few units.
+    /// * At Retry-After there is room in the shard that has denied the check, but the same check may ask other shards
+    ///   then, and be denied again.
+    /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
+    ///   check that has no shards denies it too, or if a policy of the check
+    ///   [counts rejections](Self::with_count_rejected), because it would count both attempts.
+    /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
+    ///   [`ConfigError`]; a request with such a computed cost is answered with 400.
     ///
-    /// Use as few shards as the load needs, and a limit of many units in each. A cluster places shards by hash, so with
-    /// three or four shards for each master the load of the masters is roughly even. A check that also charges policies
-    /// without shards takes the [steps](crate::RedisStore) of a check across slots.
+    /// Choose as few shards as the load needs, and a limit of at least a hundred units in each. A cluster places shards
+    /// by their hash: with fewer than three for each master, a master may have far more than its part. A check that also
+    /// charges other keys or other policies is in several slots of a cluster, and takes a round trip for each slot and
+    /// one before.
     ///
     /// # What decisions say
     ///
     /// The policy of a decision, and the limit in response fields, are those of the whole policy.
     /// [`available`](crate::Decision::available), the units left in response fields, and all waits are those of the
-    /// shard that was asked last, or of the shard with the shorter Retry-After for a denial: at least so much is left
-    /// in all. A [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them.
+    /// shard that admitted the check, or of the shard with the shorter wait if both denied it: at least so much is left in
+    /// all. A [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them.
     /// A [reset](crate::Limiter::reset) resets all shards. The [local fallback](crate::Limiter::with_local) judges by
     /// its share of the whole policy.
     ///

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use smallvec::SmallVec;
 
+use super::turn::Turns;
 use crate::{
     check::{Charge, Check},
     verdict::Verdict,
@@ -18,18 +19,18 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Chooses a shard for each charge at random.
-    pub(super) fn first(check: &Check) -> Self {
-        let random = RandomState::new();
+    /// Chooses the shard of each charge whose turn it is.
+    pub(super) fn first(check: &Check, turns: &Turns) -> Self {
+        let turn = turns.next();
         Self::of(check, |index, Charge { policy, cost, .. }| match *cost > policy.capacity() {
             // No shard is smaller than the last one. So a cost above the capacity never passes, not even in a larger
             // shard.
             true => policy.shards() - 1,
-            false => below(policy.shards(), random.hash_one(index)),
+            false => turn.shard_of(index, policy),
         })
     }
 
-    /// Chooses another shard wherever the shard of this attempt was full.
+    /// Chooses another shard, at random, wherever the shard of this attempt was full.
     ///
     /// `None` if no other shard could let the check pass, because a policy without shards denies it too or a cost fits
     /// no shard. `None` also if a policy counts rejections, because it would count both attempts.
@@ -70,14 +71,10 @@ fn wait_us(denial: &Verdict) -> u64 {
     violated.map(|outcome| outcome.retry_after_us.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX)
 }
 
-/// A random number made into one from 0 to `bound`, exclusive. `bound` is small, so the results are equally likely.
-fn below(bound: u32, random: u64) -> u32 {
-    u32::try_from(random % u64::from(bound.max(1))).unwrap_or(0)
-}
-
-/// Any other shard than `number`.
+/// Any other shard than `number`. There are few shards, so the results are equally likely.
 fn other(number: u32, shards: u32, random: u64) -> u32 {
-    (number + 1 + below(shards - 1, random)) % shards
+    let distance = 1 + random % u64::from(shards - 1).max(1);
+    u32::try_from((u64::from(number) + distance) % u64::from(shards)).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! Checks under policies with shards: one shard at random, and one other if that is full.
+//! Checks under policies with shards: one shard, and one other if that is full.
 //!
 //! Stores know nothing of shards: a shard is an ordinary charge, with a key and a policy of its own. The first attempt
-//! asks for one shard of each policy. If only shards deny it, a second attempt asks for others, within what is left of
-//! the deadline. It follows a verdict, so nothing is sent twice. The decision, the observers and the local fallback get
+//! asks one shard of each policy, which the checks of a limiter take in turn. If only shards deny it, a second attempt
+//! asks others, chosen at random, within what is left of the deadline. It follows a verdict, so nothing is sent twice. The decision, the observers and the local fallback get
 //! the check as its caller has made it.
 
 mod attempt;
 mod peek;
+mod turn;
 
 use std::{
     future::{Future, poll_fn},
@@ -18,7 +19,7 @@ use std::{
 use tokio::time::Instant;
 
 use self::attempt::{Attempt, milder};
-pub(super) use self::peek::reset;
+pub(super) use self::{peek::reset, turn::Turns};
 use crate::{
     breaker::CallOutcome,
     check::Check,
@@ -59,7 +60,7 @@ pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
     if purpose.is_peek() {
         return ask_all(core, check, purpose);
     }
-    let attempt = Attempt::first(check);
+    let attempt = Attempt::first(check, &core.turns);
     let step = match core.store.check(&attempt.sent) {
         Answer::Ready(Ok(verdict)) => ask_again(core, check, &attempt, verdict),
         Answer::Ready(Err(error)) => Step::Judged(Err(error)),
