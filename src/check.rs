@@ -79,7 +79,7 @@ impl Check {
         self.charges.drain(..)
     }
 
-    /// Whether a charge is under a policy with shards. A store never gets such a check: the limiter chooses shards first.
+    /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
     #[inline]
     pub(crate) fn is_sharded(&self) -> bool {
         self.charges.iter().any(|charge| charge.policy.is_sharded())

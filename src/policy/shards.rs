@@ -16,8 +16,8 @@ impl Policy {
     ///
     /// # The trade
     ///
-    /// A check charges one shard. The checks of a limiter take the shards in turn: up to 64 in a row ask the same shard,
-    /// so that they share a call, but no more than a thirty-second part of its capacity. If the shard denies, the check
+    /// A check charges one shard. The checks of a limiter take the shards in turn. Up to 64 in a row ask one shard, so
+    /// that they share a call, but no more than a thirty-second part of its capacity. If the shard denies, the check
     /// asks one other shard, chosen at random, within the same deadline. So a denial may come while other shards have
     /// units left:
     ///
@@ -34,16 +34,16 @@ impl Policy {
     ///   [`ConfigError`]; a request with such a computed cost is answered with 400.
     ///
     /// Choose as few shards as the load needs, and a limit of at least a hundred units in each. A cluster places shards
-    /// by their hash: with fewer than three for each master, a master may have far more than its part. A check that also
-    /// charges other keys or other policies is in several slots of a cluster, and takes a round trip for each slot and
-    /// one before.
+    /// by their hash: with fewer than three for each master, a master may have far more than its part. A check that
+    /// also charges other keys or other policies is in several slots of a cluster, and takes a round trip for each slot
+    /// and one before.
     ///
     /// # What decisions say
     ///
     /// The policy of a decision, and the limit in response fields, are those of the whole policy.
     /// [`available`](crate::Decision::available), the units left in response fields, and all waits are those of the
-    /// shard that admitted the check, or of the shard with the shorter wait if both denied it: at least so much is left in
-    /// all. A [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them.
+    /// shard that admitted the check, or of the shard with the shorter wait if both denied it: at least so much is left
+    /// in all. A [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them.
     /// A [reset](crate::Limiter::reset) resets all shards. The [local fallback](crate::Limiter::with_local) judges by
     /// its share of the whole policy.
     ///

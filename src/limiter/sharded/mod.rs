@@ -2,8 +2,8 @@
 //!
 //! Stores know nothing of shards: a shard is an ordinary charge, with a key and a policy of its own. The first attempt
 //! asks one shard of each policy, which the checks of a limiter take in turn. If only shards deny it, a second attempt
-//! asks others, chosen at random, within what is left of the deadline. It follows a verdict, so nothing is sent twice. The decision, the observers and the local fallback get
-//! the check as its caller has made it.
+//! asks others, chosen at random, within what is left of the deadline. It follows a verdict, so nothing is sent twice.
+//! The decision, the observers and the local fallback get the check as its caller has made it.
 
 mod attempt;
 mod peek;

@@ -1,9 +1,9 @@
 //! Turns: which shard a check asks first.
 //!
 //! The checks of a limiter take the shards in turn, several in a row the same one. Checks of one slot share a call of
-//! Redis, so a random shard for each check would leave calls with few checks, and a call costs Redis about as much as
-//! two further checks in it. Turns also load the shards more evenly than chance does. Each round begins at a random shard,
-//! so instances and periodic traffic do not keep in step.
+//! Redis. A random shard for each check would leave calls with few checks, and a check that is alone in its call costs
+//! Redis more than twice the time. Turns also load the shards more evenly than chance does. Each round begins at a
+//! random shard, so instances and periodic traffic do not keep in step.
 
 use std::{
     hash::{BuildHasher, RandomState},

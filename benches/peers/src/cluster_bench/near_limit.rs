@@ -104,8 +104,8 @@ fn print(shards: u32, part: f64, judged: &Judged, report: &mut Report) {
     let Judged { checks, denied, denied_early, most } = judged;
     let share = |count: f64| count / checks;
     println!(
-        "  {shards:>2} shards, {:>3.0} % of the limit: {:>5.2} % denied, {:>5.2} % while units were left; {most} units in \
-         the fullest window",
+        "  {shards:>2} shards, {:>3.0} % of the limit: {:>5.2} % denied, {:>5.2} % while units were left; {most} units \
+         in the fullest window",
         100.0 * part,
         100.0 * share(*denied),
         100.0 * share(*denied_early)

@@ -131,8 +131,8 @@ fn print(in_flight: usize, stores: usize, rounds: &[Vec<Measured>], report: &mut
         let (per_second, p50_us) = (of(&|round| round.slice.per_second), of(&|round| round.slice.p50_us));
         let (busiest, part) = (of(&Measured::per_busiest_second), of(&Measured::busiest_part));
         println!(
-            "  {shards:>2} shards {per_second:>8.0}/s  p50 {p50_us:>6.0} us  {busiest:>8.0} in a CPU second of the busiest \
-             master, which has {:.0} % of the CPU time of all",
+            "  {shards:>2} shards {per_second:>8.0}/s  p50 {p50_us:>6.0} us  {busiest:>8.0} in a CPU second of the \
+             busiest master, which has {:.0} % of the CPU time of all",
             100.0 * part
         );
         report.figure(json!({
