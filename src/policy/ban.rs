@@ -27,8 +27,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::BanWithShards`] if the policy has [shards](Self::with_shards). [`ConfigError::InvalidBan`] if `denials` is 0, or the duration is shorter than 1 µs or longer than
-    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError::BanWithShards`] if the policy has [shards](Self::with_shards). [`ConfigError::InvalidBan`] if
+    /// `denials` is 0, or the duration is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///

@@ -106,7 +106,8 @@ impl Policy {
     /// Sets whether denied requests are counted, so that a client that does not wait stays limited.
     ///
     /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into
-    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. Defaults to `false`, because a client that waits for Retry-After should pass.
+    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. Defaults to `false`, because a
+    /// client that waits for Retry-After should pass.
     ///
     /// # Examples
     ///
