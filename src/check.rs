@@ -79,8 +79,19 @@ impl Check {
         self.charges.drain(..)
     }
 
+    /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
+    #[inline]
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.charges.iter().any(|charge| charge.policy.is_sharded())
+    }
+
     pub(crate) fn empty() -> Self {
         Self { charges: SmallVec::new() }
+    }
+
+    /// A check of charges that cannot share a count.
+    pub(crate) fn of_distinct(charges: impl IntoIterator<Item = Charge>) -> Self {
+        Self { charges: charges.into_iter().collect() }
     }
 
     #[inline]
@@ -119,5 +130,25 @@ impl Check {
         let same =
             |charge: &&mut Charge| charge.key == *key && charge.policy.name().eq_ignore_ascii_case(policy.name());
         self.charges.iter_mut().find(same)
+    }
+}
+
+impl Charge {
+    /// The charge of one shard, counted from 0; this charge itself under a policy without shards. The key of a shard
+    /// gives it a hash tag of its own on a cluster.
+    pub(crate) fn of_shard(&self, number: u32) -> Self {
+        let shards = self.policy.shard_policies();
+        match usize::try_from(number).ok().and_then(|number| shards.get(number)) {
+            Some(shard) => {
+                let key = Key::join([self.key.clone(), Key::from(number)]);
+                Self { key, policy: shard.clone(), cost: self.cost }
+            }
+            None => self.clone(),
+        }
+    }
+
+    /// The charges of all shards; this charge itself under a policy without shards.
+    pub(crate) fn of_all_shards(&self) -> impl Iterator<Item = Self> {
+        (0..self.policy.shards()).map(|number| self.of_shard(number))
     }
 }

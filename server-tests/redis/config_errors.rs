@@ -89,6 +89,18 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ),
         ("a burst of a log", policy().with_burst(5).err()),
         ("a burst of 0", policy().with_algorithm(Algorithm::TokenBucket).with_burst(0).err()),
+        ("more shards than units", Policy::per_minute("p", 3).and_then(|policy| policy.with_shards(4)).err()),
+        (
+            "a ban of a policy with shards",
+            policy().with_shards(2).and_then(|policy| policy.ban_after(3, Duration::from_secs(60))).err(),
+        ),
+        (
+            "a cost above the smallest shard",
+            Policy::per_minute("p", 9)
+                .and_then(|policy| policy.with_shards(2))
+                .and_then(|policy| layer().with_policy(policy).with_cost(5))
+                .err(),
+        ),
         ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
         ("a unit with a blank", policy().with_unit("content bytes").err()),
         ("partition keys by a short secret", PartitionKeys::hmac("short").err()),

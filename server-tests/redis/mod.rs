@@ -22,6 +22,7 @@ mod secrets;
 mod sentinel;
 mod server_time;
 mod setup;
+mod shards;
 mod silent_slots;
 mod slots;
 mod tls;

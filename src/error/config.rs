@@ -24,6 +24,11 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
+    /// A policy has both a ban and shards. Each shard would count denials by itself.
+    BanWithShards {
+        /// The policy's name.
+        policy: String,
+    },
     /// A burst is set on a policy whose algorithm is not the token bucket.
     BurstWithoutTokenBucket {
         /// The policy's name.
@@ -48,6 +53,8 @@ pub enum ConfigError {
         cost: u32,
         /// The largest cost that can ever pass.
         limit: u32,
+        /// The number of the policy's shards; 1 without shards.
+        shards: u32,
     },
     /// Two policies of one check share a name, so they would share their counts.
     DuplicatePolicy {
@@ -137,6 +144,15 @@ pub enum ConfigError {
         route: String,
         /// What to write instead.
         advice: String,
+    },
+    /// A number of shards that is 0, above 64, or above the policy's limit or burst.
+    InvalidShards {
+        /// The policy's name.
+        policy: String,
+        /// The number, as given.
+        shards: u32,
+        /// The largest number that the policy can have.
+        most: u32,
     },
     /// A unit that is not both a Structured Field String and a Token.
     InvalidUnit {

@@ -12,6 +12,11 @@ impl fmt::Display for ConfigError {
                 "the value of {name:?} begins with a scheme that has several spellings; use `ApiKey::bearer()`, which \
                  reads the token alone"
             ),
+            Self::BanWithShards { policy } => write!(
+                f,
+                "policy {policy:?}: each shard would count denials by itself, so a policy has either a ban or shards; \
+                 leave one of the two out"
+            ),
             Self::BurstWithoutTokenBucket { policy } => write!(
                 f,
                 "policy {policy:?}: only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` \
@@ -25,10 +30,15 @@ impl fmt::Display for ConfigError {
                  write rediss:// instead of redis://, or leave the certificates out",
             ),
             Self::ZeroCapacity => f.write_str("a memory store with room for 0 keys can count nothing; use at least 1"),
-            Self::CostAboveLimit { policy, cost, limit } => write!(
+            Self::CostAboveLimit { policy, cost, limit, shards: 1 } => write!(
                 f,
                 "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; \
                  raise the limit or lower the cost"
+            ),
+            Self::CostAboveLimit { policy, cost, limit, shards } => write!(
+                f,
+                "a cost of {cost} can never pass policy {policy:?}, whose smallest of {shards} shards lets at most \
+                 {limit} through at once; raise the limit, lower the cost or use fewer shards"
             ),
             Self::DuplicatePolicy { policy } => {
                 write!(f, "two policies of one check are called {policy:?} and would share their counts; rename one")
@@ -86,6 +96,11 @@ impl fmt::Display for ConfigError {
                  {window:?}"
             ),
             Self::InvalidRoute { route, advice } => write!(f, "route {route:?} is not understood: {advice}"),
+            Self::InvalidShards { policy, shards, most } => write!(
+                f,
+                "policy {policy:?}: {shards} shards are out of range; use 1 to {most}, because each shard needs a unit \
+                 of the limit and of the burst"
+            ),
             Self::InvalidUnit { policy, unit } => write!(
                 f,
                 "policy {policy:?}: unit {unit:?} is not usable in a header; write \"content-bytes\", \

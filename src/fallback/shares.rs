@@ -26,12 +26,14 @@ pub(super) struct Share {
 
 impl Share {
     fn new(policy: &Policy, instances: u32) -> Self {
-        let judging = policy.share(instances);
+        // The process has one count of a policy with shards, so a process judges and mirrors the whole policy.
+        let whole = &policy.without_shards();
+        let judging = whole.share(instances);
         let mirror = match policy.algorithm() {
             // A token bucket stores time, and the same time is worth more units at a higher rate. The mirror therefore
             // has the rate of the share.
             Algorithm::TokenBucket => &judging,
-            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => policy,
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => whole,
         };
         let mirror = mirror.without_ban().with_count_rejected(true);
         Self { instances, policy: policy.clone(), unsettled: mirror.renamed("unsettled"), mirror, judging }

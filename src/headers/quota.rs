@@ -42,7 +42,8 @@ impl<'a> From<&'a PolicyDecision> for Quota<'a> {
         Self {
             name: policy.name(),
             limit: policy.limit().into(),
-            capacity: policy.capacity().into(),
+            // Of the whole policy, as the limit is: a client knows of no shards.
+            capacity: policy.burst().unwrap_or(policy.limit()).into(),
             window: Some(policy.window()),
             unit: policy.unit(),
             partition_key: decision.partition_key(),

@@ -6,23 +6,38 @@ use crate::{
     check::Check,
     decision::Decision,
     error::Error,
-    limiter::{core::Core, purpose::Purpose, waiting::Waiting},
+    limiter::{
+        core::Core,
+        purpose::Purpose,
+        sharded::{self, Asked},
+        waiting::Waiting,
+    },
     store::Answer,
+    verdict::Verdict,
 };
 
 impl Core {
-    /// Asks the store once, behind the breaker and the deadline.
+    /// Asks the store, behind the breaker and the deadline.
     pub(super) async fn ask(self: &Arc<Self>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
-        let result = match self.store.check(&check) {
+        match self.verdict_on(&check, purpose).await {
+            Ok(verdict) => Ok(self.on_verdict(&mut check, &verdict, purpose, None)),
+            Err(error) => self.on_error(&check, error, purpose, None),
+        }
+    }
+
+    async fn verdict_on(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
+        if check.is_sharded() {
+            return match sharded::ask(self, check, purpose) {
+                Asked::Judged(result) => result,
+                Asked::Waiting(verdict) => verdict.await,
+            };
+        }
+        match self.store.check(check) {
             Answer::Ready(result) => result,
             Answer::Pending(pending) => {
                 let mut waiting = Waiting::new(pending, None);
-                poll_fn(|cx| waiting.poll(self, &check, purpose, cx)).await
+                poll_fn(|cx| waiting.poll(self, check, purpose, cx)).await
             }
-        };
-        match result {
-            Ok(verdict) => Ok(self.on_verdict(&mut check, &verdict, purpose, None)),
-            Err(error) => self.on_error(&check, error, purpose, None),
         }
     }
 }

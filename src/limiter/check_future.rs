@@ -12,7 +12,12 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    limiter::{core::Core, purpose::Purpose, waiting::Waiting},
+    limiter::{
+        core::Core,
+        purpose::Purpose,
+        sharded::{self, Asked},
+        waiting::Waiting,
+    },
     store::Answer,
 };
 
@@ -99,6 +104,21 @@ impl CheckFuture {
         self
     }
 
+    /// Sends a check under policies with shards.
+    #[cold]
+    fn poll_shards(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let Self { core, check, purpose, state } = self;
+        let span = core.start_span(check, None);
+        match sharded::ask(core, check, *purpose) {
+            Asked::Judged(Ok(verdict)) => Poll::Ready(Ok(core.on_verdict(check, &verdict, *purpose, span))),
+            Asked::Judged(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
+            Asked::Waiting(verdict) => {
+                *state = CheckState::Waiting(Box::new(Waiting::for_shards(verdict, span)));
+                self.poll_unanswered(cx)
+            }
+        }
+    }
+
     /// Polls a check that could not be answered at once.
     fn poll_unanswered(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let Self { core, check, purpose, state } = self;
@@ -124,6 +144,9 @@ impl Future for CheckFuture {
         let this = self.get_mut();
         let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
         this.state = CheckState::Done;
+        if this.check.is_sharded() {
+            return this.poll_shards(cx);
+        }
         let Self { core, check, purpose, state } = this;
         let span = core.start_span(check, None);
         match core.store.check(check) {

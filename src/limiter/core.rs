@@ -9,7 +9,7 @@ use crate::{
     failure::FailurePolicy,
     fallback::Fallback,
     key::Key,
-    limiter::acquire::Queues,
+    limiter::{acquire::Queues, sharded::Turns},
     observe::{CheckSpan, Notices, Observer},
     store::{Pending, Store},
     verdict::{Source, Verdict},
@@ -29,6 +29,8 @@ pub(super) struct Core {
     pub(super) fallback: Option<Arc<Fallback>>,
     /// The callers that wait for their units.
     pub(super) queues: Arc<Queues>,
+    /// The turns of checks under policies with shards.
+    pub(super) turns: Arc<Turns>,
 }
 
 impl Core {

@@ -4,7 +4,7 @@ use std::{future::poll_fn, sync::Arc};
 
 use crate::{
     breaker::CallOutcome,
-    check::Check,
+    check::{Charge, Check},
     decision::Decision,
     error::{Error, ErrorKind},
     fallback::{Debt, Fallback, Settlement},
@@ -23,29 +23,55 @@ pub(super) fn settle_debts(core: &Arc<Core>, fallback: &Arc<Fallback>) {
 
 /// Charges the store for one debt, as far as it fits. A debt that has left its window is dropped.
 ///
-/// Debits are ordinary checks, so the store never counts more than the limit.
+/// Debits are ordinary checks, so the store never counts more than the limit. Under a policy with shards, each shard is
+/// charged its part of the debt, and then what has not fitted into others.
 async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Settlement {
     let Debt { key, policy, cost, .. } = &debt;
-    let mut cost = (*cost).min(fallback.unsettled(key, policy));
-    if cost == 0 {
+    let mut left = (*cost).min(fallback.unsettled(key, policy));
+    if left == 0 {
         return Settlement::NotSent;
     }
+    let whole = Charge { key: key.clone(), policy: policy.clone(), cost: left };
+    let shards = policy.shards();
+    for evenly in [true, false] {
+        for number in 0..shards {
+            let part = if evenly { left.div_ceil(shards - number) } else { left };
+            match charge_what_fits(&core, Charge { cost: part, ..whole.of_shard(number) }).await {
+                Ok(charged) => left -= charged,
+                // The store is healthy and would refuse this debt again.
+                Err(error) if concerns_only_the_key(&error) => return Settlement::Answered,
+                Err(error) => {
+                    let unsent = if error.may_have_charged() { left - part } else { left };
+                    let retry = (unsent > 0).then(|| Debt { cost: unsent, ..debt });
+                    return Settlement::Failed { retry };
+                }
+            }
+        }
+        // Without shards, the store has just refused the rest.
+        if left == 0 || shards == 1 {
+            break;
+        }
+    }
+    Settlement::Answered
+}
+
+/// Charges one count as far as it has room. Returns the charged units.
+async fn charge_what_fits(core: &Core, charge: Charge) -> Result<u32, Error> {
+    let Charge { key, policy, mut cost } = charge;
     // A policy that counts rejections must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.count_rejected();
     // A rejected debit must not lead to a ban.
     let policy = policy.without_ban();
     while cost > 0 {
         let sent = if peeks { 0 } else { cost };
-        match debit(&core, Check::new(key.clone(), &policy, sent)).await {
-            Ok(decision) if decision.is_allowed() && !peeks => return Settlement::Answered,
-            Ok(decision) => cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0)),
-            // The store is healthy and would refuse this debt again.
-            Err(error) if concerns_only_the_key(&error) => return Settlement::Answered,
-            Err(error) => return Settlement::Failed { retry: (!error.may_have_charged()).then_some(debt) },
+        let decision = debit(core, Check::new(key.clone(), &policy, sent)).await?;
+        if decision.is_allowed() && !peeks {
+            return Ok(cost);
         }
+        cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0));
         peeks = false;
     }
-    Settlement::Answered
+    Ok(0)
 }
 
 /// Sends one debit to the store. Debits are not reported to observers: the request was reported when it was admitted.

@@ -12,7 +12,11 @@ use crate::{
     check::Check,
     decision::Decision,
     failure::FailurePolicy,
-    limiter::{core::Core, waiting::Waiting},
+    limiter::{
+        core::Core,
+        sharded::{self, Asked},
+        waiting::Waiting,
+    },
     store::Answer,
 };
 
@@ -26,21 +30,32 @@ pub(crate) enum Sent {
 /// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
 /// verdict.
 pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
+    if check.is_sharded() {
+        return decide_by_shards(core, check, failure);
+    }
     let span = core.start_span(check, Some(failure));
     match core.store.check(check) {
         // By reference, because a verdict is large to move.
         Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
         Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
-        Answer::Pending(verdict) => {
-            let check = mem::replace(check, Check::empty());
-            Sent::Waiting(DecisionFuture {
-                core: Arc::clone(core),
-                check,
-                failure,
-                waiting: Waiting::new(verdict, span),
-            })
-        }
+        Answer::Pending(verdict) => wait(core, check, failure, Waiting::new(verdict, span)),
     }
+}
+
+/// Asks the store for a check under policies with shards.
+#[cold]
+fn decide_by_shards(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
+    let span = core.start_span(check, Some(failure));
+    match sharded::ask(core, check, failure.into()) {
+        Asked::Judged(Ok(verdict)) => Sent::Decided(core.on_verdict(check, &verdict, failure.into(), span)),
+        Asked::Judged(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
+        Asked::Waiting(verdict) => wait(core, check, failure, Waiting::for_shards(verdict, span)),
+    }
+}
+
+fn wait(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy, waiting: Waiting) -> Sent {
+    let check = mem::replace(check, Check::empty());
+    Sent::Waiting(DecisionFuture { core: Arc::clone(core), check, failure, waiting })
 }
 
 /// The future of a [`Decision`] that does not fail: the failure policy decides if the store gives no verdict.

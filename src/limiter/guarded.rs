@@ -28,6 +28,8 @@ pub(super) struct Guarded<T: Send + 'static> {
     pending: Pending<T>,
     /// Maps a result to the outcome that the breaker counts.
     outcome: fn(&Result<T, Error>) -> CallOutcome,
+    /// The time until the deadline if it is not the store's whole deadline.
+    time: Option<Duration>,
     /// `None` until the store has been asked. Boxed, so that the futures of checks that need not wait stay small.
     wait: Option<Pin<Box<Wait>>>,
 }
@@ -60,7 +62,13 @@ impl Wait {
 
 impl<T: Send + 'static> Guarded<T> {
     pub(super) fn new(pending: Pending<T>, outcome: fn(&Result<T, Error>) -> CallOutcome) -> Self {
-        Self { pending, outcome, wait: None }
+        Self { pending, outcome, time: None, wait: None }
+    }
+
+    /// Sets what is left of the store's deadline, for a call that follows another call of the same check.
+    pub(super) fn within(mut self, time: Duration) -> Self {
+        self.time = Some(time);
+        self
     }
 
     /// Asks the store if `admit` permits the call, and waits until the deadline.
@@ -80,7 +88,7 @@ impl<T: Send + 'static> Guarded<T> {
         let result = match Pin::new(&mut self.pending).poll(cx) {
             Poll::Ready(result) => result,
             Poll::Pending => {
-                let time = core.store.deadline();
+                let time = self.time.unwrap_or_else(|| core.store.deadline());
                 if self.wait.is_none() {
                     // The deadline counts from the first poll, because nothing is sent earlier.
                     let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });

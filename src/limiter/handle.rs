@@ -14,6 +14,7 @@ use crate::{
         decide::{Sent, decide},
         guarded::Guarded,
         purpose::Purpose,
+        sharded,
     },
     observe::{Observer, RefusalReason, Refused, Reset},
     policy::Policy,
@@ -268,6 +269,14 @@ impl Limiter {
     }
 
     async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
+        if policy.is_sharded() {
+            return sharded::reset(self, key, policy).await;
+        }
+        self.reset_count(key, policy).await
+    }
+
+    /// Resets one count in the store.
+    pub(super) async fn reset_count(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
         match self.core.store.reset(key, policy) {
             Answer::Ready(result) => result,
             Answer::Pending(pending) => {

@@ -118,14 +118,20 @@ impl Core {
     }
 
     /// Right after an outage, returns an error for a check that exceeds the instance's share: other instances may not
-    /// yet have charged the store for what they admitted during the outage.
-    pub(super) fn hold_back_while_recovering(&self, check: &Check, purpose: Purpose) -> Result<(), Error> {
+    /// yet have charged the store for what they admitted during the outage. `sent` is what the store would get; it
+    /// differs from `check` in the keys of shards, which may be on a node that has had no outage.
+    pub(super) fn hold_back_while_recovering(
+        &self,
+        sent: &Check,
+        check: &Check,
+        purpose: Purpose,
+    ) -> Result<(), Error> {
         let (Some(fallback), Some(breakers)) = (&self.fallback, &self.breakers) else { return Ok(()) };
         if !purpose.uses_fallback() {
             return Ok(());
         }
         let is_recovering = |charge: &Charge| breakers.is_recovering(self.failure_domain_of(Some(&charge.key)));
-        if !check.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
+        if !sent.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
             return Ok(());
         }
         let message = "held back: right after an outage, other instances may still have to charge the store";

@@ -64,6 +64,7 @@ mod handle;
 mod judge;
 mod purpose;
 mod setup;
+mod sharded;
 mod try_check;
 mod waiting;
 

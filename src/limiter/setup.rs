@@ -20,8 +20,16 @@ impl Limiter {
         let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
         let breakers = store.breaker().map(breakers);
         let store = Arc::new(store);
-        let queues = Arc::default();
-        let core = Core { store, observer: None, notices: None, listener: None, breakers, fallback: None, queues };
+        let core = Core {
+            store,
+            observer: None,
+            notices: None,
+            listener: None,
+            breakers,
+            fallback: None,
+            queues: Arc::default(),
+            turns: Arc::default(),
+        };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
     }
 

@@ -5,7 +5,11 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     key::Key,
-    limiter::{handle::Limiter, purpose::Purpose},
+    limiter::{
+        handle::Limiter,
+        purpose::Purpose,
+        sharded::{self, Asked},
+    },
     policy::Policy,
     store::Answer,
 };
@@ -71,6 +75,14 @@ impl Limiter {
     pub fn try_check_all(&self, mut check: Check) -> Result<Decision, Error> {
         let (core, purpose) = (&self.core, Purpose::CHECK);
         let span = core.start_span(&check, None);
+        if check.is_sharded() {
+            return match sharded::ask(core, &check, purpose) {
+                Asked::Judged(Ok(verdict)) => Ok(core.on_verdict(&mut check, &verdict, purpose, span)),
+                Asked::Judged(Err(error)) => core.on_error(&check, error, purpose, span),
+                // Nothing has been charged: the first shard has denied the check, or has not been asked.
+                Asked::Waiting(_) => core.on_error(&check, ConfigError::StoreMustBeAwaited.into(), purpose, span),
+            };
+        }
         match core.store.check(&check) {
             // By reference, because a verdict is large to move.
             Answer::Ready(Ok(ref verdict)) => Ok(core.on_verdict(&mut check, verdict, purpose, span)),

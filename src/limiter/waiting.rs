@@ -6,7 +6,7 @@ use crate::{
     breaker::CallOutcome,
     check::Check,
     error::Error,
-    limiter::{core::Core, guarded::Guarded, purpose::Purpose},
+    limiter::{core::Core, guarded::Guarded, purpose::Purpose, sharded::Judgement},
     observe::CheckSpan,
     store::Pending,
     verdict::Verdict,
@@ -14,13 +14,23 @@ use crate::{
 
 /// The wait of a check. Its owner has the check itself.
 pub(super) struct Waiting {
-    verdict: Guarded<Verdict>,
+    verdict: Awaited,
     span: Option<Box<CheckSpan>>,
+}
+
+enum Awaited {
+    Store(Guarded<Verdict>),
+    /// One or two calls of the store, each with its own permit.
+    Shards(Judgement),
 }
 
 impl Waiting {
     pub(super) fn new(verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
-        Self { verdict: Guarded::new(verdict, CallOutcome::of_verdict), span }
+        Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span }
+    }
+
+    pub(super) fn for_shards(verdict: Judgement, span: Option<Box<CheckSpan>>) -> Self {
+        Self { verdict: Awaited::Shards(verdict), span }
     }
 
     /// Polls for the verdict on `check`, behind the breaker and the deadline.
@@ -35,10 +45,13 @@ impl Waiting {
             span.waits();
         }
         let admit = |pending: &Pending<Verdict>| {
-            core.hold_back_while_recovering(check, purpose)?;
+            core.hold_back_while_recovering(check, check, purpose)?;
             core.admit_check(check, pending)
         };
-        self.verdict.poll(core, admit, cx)
+        match &mut self.verdict {
+            Awaited::Store(verdict) => verdict.poll(core, admit, cx),
+            Awaited::Shards(verdict) => verdict.as_mut().poll(cx),
+        }
     }
 
     pub(super) fn take_span(&mut self) -> Option<Box<CheckSpan>> {

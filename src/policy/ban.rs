@@ -27,8 +27,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidBan`] if `denials` is 0, or the duration is shorter than 1 µs or longer than
-    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError::BanWithShards`] if the policy has [shards](Self::with_shards). [`ConfigError::InvalidBan`] if
+    /// `denials` is 0, or the duration is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -44,6 +44,9 @@ impl Policy {
     pub fn ban_after(self, denials: u32, duration: Duration) -> Result<Self, ConfigError> {
         if denials == 0 || !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
             return Err(ConfigError::InvalidBan { policy: self.name().to_owned(), denials, duration });
+        }
+        if self.shards() > 1 {
+            return Err(ConfigError::BanWithShards { policy: self.name().to_owned() });
         }
         Ok(self.change(|d| d.ban = Some((denials, micros_up(duration)))))
     }

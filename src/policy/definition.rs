@@ -19,6 +19,8 @@ pub(super) struct Definition {
     pub(super) partition_keys: Option<PartitionKeys>,
     /// The number of denials that lead to a ban, and the duration of the ban in microseconds.
     pub(super) ban: Option<(u32, u64)>,
+    /// The number of counts that a key has under the policy; 1 unless the policy is divided.
+    pub(super) shards: u32,
     /// Whether the policy counts another policy's denials.
     pub(super) is_ban: bool,
 }
@@ -41,10 +43,36 @@ impl Definition {
             burst: limit,
             count_rejected: false,
             ban: None,
+            shards: 1,
             is_ban: true,
             unit: None,
             partition_keys: None,
         })
+    }
+
+    /// The largest cost that can ever pass at once if the policy has no shards.
+    pub(super) fn whole_capacity(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::TokenBucket => self.burst,
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => self.limit,
+        }
+    }
+
+    /// The definition of one shard, counted from 0. The limits of all shards add up to the limit, and so do the bursts.
+    ///
+    /// No user can choose its name, because names have no parentheses. The name contains the number of shards, so
+    /// another number uses other counts: a count of one number could hold more than the limit of another allows.
+    pub(super) fn shard_definition(&self, number: u32) -> Self {
+        let part = |units: u32| units / self.shards + u32::from(number < units % self.shards);
+        Self {
+            name: format!("{}(shards:{})", self.name, self.shards).into_boxed_str(),
+            limit: part(self.limit),
+            burst: part(self.burst),
+            shards: 1,
+            unit: None,
+            partition_keys: None,
+            ..self.clone()
+        }
     }
 }
 
@@ -61,6 +89,7 @@ impl fmt::Debug for Definition {
             unit,
             partition_keys,
             ban,
+            shards,
             is_ban: _,
         } = self;
         f.debug_struct("Policy")
@@ -74,6 +103,7 @@ impl fmt::Debug for Definition {
             .field("unit", unit)
             .field("partition_keys", partition_keys)
             .field("ban", &ban.map(|(denials, duration_us)| (denials, Duration::from_micros(duration_us))))
+            .field("shards", shards)
             .finish()
     }
 }

@@ -58,8 +58,12 @@ struct Inner {
     name_hash: u64,
     /// See [`Policy::unit_time`].
     unit_time: (u64, u64),
+    /// See [`Policy::capacity`].
+    capacity: u32,
     /// The policy that counts denials, if they lead to a ban.
     ban: Option<Policy>,
+    /// The policies of the shards; empty without shards.
+    shards: Box<[Policy]>,
     /// A value that another module derives from this policy, see [`Policy::derived`].
     derived: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -115,6 +119,7 @@ impl Policy {
             unit: None,
             partition_keys: None,
             ban: None,
+            shards: 1,
             is_ban: false,
         };
         Ok(Self::from(definition))
@@ -189,12 +194,10 @@ impl Policy {
         (self.algorithm() == Algorithm::TokenBucket).then_some(self.definition().burst)
     }
 
-    /// The largest cost that can ever pass at once: the burst of a token bucket, otherwise the limit.
+    /// The largest cost that can ever pass at once: the burst of a token bucket, otherwise the limit. Of a policy with
+    /// [shards](Self::with_shards), what its smallest shard can hold.
     pub fn capacity(&self) -> u32 {
-        match self.definition().algorithm {
-            Algorithm::TokenBucket => self.definition().burst,
-            _ => self.definition().limit,
-        }
+        self.0.capacity
     }
 
     /// Whether denied requests are counted. `false` unless [`with_count_rejected`](Self::with_count_rejected) sets it.
@@ -247,6 +250,12 @@ impl Policy {
         self.clone().change(|d| (d.limit, d.burst) = (d.limit.div_ceil(instances), d.burst.div_ceil(instances)))
     }
 
+    /// The policies of the shards; empty without shards.
+    #[inline]
+    pub(crate) fn shard_policies(&self) -> &[Self] {
+        &self.0.shards
+    }
+
     /// The same policy under a name that no user can choose, so that it has its own counts.
     pub(crate) fn renamed(&self, purpose: &str) -> Self {
         self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
@@ -261,6 +270,7 @@ impl Policy {
             algorithm: Algorithm::TokenBucket,
             resolution_us: 1,
             burst: burst_us,
+            shards: 1,
             count_rejected: false,
             unit: None,
             partition_keys: None,
@@ -297,7 +307,7 @@ impl Policy {
     pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
         if cost > self.capacity() {
             let policy = self.name().to_owned();
-            return Err(ConfigError::CostAboveLimit { policy, cost, limit: self.capacity() });
+            return Err(ConfigError::CostAboveLimit { policy, cost, limit: self.capacity(), shards: self.shards() });
         }
         Ok(())
     }
@@ -331,8 +341,24 @@ impl From<Definition> for Policy {
         let ban = definition.ban_definition().map(Self::from);
         let limit = u64::from(definition.limit);
         let unit_time = (definition.window_us / limit, definition.window_us % limit);
-        Self(Arc::new(Inner { definition, name_hash, unit_time, ban, derived: OnceLock::new() }))
+        let capacity = definition.whole_capacity() / definition.shards;
+        let shards = if definition.shards > 1 { shards_of(&definition) } else { Box::default() };
+        Self(Arc::new(Inner { definition, name_hash, unit_time, capacity, ban, shards, derived: OnceLock::new() }))
     }
+}
+
+/// The policies of all shards. Neighbours of one size share an allocation.
+fn shards_of(definition: &Definition) -> Box<[Policy]> {
+    let mut shards: Vec<Policy> = Vec::new();
+    for number in 0..definition.shards {
+        let shard = definition.shard_definition(number);
+        let shard = match shards.last() {
+            Some(last) if *last.definition() == shard => last.clone(),
+            _ => Policy::from(shard),
+        };
+        shards.push(shard);
+    }
+    shards.into()
 }
 
 impl PartialEq for Policy {

@@ -54,6 +54,7 @@ mod ban;
 mod definition;
 mod limit;
 mod settings;
+mod shards;
 mod source;
 
 pub(crate) use self::source::SharedSource;

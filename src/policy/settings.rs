@@ -77,8 +77,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the algorithm is not the token bucket, the burst is 0, or refilling it takes longer than
-    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError`] if the algorithm is not the token bucket, the burst is 0 or smaller than the number of
+    /// [shards](Self::with_shards), or refilling it takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -99,16 +99,15 @@ impl Policy {
         if burst == 0 {
             return Err(ConfigError::ZeroBurst { policy });
         }
-        if u128::from(burst) * self.window().as_micros() / u128::from(self.limit()) > Self::MAX_WINDOW.as_micros() {
-            return Err(ConfigError::BurstTooLarge { policy, burst });
-        }
-        Ok(self.change(|d| d.burst = burst))
+        let shards = self.shards();
+        self.divide(|d| d.burst = burst, shards)
     }
 
     /// Sets whether denied requests are counted, so that a client that does not wait stays limited.
     ///
     /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into
-    /// debt. Defaults to `false`, because a client that waits for Retry-After should pass.
+    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. Defaults to `false`, because a
+    /// client that waits for Retry-After should pass.
     ///
     /// # Examples
     ///

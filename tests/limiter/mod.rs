@@ -1,4 +1,5 @@
-//! The limiter: breaker, deadline, local fallback, checks in handlers, checks without a future.
+//! The limiter: breaker, deadline, local fallback, checks in handlers, checks without a future,
+//! policies with shards.
 
 mod acquire;
 mod breaker;
@@ -8,5 +9,6 @@ mod handler_checks;
 mod local_fallback;
 mod outage_events;
 mod panics;
+mod shards;
 mod try_check;
 mod two_domain_store;

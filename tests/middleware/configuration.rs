@@ -26,7 +26,7 @@ fn error<T: std::fmt::Debug>(result: Result<T, ConfigError>, values: &[&str]) ->
 }
 
 fn cost_above_limit(policy: &str, cost: u32, limit: u32) -> ConfigError {
-    ConfigError::CostAboveLimit { policy: policy.into(), cost, limit }
+    ConfigError::CostAboveLimit { policy: policy.into(), cost, limit, shards: 1 }
 }
 
 #[test]

@@ -22,7 +22,7 @@ async fn a_fixed_cost_that_would_throttle_nothing_or_everything_is_an_error() {
     assert_eq!(zero, ConfigError::ZeroCost { policy: "p".to_owned() });
     assert!(zero.to_string().contains("a closure that returns 0"), "{zero}");
     let above = layer().with_cost(11_u32).unwrap_err();
-    assert_eq!(above, ConfigError::CostAboveLimit { policy: "p".to_owned(), cost: 11, limit: 10 });
+    assert_eq!(above, ConfigError::CostAboveLimit { policy: "p".to_owned(), cost: 11, limit: 10, shards: 1 });
     assert_eq!(layer().with_cost(-1).unwrap_err(), ConfigError::NegativeCost { cost: -1 });
     assert!(layer().with_cost(10).is_ok());
 }

@@ -3,8 +3,8 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|cluster|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--throttlecrab PATH] [--json FILE]
-             [--svg FILE]
+    "usage: peers redis|cluster|shards|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--throttlecrab PATH]
+             [--json FILE] [--svg FILE]
 
   --seconds N        time to measure each figure, summed over all rounds
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
@@ -17,6 +17,7 @@ pub const USAGE: &str =
 pub enum Mode {
     Redis,
     Cluster,
+    Shards,
     Lua,
     Memory,
     Http,
@@ -28,6 +29,7 @@ impl Mode {
         match self {
             Self::Redis => "redis",
             Self::Cluster => "cluster",
+            Self::Shards => "shards",
             Self::Lua => "lua",
             Self::Memory => "memory",
             Self::Http => "http",
@@ -36,7 +38,7 @@ impl Mode {
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Self::Redis, Self::Cluster, Self::Lua, Self::Memory, Self::Http, Self::Network]
+        [Self::Redis, Self::Cluster, Self::Shards, Self::Lua, Self::Memory, Self::Http, Self::Network]
             .into_iter()
             .find(|mode| mode.name() == name)
     }
@@ -46,7 +48,7 @@ impl Mode {
         match self {
             // This mode measures more than a hundred figures.
             Self::Lua => 0.2,
-            Self::Redis | Self::Cluster | Self::Memory | Self::Http | Self::Network => 2.0,
+            Self::Redis | Self::Cluster | Self::Shards | Self::Memory | Self::Http | Self::Network => 2.0,
         }
     }
 }

@@ -32,7 +32,8 @@ use self::{
     server::Server,
 };
 
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T> = std::result::Result<T, BoxError>;
 
 /// Number of interleaved rounds. Every figure is the median over the rounds.
 pub const ROUNDS: u32 = 5;
@@ -57,6 +58,7 @@ fn run() -> Result<()> {
             Some(servers.redis.version()?)
         }
         Mode::Cluster => Some(cluster_bench::run(&args, &mut report)?),
+        Mode::Shards => Some(cluster_bench::shards::run(&args, &mut report)?),
         Mode::Lua => Some(lua_bench::run(&args, &mut report)?),
         Mode::Memory => {
             memory_bench::run(&args, &mut report)?;

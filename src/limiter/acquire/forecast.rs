@@ -30,9 +30,9 @@ pub(super) struct Forecast {
 const ROUNDING: Duration = Duration::from_micros(10);
 
 impl Forecast {
-    /// `None` for a decision without a verdict.
+    /// `None` for a decision without a verdict, and for one shard of several, because another one may have room earlier.
     pub(super) fn of(decision: &Decision, sent: Instant) -> Option<Self> {
-        let standing = decision.policies().first()?;
+        let standing = decision.policies().first().filter(|standing| !standing.policy.is_sharded())?;
         Some(Self {
             policy: standing.policy.clone(),
             sent,

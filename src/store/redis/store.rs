@@ -155,7 +155,9 @@ impl RedisStore {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The Redis key of the count of `key` under `policy`, for inspection by hand.
+    /// The Redis key of the count of `key` under `policy`, for inspection by hand. Under a policy with
+    /// [shards](Policy::with_shards), each shard has a key of its own instead; see
+    /// [`guide::operations`](crate::guide::operations).
     ///
     /// The format of the value is not part of the API and may change. To forget the value, call
     /// [`Limiter::reset`](crate::Limiter::reset).

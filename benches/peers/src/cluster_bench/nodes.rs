@@ -10,7 +10,7 @@ use redis::Connection;
 use crate::{
     Result,
     server::Server,
-    stats::{self, CommandStats},
+    stats::{self, CommandStats, CpuTime},
 };
 
 /// The last slot of each master.
@@ -67,6 +67,11 @@ impl Nodes {
 
     pub fn reset_stats(&self) -> Result<()> {
         self.connections()?.iter_mut().try_for_each(|admin| stats::reset_commandstats(admin))
+    }
+
+    /// The CPU time of each master's main thread.
+    pub fn cpu_times(&self) -> Result<Vec<CpuTime>> {
+        self.connections()?.iter_mut().map(|admin| CpuTime::read(admin)).collect()
     }
 
     pub fn stats(&self) -> Result<Vec<CommandStats>> {

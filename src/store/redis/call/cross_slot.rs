@@ -128,13 +128,17 @@ impl CrossSlotCheck {
     }
 
     /// Commits a check that fits, slot by slot. Refunds the commits if a slot denies its part.
+    ///
+    /// Slots in which only costs of 0 are charged get no commit, because it would change nothing: a peek at many shards
+    /// takes one round trip.
     async fn commit(&self, verdict: &mut Verdict) -> Result<(), Error> {
-        let mut commits: SmallVec<[Verdict; 4]> = SmallVec::new();
-        for (number, part) in self.parts.iter().enumerate() {
+        let mut commits: SmallVec<[(&Part, Verdict); 4]> = SmallVec::new();
+        for (number, part) in self.parts.iter().enumerate().filter(|(_, part)| self.has_cost(part)) {
             let commit = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Commit)).await;
-            let commit = commit.map_err(|error| if number > 0 { error.charge_unknown() } else { error })?;
+            let is_first = commits.is_empty();
+            let commit = commit.map_err(|error| if is_first { error } else { error.charge_unknown() })?;
             if !commit.allowed {
-                for (part, commit) in self.parts.iter().zip(&commits) {
+                for (part, commit) in &commits {
                     self.refund(part, commit.time_us);
                 }
                 verdict.allowed = false;
@@ -143,12 +147,17 @@ impl CrossSlotCheck {
                 self.reject(&self.parts[number + 1..], verdict).await;
                 return Ok(());
             }
-            commits.push(commit);
+            commits.push((part, commit));
         }
-        for (part, commit) in self.parts.iter().zip(&commits) {
+        for (part, commit) in &commits {
             part.put(commit, verdict);
         }
         Ok(())
+    }
+
+    /// Whether a charge of this part has a cost.
+    fn has_cost(&self, part: &Part) -> bool {
+        part.charges.iter().any(|&index| self.outgoing.check.charges()[usize::from(index)].cost > 0)
     }
 
     /// Sends the rejection to the slots of `parts` that count rejections.

@@ -1,0 +1,79 @@
+//! Peeks and resets under a policy with shards: both concern all shards.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::Poll,
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    check::{Charge, Check},
+    error::Error,
+    key::Key,
+    limiter::handle::Limiter,
+    policy::Policy,
+    verdict::{Outcome, Verdict},
+};
+
+/// The check of a peek: the charges of all shards.
+pub(super) fn all_shards(check: &Check) -> Check {
+    Check::of_distinct(check.charges().iter().flat_map(Charge::of_all_shards))
+}
+
+/// Turns the verdict on all shards into the verdict on the check of a peek.
+pub(super) fn merge(check: &Check, verdict: Verdict) -> Verdict {
+    let mut shards = &verdict.outcomes[..];
+    let merged = check.charges().iter().filter_map(|charge| {
+        let count = usize::try_from(charge.policy.shards()).unwrap_or(usize::MAX).min(shards.len());
+        let (own, others) = shards.split_at(count);
+        shards = others;
+        own.iter().copied().reduce(merge_two)
+    });
+    let outcomes: SmallVec<[Outcome; 1]> = merged.collect();
+    Verdict { outcomes, ..verdict }
+}
+
+/// Merges the outcomes of two shards. A cost has to fit into one of them, so the larger room counts.
+fn merge_two(one: Outcome, other: Outcome) -> Outcome {
+    let reset_us = one.reset_us.max(other.reset_us);
+    let outcome = match one.available.cmp(&other.available) {
+        std::cmp::Ordering::Greater => one,
+        std::cmp::Ordering::Less => other,
+        std::cmp::Ordering::Equal => Outcome { next_us: one.next_us.min(other.next_us), ..one },
+    };
+    Outcome { reset_us, ..outcome }
+}
+
+/// Resets all shards at the same time. Returns whether one of them had a count.
+///
+/// # Errors
+///
+/// The error of any shard, after all shards have been tried.
+pub(in crate::limiter) async fn reset(limiter: &Limiter, key: &Key, policy: &Policy) -> Result<bool, Error> {
+    let charge = Charge { key: key.clone(), policy: policy.clone(), cost: 0 };
+    let shards: Vec<Charge> = charge.of_all_shards().collect();
+    let mut resets: Vec<ResetFuture<'_>> = Vec::new();
+    for shard in &shards {
+        resets.push(Box::pin(limiter.reset_count(&shard.key, &shard.policy)));
+    }
+    let mut found = Ok(false);
+    poll_fn(|cx| {
+        resets.retain_mut(|reset| {
+            let Poll::Ready(result) = reset.as_mut().poll(cx) else { return true };
+            match (&mut found, result) {
+                (Ok(found), Ok(had_count)) => *found |= had_count,
+                (Ok(_), Err(error)) => found = Err(error),
+                (Err(_), _) => {}
+            }
+            false
+        });
+        if resets.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    found
+}
+
+/// The reset of one shard.
+type ResetFuture<'a> = Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + 'a>>;

@@ -1,0 +1,239 @@
+//! Shards: one budget in several counts, which a cluster keeps on several nodes.
+
+use crate::{
+    error::ConfigError,
+    policy::{definition::Definition, limit::Policy},
+};
+
+impl Policy {
+    /// Divides the budget of each key into `shards` counts, 1 to 64, which a cluster keeps in slots of their own: for a
+    /// key that is too hot for one node.
+    ///
+    /// Each shard has `limit / shards` units; the first `limit % shards` have one unit more. The burst of a token
+    /// bucket is divided in the same way. So all shards together never admit more than the limit. Defaults to 1, no
+    /// division, because shards help only on a cluster, and only if one key keeps a node busy: one node decides more
+    /// than a hundred thousand checks of one key a second. On a single server, shards cost time and bring nothing.
+    ///
+    /// # The trade
+    ///
+    /// A check charges one shard. The checks of a limiter take the shards in turn. Up to 64 in a row ask one shard, so
+    /// that they share a call, but no more than a thirty-second part of its capacity. If the shard denies, the check
+    /// asks one other shard, chosen at random, within the same deadline. So a denial may come while other shards have
+    /// units left:
+    ///
+    /// * A check of cost `c` is denied only if both shards had less than `c` units left. The check sees neither of the
+    ///   other `shards - 2`, so up to `(shards - 2) / shards` of what is left may be out of its sight. With two shards,
+    ///   a check sees both. The chance of such a denial grows near the limit, with the number of shards, and if a shard
+    ///   has few units.
+    /// * At Retry-After there is room in the shard that has denied the check, but the same check may ask other shards
+    ///   then, and be denied again.
+    /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
+    ///   check that has no shards denies it too, or if a policy of the check
+    ///   [counts rejections](Self::with_count_rejected), because it would count both attempts.
+    /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
+    ///   [`ConfigError`]; a request with such a computed cost is answered with 400.
+    ///
+    /// Choose as few shards as the load needs, and a limit of at least a hundred units in each. A cluster places shards
+    /// by their hash: with fewer than three for each master, a master may have far more than its part. A check that
+    /// also charges other keys or other policies is in several slots of a cluster, and takes a round trip for each slot
+    /// and one before.
+    ///
+    /// # What decisions say
+    ///
+    /// The policy of a decision, and the limit in response fields, are those of the whole policy.
+    /// [`available`](crate::Decision::available), the units left in response fields, and all waits are those of the
+    /// shard that admitted the check, or of the shard with the shorter wait if both denied it: at least so much is left
+    /// in all. A [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them.
+    /// A [reset](crate::Limiter::reset) resets all shards. The [local fallback](crate::Limiter::with_local) judges by
+    /// its share of the whole policy.
+    ///
+    /// # Changing the number
+    ///
+    /// The number is a part of each Redis key. Another number starts fresh counts, so for the length of one window a
+    /// client may spend its limit once with each number. A changed limit applies at once, as without shards.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidShards`] if `shards` is 0, above 64, or above the limit or the burst.
+    /// [`ConfigError::BanWithShards`] if the policy has a [ban](Self::ban_after). [`ConfigError::BurstTooLarge`] if the
+    /// bucket of a shard takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW) to fill.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let everybody = Policy::per_second("everybody", 50_000)?.with_shards(10)?;
+    /// assert_eq!((everybody.limit(), everybody.capacity()), (50_000, 5_000));
+    ///
+    /// # let store = MemoryStore::new(); // a `RedisStore` on a cluster
+    /// let limiter = Limiter::new(store);
+    /// let decision = limiter.check("*", &everybody, 1).await?;
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.available(), Some(4_999), "in one shard");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_shards(self, shards: u32) -> Result<Self, ConfigError> {
+        self.divide(|_| {}, shards)
+    }
+
+    /// The number of shards; 1 unless [`with_shards`](Self::with_shards) sets another.
+    pub fn shards(&self) -> u32 {
+        self.definition().shards
+    }
+
+    /// Whether the policy has several shards.
+    #[inline]
+    pub(crate) fn is_sharded(&self) -> bool {
+        !self.shard_policies().is_empty()
+    }
+
+    /// The same policy without shards, for counts of the whole budget.
+    pub(crate) fn without_shards(&self) -> Self {
+        if self.is_sharded() { self.clone().change(|d| d.shards = 1) } else { self.clone() }
+    }
+
+    /// A policy with a changed definition and this number of shards.
+    pub(super) fn divide(self, change: impl FnOnce(&mut Definition), shards: u32) -> Result<Self, ConfigError> {
+        let mut definition = self.definition().clone();
+        change(&mut definition);
+        let policy = definition.name.to_string();
+        let most = MAX_SHARDS.min(definition.limit).min(definition.whole_capacity());
+        if !(1..=most).contains(&shards) {
+            return Err(ConfigError::InvalidShards { policy, shards, most });
+        }
+        if shards > 1 && definition.ban.is_some() {
+            return Err(ConfigError::BanWithShards { policy });
+        }
+        definition.shards = shards;
+        // The remainders of limit and burst differ, so a shard may take longer to fill than the whole bucket.
+        let is_too_slow = |Definition { limit, burst, window_us, .. }: &Definition| {
+            u128::from(*burst) * u128::from(*window_us) / u128::from(*limit) > Self::MAX_WINDOW.as_micros()
+        };
+        if (0..shards).any(|number| is_too_slow(&definition.shard_definition(number))) {
+            return Err(ConfigError::BurstTooLarge { policy, burst: definition.burst });
+        }
+        Ok(Self::from(definition))
+    }
+}
+
+/// The most shards of a policy: a peek asks all of them in one check.
+const MAX_SHARDS: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{check::Charge, key::Key, policy::Algorithm};
+
+    fn policy(limit: u32) -> Policy {
+        Policy::per_minute("p", limit).unwrap()
+    }
+
+    fn bucket(limit: u32, burst: u32) -> Policy {
+        policy(limit).with_algorithm(Algorithm::TokenBucket).with_burst(burst).unwrap()
+    }
+
+    #[test]
+    fn shards_divide_limit_and_burst_without_a_rest() {
+        for (limit, burst) in [(64, 64), (100, 100), (65, 1_000), (127, 64), (u32::MAX, u32::MAX)] {
+            for count in [2, 3, 7, 63, 64] {
+                let policy = bucket(limit, burst).with_shards(count).unwrap();
+                let shards = policy.shard_policies();
+                assert_eq!((policy.shards() as usize, shards.len()), (count as usize, count as usize));
+                for (of, whole) in [(Policy::limit as fn(&Policy) -> u32, limit), (|p| p.burst().unwrap(), burst)] {
+                    let parts: Vec<u32> = shards.iter().map(of).collect();
+                    assert_eq!(parts.iter().sum::<u32>(), whole);
+                    assert!(parts.is_sorted_by(|one, next| one >= next) && parts[0] - parts[parts.len() - 1] <= 1);
+                }
+                assert_eq!(policy.capacity(), shards.iter().map(Policy::capacity).min().unwrap());
+                assert_eq!((policy.limit(), policy.burst()), (limit, Some(burst)));
+            }
+        }
+        let policy = policy(7).with_resolution(Duration::from_secs(1)).unwrap().with_shards(3).unwrap();
+        let limits: Vec<u32> = policy.shard_policies().iter().map(Policy::limit).collect();
+        assert_eq!((limits, policy.capacity()), (vec![3, 2, 2], 2));
+        assert!(policy.shard_policies().iter().all(|shard| shard.form() == policy.form()));
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_an_error_that_names_the_largest() {
+        for (policy, shards, most) in [
+            (policy(100), 0, 64),
+            (policy(100), 65, 64),
+            (policy(100), u32::MAX, 64),
+            (policy(3), 4, 3),
+            (bucket(100, 5), 6, 5),
+            (bucket(5, 100), 6, 5),
+        ] {
+            let error = policy.with_shards(shards).unwrap_err();
+            assert_eq!(error, ConfigError::InvalidShards { policy: "p".into(), shards, most });
+            assert!(error.to_string().contains(&format!("use 1 to {most}")), "{error}");
+        }
+        assert_eq!(policy(3).with_shards(1).unwrap(), policy(3));
+        assert_eq!(policy(9).with_shards(3).unwrap().with_shards(1).unwrap(), policy(9));
+    }
+
+    #[test]
+    fn the_order_of_settings_does_not_matter() {
+        let both = |limit, burst, shards| {
+            let first = policy(limit).with_algorithm(Algorithm::TokenBucket);
+            [
+                first.clone().with_burst(burst).and_then(|policy| policy.with_shards(shards)),
+                first.with_shards(shards).and_then(|policy| policy.with_burst(burst)),
+                policy(limit)
+                    .with_shards(shards)
+                    .map(|policy| policy.with_algorithm(Algorithm::TokenBucket))
+                    .and_then(|policy| policy.with_burst(burst)),
+            ]
+        };
+        for (limit, burst, shards, is_ok) in [(9, 20, 9, true), (9, 3, 3, true), (9, 3, 4, false), (3, 9, 4, false)] {
+            let [one, two, three] = both(limit, burst, shards);
+            assert_eq!((one.is_ok(), &one, &one), (is_ok, &two, &three));
+        }
+        let ban = Duration::from_secs(60);
+        let error = ConfigError::BanWithShards { policy: "p".into() };
+        assert_eq!(policy(9).ban_after(1, ban).unwrap().with_shards(2).unwrap_err(), error);
+        assert_eq!(policy(9).with_shards(2).unwrap().ban_after(1, ban).unwrap_err(), error);
+        assert!(policy(9).with_shards(1).unwrap().ban_after(1, ban).is_ok());
+        let counting = policy(9).with_count_rejected(true).with_shards(2).unwrap();
+        assert_eq!(counting, policy(9).with_shards(2).unwrap().with_count_rejected(true));
+        assert!(counting.shard_policies().iter().all(Policy::count_rejected));
+    }
+
+    /// The whole bucket takes 366 days to fill. Two of its three units a window are those of the first shard, so the
+    /// second shard with half of the burst takes longer.
+    #[test]
+    fn a_shard_that_fills_too_slowly_is_an_error() {
+        let half = Policy::new("p", 3, Policy::MAX_WINDOW / 2).unwrap().with_algorithm(Algorithm::TokenBucket);
+        let error = ConfigError::BurstTooLarge { policy: "p".into(), burst: 6 };
+        assert_eq!(half.clone().with_burst(6).unwrap().with_shards(2).unwrap_err(), error);
+        assert_eq!(half.clone().with_shards(2).unwrap().with_burst(6).unwrap_err(), error);
+        assert!(half.with_burst(4).unwrap().with_shards(2).is_ok());
+    }
+
+    #[test]
+    fn no_other_policy_and_no_other_number_shares_a_count_with_a_shard() {
+        let key = Key::from("k");
+        let mut seen = Vec::new();
+        for shards in [1, 2, 3, 64] {
+            let policy = policy(64).with_shards(shards).unwrap();
+            let charge = Charge { key: key.clone(), policy, cost: 1 };
+            for shard in charge.of_all_shards() {
+                assert!(!shard.policy.is_sharded());
+                assert!(
+                    shards == 1 || Policy::per_minute(shard.policy.name(), 1).is_err(),
+                    "no user can choose the name"
+                );
+                let id = (shard.key, shard.policy.name().to_owned());
+                assert!(!seen.contains(&id));
+                seen.push(id);
+            }
+        }
+        assert_eq!(seen.len(), 1 + 2 + 3 + 64);
+    }
+}
