@@ -3,8 +3,10 @@
 
 mod alone;
 mod by_hand;
+mod drops;
 mod fleet;
 mod load;
+mod pauses;
 #[path = "../support/mod.rs"]
 mod support;
 
