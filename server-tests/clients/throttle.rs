@@ -1,5 +1,5 @@
-//! Clients behind `ThrottleLayer`, in front of a server behind `RateLimitLayer`: they know nothing of the server's limit
-//! but its fields, and it never refuses them twice.
+//! Clients behind `ThrottleLayer`, in front of a server behind `RateLimitLayer`: they know the server's limit from its
+//! fields alone, and it never refuses them twice.
 
 use std::{
     sync::{Arc, Mutex},

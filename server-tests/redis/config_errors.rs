@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tollgate::{
     Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy,
-    RateLimitLayer, RedisStore, Route, headers::PartitionKeys, key::PrefixList,
+    RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList,
 };
 
 fn policy() -> Policy {
@@ -104,6 +104,14 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
         ("a unit with a blank", policy().with_unit("content bytes").err()),
         ("partition keys by a short secret", PartitionKeys::hmac("short").err()),
+        (
+            "a cost of 0 for a client",
+            ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").with_cost(0).err(),
+        ),
+        (
+            "fail_local of a client without a fallback",
+            ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").fail_local().err(),
+        ),
         (
             "two policies of one name in a check",
             Check::new("k", &policy(), 1).and("k", &Policy::per_minute("p", 61).unwrap(), 1).err(),

@@ -17,7 +17,7 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// Panics if polled after completion, or outside of a tokio runtime with its time enabled.
+    /// Panics if polled after completion.
     ///
     /// # Cancel safety
     ///

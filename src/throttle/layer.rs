@@ -10,9 +10,9 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 
 /// Layer for outbound clients: calls wait until they fit a policy, and until the upstream has asked for no pause.
 ///
-/// Clones of a layer, and all layers of one [`Limiter`] with the same policy and key, spend from one budget, wait in one
-/// queue and obey one pause. [The module's page](crate::throttle) has the rules, and examples with reqwest, hyper-util
-/// and tonic.
+/// Clones of a layer, and all layers of one [`Limiter`] with the same policy and key, spend from one budget, wait in
+/// one queue and obey one pause. [The module's page](crate::throttle) has the rules, and examples with reqwest,
+/// hyper-util and tonic.
 ///
 /// # Examples
 ///
@@ -162,8 +162,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Sets the longest time that a call waits before it is made: for its turn, for the store and for pauses together.
     ///
     /// As soon as it is certain that a call would wait for longer, it ends in [`Throttled`](super::Throttled). Defaults
-    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s. With a zero wait, a call is made at
-    /// once or not at all.
+    /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s. With a zero wait, a call is made
+    /// at once or not at all.
     ///
     /// # Examples
     ///

@@ -36,7 +36,7 @@
 //! The longest pause applies, at most one hour, so that garbage cannot stop a client for good. Fields that cannot be
 //! read are ignored. `Retry-After` is a number of seconds or a date, and a reset above 1 000 000 000 is a time since
 //! the Unix epoch; both are compared with the `Date` of the response, so that the clocks need not agree. The `Age` of
-//! a response from a cache is subtracted from the RateLimit fields.
+//! a response from a cache is subtracted from the RateLimit fields. A process pauses at most 10 000 keys at a time.
 //!
 //! # The default
 //!

@@ -81,8 +81,8 @@ where
             return ThrottleFuture::call(self.inner.call(request), upstream);
         }
         let turn = Box::pin(turn(Arc::clone(settings), key, cost));
-        // The instance that was polled ready moves into the future, and a clone takes its place here. The reservation of
-        // `poll_ready` belongs to that instance, not to the clone.
+        // The instance that was polled ready moves into the future, and a clone takes its place here. The reservation
+        // of `poll_ready` belongs to that instance, not to the clone.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ThrottleFuture::wait(turn, ready, request, upstream)

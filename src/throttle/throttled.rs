@@ -105,14 +105,14 @@ impl fmt::Display for Throttled {
                 "the limiter gave no verdict, and its failure policy refuses the call; call again later, or choose \
                  `fail_open` or `fail_local`",
             ),
-            (Cause::Denied(_) | Cause::Paused, Some(wait)) => write!(
+            (Cause::Denied(_) | Cause::Paused, Some(wait)) if !wait.is_zero() => write!(
                 f,
                 "a call can be made in {wait:?} at the earliest, and this call may wait for {max_wait:?}; call again \
                  then, or set a longer wait with `within`"
             ),
-            (Cause::Denied(_) | Cause::Paused, None) => write!(
+            (Cause::Denied(_) | Cause::Paused, _) => write!(
                 f,
-                "too many calls wait, so this call would not be made within {max_wait:?}; call again later, or make \
+                "too many other calls wait for this call to be made within {max_wait:?}; call again later, or make \
                  fewer calls at a time"
             ),
         }

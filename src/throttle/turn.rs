@@ -22,8 +22,8 @@ pub(super) async fn turn(settings: Arc<Settings>, key: Key, cost: u32) -> Result
             Ok(decision) if !decision.is_allowed() => {
                 return Err(Throttled::denied(decision, settings.paused(&key), max_wait));
             }
-            // If a pause has begun while the store was asked, the call takes another turn, with a charge of its own: the
-            // upstream counts the call after the pause, and the first charge may have left the window by then.
+            // If a pause has begun while the store was asked, the call takes another turn, with a charge of its own:
+            // the upstream counts the call after the pause, and the first charge may have left the window by then.
             Ok(_) if settings.paused(&key).is_none() => return Ok(()),
             Ok(_) => {}
             Err(error) if !settings.failure.resolve(Err(error.clone())).is_allowed() => {

@@ -86,6 +86,21 @@ async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_for_which_the_queue_has_no_room_is_an_error_at_once() {
+    let upstream = Upstream::default();
+    let limiter = limiter().with_max_waiters(1, 10).unwrap();
+    let client = ThrottleLayer::new(limiter, per_minute("p", 1), "k").within(secs(70)).layer(upstream.clone());
+    call(&client).await.unwrap();
+    let (waits, refused) = tokio::join!(call(&client), call(&client));
+    waits.unwrap();
+    let error = refused.unwrap_err();
+    let throttled = error.downcast_ref::<Throttled>().unwrap();
+    assert_eq!(throttled.decision().unwrap().source(), Source::WaitersFull);
+    assert!(throttled.retry_after() >= Some(secs(59)), "{throttled:?}");
+    assert_eq!(upstream.calls().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_and_costs_come_from_the_request() {
     let upstream = Upstream::default();
     let client = ThrottleLayer::new(limiter(), per_minute("p", 10), "any")
