@@ -334,7 +334,7 @@ impl Decision {
         match self.source {
             Source::DenyCache | Source::Local | Source::Store => Some(self.time_us),
             // A queue that knows no decision of the store knows no time.
-            Source::Queue | Source::WaitersFull => (!self.policies().is_empty()).then_some(self.time_us),
+            Source::Queue | Source::WaitersFull => Some(self.time_us).filter(|time_us| *time_us > 0),
             Source::Closed | Source::Open | Source::Overloaded => None,
         }
     }

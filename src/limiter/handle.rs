@@ -259,9 +259,9 @@ impl Limiter {
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
         let key = key.into();
         let observed = self.core.observer.as_ref().map(|observer| (observer, Instant::now()));
-        self.core.queues.forget(&key, policy);
         let found = self.core.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
         let result = self.reset_in_store(&key, policy).await.map(|in_store| in_store || found);
+        self.core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
             observer.on_reset(&Reset::new(&key, policy, &result, started.elapsed()));
         }

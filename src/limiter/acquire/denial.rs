@@ -26,19 +26,22 @@ pub(super) fn by_queue(
     wait: Duration,
     now: Instant,
 ) -> Decision {
-    let Some(forecast) = forecast else { return Decision::on_waiter(false, source, 0, None) };
-    let left = |until: Instant| until.saturating_duration_since(now);
+    if forecast.is_none() && wait.is_zero() {
+        return Decision::on_waiter(false, source, 0, None);
+    }
+    // Without a forecast, a pause is what keeps the waiter back.
+    let left = |until: fn(&Forecast) -> Instant| forecast.map_or(wait, |of| until(of).saturating_duration_since(now));
     let standing = PolicyDecision {
         policy: waiter.policy.clone(),
         cost: waiter.cost,
         violated: true,
         available: 0,
         retry_after: Some(wait),
-        next: left(forecast.next_at()),
-        reset: left(forecast.reset_at()),
+        next: left(Forecast::next_at),
+        reset: left(Forecast::reset_at),
         partition_key: None,
         ban: None,
     };
-    let time_us = forecast.time_us.saturating_add(micros(now.saturating_duration_since(forecast.sent)));
-    Decision::on_waiter(false, source, time_us, Some(standing))
+    let time_us = |of: &Forecast| of.time_us.saturating_add(micros(now.saturating_duration_since(of.sent)));
+    Decision::on_waiter(false, source, forecast.map_or(0, time_us), Some(standing))
 }

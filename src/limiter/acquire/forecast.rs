@@ -130,7 +130,7 @@ pub(super) fn after(time: Instant, wait: Duration) -> Instant {
     time.checked_add(wait.min(FAR)).unwrap_or(time)
 }
 
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Limiter, ManualClock, MemoryStore};

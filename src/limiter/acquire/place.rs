@@ -69,7 +69,7 @@ impl Place {
         .await
     }
 
-    fn join(&mut self) -> Result<oneshot::Receiver<Outcome>, Reply> {
+    fn join(&mut self) -> Result<oneshot::Receiver<Outcome>, Box<Reply>> {
         let (reply, outcome) = oneshot::channel();
         let waiter = Waiter {
             policy: self.id.policy.clone(),

@@ -91,9 +91,9 @@ impl Queue {
     }
 
     /// Adds a waiter, unless it is certain to wait for longer than it can.
-    pub(super) fn join(&mut self, ticket: u64, waiter: Waiter, now: Instant) -> Result<(), Reply> {
+    pub(super) fn join(&mut self, ticket: u64, waiter: Waiter, now: Instant) -> Result<(), Box<Reply>> {
         if self.is_hopeless(&waiter, self.cost, now) {
-            return Err(self.deny(waiter, self.cost, now));
+            return Err(Box::new(self.deny(waiter, self.cost, now)));
         }
         self.insert(ticket, waiter);
         Ok(())
@@ -160,6 +160,7 @@ impl Queue {
     /// Forgets what the last decision said, because the count was reset.
     pub(super) fn forget(&mut self) {
         self.forecast = None;
+        self.not_before = None;
         self.refresh();
     }
 

@@ -70,7 +70,7 @@ pub(super) enum Joined {
         /// Whether the caller has to start a driver.
         needs_driver: bool,
     },
-    Refused(Reply),
+    Refused(Box<Reply>),
 }
 
 impl Queues {
@@ -97,7 +97,7 @@ impl Queues {
         let is_full = table.waiters >= self.max_in_all;
         let queue = table.queues.entry(id.clone()).or_default();
         if is_full || queue.len() >= self.max_per_key {
-            return Joined::Refused(queue.refuse(waiter, now));
+            return Joined::Refused(Box::new(queue.refuse(waiter, now)));
         }
         if let Err(reply) = queue.join(ticket, waiter, now) {
             return Joined::Refused(reply);

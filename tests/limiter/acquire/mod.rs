@@ -28,7 +28,9 @@ fn bucket(limit: u32) -> Policy {
 
 /// The waiters whose calls have ended, in this order, with the time and the result.
 #[derive(Clone, Debug, Default)]
-struct Ended(Arc<Mutex<Vec<(usize, Instant, Result<Decision, Error>)>>>);
+struct Ended(Arc<Mutex<Vec<End>>>);
+
+type End = (usize, Instant, Result<Decision, Error>);
 
 impl Ended {
     fn admitted(&self) -> Vec<usize> {
