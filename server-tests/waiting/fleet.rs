@@ -119,7 +119,7 @@ fn run(kind: &str, round_trip: Duration) -> (f64, f64, f64) {
 }
 
 fn assert_fair(kind: &str) {
-    for round_trip in [0, 1, 5].map(Duration::from_millis) {
+    for round_trip in [0, 5].map(Duration::from_millis) {
         let (rate, least_share, calls) = run(kind, round_trip);
         assert!(rate >= 0.9, "{rate}");
         assert!(least_share >= 0.6, "{least_share}");
