@@ -128,6 +128,7 @@ async fn retry_after_is_the_shorter_wait_of_two_full_shards() {
         let denied = limiter.check("k", &policy, 1).await.unwrap();
         assert_eq!(denied.retry_after(), Some(WINDOW * 3 / 4));
     }
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().retry_after(), Some(WINDOW * 3 / 4));
     clock.advance(WINDOW * 3 / 4);
     assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
 }

@@ -1,9 +1,15 @@
 //! The local fallback under a policy with shards: the share of the whole policy, and debts that all shards are charged.
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy, decision::Source};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate::{Limiter, ManualClock, MemoryStore, Policy, decision::Source, failure::Breaker};
 
 use super::{WINDOW, policy};
-use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
+use crate::{
+    limiter::two_domain_store::TwoDomainStore,
+    support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
+};
 
 /// One of eight instances, the store that the instances share, and the clock of all counts.
 fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
@@ -26,7 +32,7 @@ async fn admitted(limiter: &Limiter, policy: &Policy) -> u32 {
 /// Waits until the breaker has probed, the debts are settled and the caution after an outage has ended.
 async fn settle(limiter: &Limiter, policy: &Policy) {
     for _ in 0..5 {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let _ = limiter.peek("k", policy).await;
     }
 }
@@ -116,8 +122,40 @@ async fn a_reset_also_resets_the_share() {
     store.set_health(UNAVAILABLE);
     assert_eq!(admitted(&limiter, &policy).await, 10);
     store.set_health(Health::Healthy);
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(limiter.reset("k", &policy).await.unwrap());
     store.set_health(UNAVAILABLE);
     assert_eq!(admitted(&limiter, &policy).await, 10);
+}
+
+/// The second shard is in a failure domain of its own, which the key of the check is not in.
+#[tokio::test(start_paused = true)]
+async fn law_1_right_after_an_outage_of_a_shard_its_checks_also_need_room_in_the_share() {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let domains = [Health::Healthy, UNAVAILABLE];
+    let domains = domains.map(|health| UnhealthyStore::with_breaker(health, None).counting_in(memory()));
+    let domain_of = |key: &tollgate::Key| usize::from(key.encoded().ends_with(b"|1|)"));
+    let store = TwoDomainStore { domains, breaker: Some(Breaker::default()), domain_of };
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap();
+    let policy = policy(400, 2);
+    let check = async || limiter.check("k", &policy, 1).fail_local().await.unwrap();
+    // The first shard admits more than the share of 50 units.
+    for _ in 0..120 {
+        check().await;
+    }
+    store.domains[1].set_health(Health::Healthy);
+    let start = Instant::now();
+    let mut asked = Vec::new();
+    for _ in 0..150 {
+        let before = store.domains[1].sent();
+        check().await;
+        if store.domains[1].sent() > before {
+            asked.push(start.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Six checks in a row ask one shard, so otherwise no pause is longer than a quarter of a second.
+    let longest = asked.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(longest > Duration::from_millis(700), "the second shard is asked at {asked:?}");
 }
