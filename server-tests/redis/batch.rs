@@ -127,8 +127,9 @@ async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
     for key in 0..8_u64 {
         charged += 100_000 - limiter.peek(key, &policy()).await.unwrap().available().unwrap();
     }
-    // At most 32 calls were in flight; the checks queued behind them timed out and were never sent.
-    assert!((1..=32 * 128).contains(&charged), "{charged}");
+    // At most 32 calls were in flight; the checks queued behind them timed out and were never sent. One more check may
+    // have been sent: the first one, alone in a call that ended when its caller stopped waiting.
+    assert!((1..=32 * 128 + 1).contains(&charged), "{charged}");
 }
 
 #[tokio::test]
