@@ -56,6 +56,9 @@ impl Limiter {
     /// The number of waiters is [bounded](Self::with_max_waiters). A cost above the policy's
     /// [capacity](Policy::capacity) is denied at once, and a cost of 0 passes at once.
     ///
+    /// A [reset](Self::reset) by this process wakes the waiters. A reset by another process, or a store that has lost
+    /// its counts, is noticed when the head asks next, at the time that the store gave before.
+    ///
     /// # When the store fails
     ///
     /// The head of the queue asks again, every 10 ms at first and every 250 ms later, until its `max_wait` has passed.

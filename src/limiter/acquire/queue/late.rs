@@ -1,0 +1,84 @@
+//! Waiters that cannot wait any longer, or for whom there is no room.
+
+use tokio::time::Instant;
+
+use super::Queue;
+use crate::{
+    limiter::acquire::{
+        denial,
+        waiter::{Reply, Waiter},
+    },
+    verdict::Source,
+};
+
+impl Queue {
+    /// Removes a waiter whose time is over, unless it may still pass with the next check.
+    pub(in crate::limiter::acquire) fn give_up(&mut self, ticket: u64, now: Instant) -> Option<Reply> {
+        let ahead = self.waiters.range(..ticket).map(|(_, waiter)| u64::from(waiter.cost)).sum();
+        if self.can_pass_now(self.waiters.get(&ticket)?, ahead, now) {
+            self.has_late = true;
+            return None;
+        }
+        self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now))
+    }
+
+    /// Whether nothing is known that keeps `waiter` from passing now, after `ahead` units of others.
+    fn can_pass_now(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {
+        let is_due = |time: Instant| time <= now;
+        self.not_before.is_none_or(is_due)
+            && self.turn.is_none_or(|(_, at)| is_due(at))
+            && is_due(self.certain(waiter, ahead, now))
+    }
+
+    /// Takes out the waiters whose time is over and who cannot pass now.
+    pub(super) fn give_up_late(&mut self, now: Instant) -> Vec<Reply> {
+        if !std::mem::take(&mut self.has_late) {
+            return Vec::new();
+        }
+        self.turn =
+            self.turn.filter(|(ticket, _)| self.waiters.first_key_value().is_some_and(|(head, _)| head == ticket));
+        self.take_out(now, |queue, waiter, ahead| waiter.deadline <= now && !queue.can_pass_now(waiter, ahead, now))
+    }
+
+    /// Takes out the waiters that are certain to wait for longer than they can.
+    pub(super) fn deny_hopeless(&mut self, now: Instant) -> Vec<Reply> {
+        self.take_out(now, |queue, waiter, ahead| queue.is_hopeless(waiter, ahead, now))
+    }
+
+    /// Takes out the waiters for whom `is_over` returns true, given the units of those who stay ahead of them.
+    fn take_out(&mut self, now: Instant, is_over: impl Fn(&Self, &Waiter, u64) -> bool) -> Vec<Reply> {
+        let (mut ahead, mut over) = (0, Vec::new());
+        for (ticket, waiter) in &self.waiters {
+            if is_over(self, waiter, ahead) {
+                over.push((*ticket, ahead));
+            } else {
+                ahead += u64::from(waiter.cost);
+            }
+        }
+        let reply = |(ticket, ahead)| self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now));
+        over.into_iter().filter_map(reply).collect()
+    }
+
+    /// The reply to a waiter whose time is over.
+    pub(super) fn time_out(&self, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
+        match &self.failure {
+            Some(error) => Reply { waiter, outcome: Err(error.clone()) },
+            None => self.deny(waiter, ahead, now),
+        }
+    }
+
+    pub(super) fn deny(&self, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
+        let wait = self.certain(&waiter, ahead, now).saturating_duration_since(now);
+        let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
+        let outcome = Ok(denial::by_queue(&waiter, Source::Queue, forecast, wait, now));
+        Reply { waiter, outcome }
+    }
+
+    /// The reply to a waiter for whom there is no room.
+    pub(in crate::limiter::acquire) fn refuse(&self, waiter: Waiter, now: Instant) -> Reply {
+        let wait = self.certain(&waiter, self.cost, now).saturating_duration_since(now);
+        let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
+        let outcome = Ok(denial::by_queue(&waiter, Source::WaitersFull, forecast, wait, now));
+        Reply { waiter, outcome }
+    }
+}

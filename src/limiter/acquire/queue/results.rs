@@ -1,0 +1,154 @@
+//! Results: what a check of a group means for its waiters and for those behind them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Group, Queue, interval};
+use crate::{
+    decision::Decision,
+    error::{Error, ErrorKind},
+    limiter::acquire::{
+        denial,
+        forecast::{Forecast, after},
+        waiter::{Reply, Waiter},
+    },
+};
+
+/// The first time between two checks while the store fails, and the longest. Short, because the limiter's breaker
+/// already protects the store.
+const FIRST_BACKOFF: Duration = Duration::from_millis(10);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(250);
+/// The longest space between two admissions after a pause.
+const LONGEST_PACE: Duration = Duration::from_millis(100);
+/// A denial with a shorter wait only means that the check arrived a little early.
+const EARLY: Duration = Duration::from_millis(1);
+/// The shortest time between two checks, for stores that answer with a wait of zero.
+const SHORTEST_WAIT: Duration = Duration::from_micros(50);
+
+impl Queue {
+    /// Ends a check of a group that was sent at `sent`.
+    pub(in crate::limiter::acquire) fn finish(
+        &mut self,
+        group: Group,
+        result: Result<Decision, Error>,
+        sent: Instant,
+        now: Instant,
+    ) -> Vec<Reply> {
+        match result {
+            Err(error) => self.failed(group, error, now),
+            Ok(decision) if decision.is_allowed() => {
+                self.aim.hit();
+                self.admitted(group, &decision, sent)
+            }
+            Ok(decision) => self.denied(group, &decision, sent, now),
+        }
+    }
+
+    fn admitted(&mut self, group: Group, decision: &Decision, sent: Instant) -> Vec<Reply> {
+        self.answered(sent);
+        self.rivals.won(self.has_rivals(decision, group.units));
+        self.forecast = Forecast::of(decision, sent);
+        if let Some((_, head)) = group.waiters.first().filter(|_| self.is_paced) {
+            self.not_before = Some(after(sent, interval(&head.policy, group.units).min(LONGEST_PACE)));
+        }
+        let reply = |(_, waiter): (u64, Waiter)| {
+            let outcome = Ok(denial::for_waiter(decision, waiter.cost));
+            Reply { waiter, outcome }
+        };
+        group.waiters.into_iter().map(reply).collect()
+    }
+
+    /// Waiters at the head for whom `units` were charged in place of waiters that are gone.
+    pub(in crate::limiter::acquire) fn inherit(&mut self, units: &mut u32, decision: &Decision) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        while let Some(entry) = self.waiters.first_entry() {
+            let waiter = entry.get();
+            let is_same = decision.policies().first().is_some_and(|standing| standing.policy == waiter.policy);
+            if !is_same || waiter.cost > *units {
+                break;
+            }
+            *units -= waiter.cost;
+            self.cost -= u64::from(waiter.cost);
+            let waiter = entry.remove();
+            let outcome = Ok(denial::for_waiter(decision, waiter.cost));
+            replies.push(Reply { waiter, outcome });
+        }
+        replies
+    }
+
+    fn denied(&mut self, group: Group, decision: &Decision, sent: Instant, now: Instant) -> Vec<Reply> {
+        self.answered(sent);
+        let wait = decision.retry_after().unwrap_or(FIRST_BACKOFF).max(SHORTEST_WAIT);
+        let [standing, others @ ..] = decision.policies() else {
+            self.not_before = Some(after(now, wait));
+            return self.put_back(group, now);
+        };
+        // A pause of the fleet is a charge of its own.
+        for pause in others.iter().filter(|standing| standing.violated) {
+            let until = after(sent, pause.retry_after.unwrap_or_default());
+            self.paused_until = Some(self.paused_until.map_or(until, |other| other.max(until)));
+            self.is_paced = true;
+        }
+        if standing.violated {
+            if self.has_rivals(decision, group.units) {
+                self.rivals.lost();
+            } else if !self.rivals.are_likely() && standing.retry_after.is_some_and(|wait| wait <= EARLY) {
+                self.aim.missed(now.saturating_duration_since(sent));
+            }
+        }
+        self.forecast = Forecast::of(decision, sent);
+        // Without a forecast, the denial itself says when to ask again.
+        self.not_before = Some(after(now, if self.forecast.is_some() { SHORTEST_WAIT } else { wait }));
+        if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
+            && standing.violated
+        {
+            // No wait helps, whoever is ahead.
+            let outcome = Ok(denial::for_waiter(decision, head.cost));
+            return group.waiters.into_iter().map(|(_, waiter)| Reply { waiter, outcome: outcome.clone() }).collect();
+        }
+        let mut replies = self.put_back(group, now);
+        replies.extend(self.deny_hopeless(now));
+        replies
+    }
+
+    fn failed(&mut self, group: Group, error: Error, now: Instant) -> Vec<Reply> {
+        // Nothing is known about the count, and a check whose fate is unknown is never sent again.
+        self.forecast = None;
+        let is_final = matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured);
+        if error.may_have_charged() || is_final {
+            let reply = |(_, waiter): (u64, Waiter)| Reply { waiter, outcome: Err(error.clone()) };
+            return group.waiters.into_iter().map(reply).collect();
+        }
+        self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
+        self.not_before = Some(after(now, self.backoff));
+        self.failure = Some(error);
+        self.put_back(group, now)
+    }
+
+    fn answered(&mut self, sent: Instant) {
+        self.failure = None;
+        self.backoff = Duration::ZERO;
+        self.not_before = None;
+        if self.paused_until.is_some_and(|until| until <= sent) {
+            self.paused_until = None;
+        }
+    }
+
+    /// Returns a group to the head of the queue, but for waiters whose time is over.
+    fn put_back(&mut self, group: Group, now: Instant) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        for (ticket, waiter) in group.waiters {
+            if waiter.deadline > now {
+                self.insert(ticket, waiter);
+            } else {
+                replies.push(self.time_out(waiter, 0, now));
+            }
+        }
+        replies
+    }
+
+    fn has_rivals(&self, decision: &Decision, cost: u32) -> bool {
+        self.forecast.as_ref().is_some_and(|forecast| forecast.is_disproved_by(decision, cost))
+    }
+}
