@@ -14,8 +14,8 @@ use crate::{
 pub(super) struct Forecast {
     /// The policy of the decision. A policy with another limit may share the count and has other waits.
     policy: Policy,
-    /// When the check was sent. Waits count from here and not from the reply. A check that is sent `wait` after the
-    /// last one also arrives `wait` after the last one, whatever the round trip is.
+    /// When the check was sent, or would usually have been sent. Waits count from here and not from the reply. A check
+    /// that is sent `wait` later also arrives `wait` later, whatever the round trip is.
     pub(super) sent: Instant,
     /// The time of the decision by the store's clock.
     pub(super) time_us: u64,

@@ -13,6 +13,7 @@ use crate::{
         forecast::{Forecast, after},
         waiter::{Reply, Waiter},
     },
+    verdict::Source,
 };
 
 /// The first time between two checks while the store fails, and the longest. Short, because the limiter's breaker
@@ -39,16 +40,16 @@ impl Queue {
             Err(error) => self.failed(group, error, now),
             Ok(decision) if decision.is_allowed() => {
                 self.aim.hit();
-                self.admitted(group, &decision, sent)
+                self.admitted(group, &decision, sent, now)
             }
             Ok(decision) => self.denied(group, &decision, sent, now),
         }
     }
 
-    fn admitted(&mut self, group: Group, decision: &Decision, sent: Instant) -> Vec<Reply> {
+    fn admitted(&mut self, group: Group, decision: &Decision, sent: Instant, now: Instant) -> Vec<Reply> {
         self.answered(sent);
         self.rivals.won(self.has_rivals(decision, group.units));
-        self.forecast = Forecast::of(decision, sent);
+        self.forecast = self.forecast_from(decision, sent, now);
         if let Some((_, head)) = group.waiters.first().filter(|_| self.is_paced) {
             self.not_before = Some(after(sent, interval(&head.policy, group.units).min(LONGEST_PACE)));
         }
@@ -97,7 +98,7 @@ impl Queue {
                 self.aim.missed(now.saturating_duration_since(sent));
             }
         }
-        self.forecast = Forecast::of(decision, sent);
+        self.forecast = self.forecast_from(decision, sent, now);
         // Without a forecast, the denial itself says when to ask again.
         self.not_before = Some(after(now, if self.forecast.is_some() { SHORTEST_WAIT } else { wait }));
         if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
@@ -124,6 +125,16 @@ impl Queue {
         self.not_before = Some(after(now, self.backoff));
         self.failure = Some(error);
         self.put_back(group, now)
+    }
+
+    fn forecast_from(&mut self, decision: &Decision, sent: Instant, now: Instant) -> Option<Forecast> {
+        let start = match decision.time_us() {
+            Some(time_us) if decision.source() == Source::Store => {
+                self.aim.usual_start(sent, time_us, now.saturating_duration_since(sent))
+            }
+            _ => sent,
+        };
+        Forecast::of(decision, start)
     }
 
     fn answered(&mut self, sent: Instant) {
