@@ -5,7 +5,7 @@
 //! | [`algorithms`] | what each algorithm admits, and what it costs in Redis |
 //! | [`behind_a_proxy`] | which key extractor finds the client's address behind which proxy |
 //! | [`what_clients_see`] | header fields, bodies and statuses, and what clients do with them |
-//! | [`outbound`] | jobs and clients that wait for a quota of somebody else's |
+//! | [`outbound`] | jobs and clients that wait for the quota of another service |
 //! | [`when_redis_fails`] | each cause of an outage: its effect, its duration and its test |
 //! | [`operations`] | readiness, notices, metrics, key privacy |
 //! | [`performance`] | figures, and when they were measured |

@@ -59,7 +59,8 @@ pub enum Source {
     /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).
     Overloaded,
     /// The queue of waiters in this process denied the request without asking the store: the wait is certain to take
-    /// longer than the caller's `max_wait`, or `max_wait` has passed. See [`Limiter::acquire`](crate::Limiter::acquire).
+    /// longer than the caller's `max_wait`, or `max_wait` has passed. See
+    /// [`Limiter::acquire`](crate::Limiter::acquire).
     Queue,
     /// The store judged the check.
     Store,

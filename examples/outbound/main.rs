@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each worker waits for its turn with `Limiter::acquire` and then calls the upstream. The first process starts the
-//! upstream, which enforces the rate by itself and refuses further calls with 429. Without `--redis`, the process counts
-//! alone. At the end, each process prints one line.
+//! upstream, which enforces the rate by itself and refuses further calls with 429. Without `--redis`, the process
+//! counts alone. At the end, each process prints one line.
 
 mod upstream;
 
@@ -34,6 +34,8 @@ use crate::upstream::{Answer, Rate, Upstream};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const USAGE: &str = "usage: outbound [--redis URL] [--workers N] [--rate 50/s] [--seconds S] [--upstream ADDRESS]";
+
+const NAMES: [&str; 5] = ["--redis", "--workers", "--rate", "--seconds", "--upstream"];
 
 /// The longest time by which two calls may differ in their delay on the way to the upstream. Calls that leave evenly
 /// arrive unevenly, so the workers' window is longer than the upstream's by this time.
@@ -64,15 +66,20 @@ impl Options {
         };
         let mut arguments = env::args().skip(1);
         while let Some(name) = arguments.next() {
+            if !NAMES.contains(&name.as_str()) {
+                return Err(USAGE.into());
+            }
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value; {USAGE}"))?;
             match name.as_str() {
                 "--redis" => options.redis = Some(value),
                 "--workers" => options.workers = value.parse()?,
                 "--rate" => options.rate = value.parse()?,
                 "--seconds" => options.run_for = Duration::try_from_secs_f64(value.parse()?)?,
-                "--upstream" => options.upstream = value,
-                _ => return Err(format!("unknown option {name}; {USAGE}").into()),
+                _ => options.upstream = value,
             }
+        }
+        if options.workers == 0 {
+            return Err("--workers needs at least 1".into());
         }
         Ok(options)
     }

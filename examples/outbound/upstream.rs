@@ -24,12 +24,13 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a rate; write 50/s, 60/min or 9500/h");
+        let wrong = || format!("{text:?} is not a rate; write 50/s, 60/min, 900/h or 9500/day");
         let (limit, unit) = text.split_once('/').ok_or_else(wrong)?;
         let seconds = match unit {
             "s" => 1,
             "min" => 60,
             "h" => 3_600,
+            "day" => 86_400,
             _ => return Err(wrong()),
         };
         let limit = limit.parse().ok().filter(|limit| *limit > 0).ok_or_else(wrong)?;

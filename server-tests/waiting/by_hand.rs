@@ -86,7 +86,8 @@ fn a_queue_needs_fewer_checks_than_waiting_by_hand_and_nobody_is_overtaken() {
         let last = drained.waits.iter().max().unwrap();
         let first_half = drained.waits[..WAITERS / 2].iter().max().unwrap();
         print_line(&format!(
-            "waiting {name} checks_per_admission={:.2} last={last:?} last_of_the_first_half={first_half:?} overtaken={}",
+            "waiting {name} checks_per_admission={:.2} last={last:?} last_of_the_first_half={first_half:?} \
+             overtaken={}",
             drained.checks_per_admission,
             overtaken(&drained.waits)
         ));

@@ -239,7 +239,7 @@ pub enum ConfigError {
     },
     /// A local fallback for 0 instances.
     ZeroInstances,
-    /// A bound of 0 on the callers that wait, so that nobody could wait.
+    /// A bound of 0 on the callers that wait, so that no caller could wait.
     ZeroWaiters,
     /// A connection pool of size 0.
     ZeroPoolSize,

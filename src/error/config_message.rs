@@ -157,7 +157,7 @@ impl fmt::Display for ConfigError {
             Self::ZeroLimit { policy } => {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
             }
-            Self::ZeroWaiters => f.write_str("nobody could wait with a bound of 0 waiters; use at least 1"),
+            Self::ZeroWaiters => f.write_str("no caller could wait with a bound of 0 waiters; use at least 1"),
             Self::ZeroCost { policy } => write!(
                 f,
                 "policy {policy:?}: a cost of 0 would throttle nothing; use 1 or more, or a closure that returns 0 for \

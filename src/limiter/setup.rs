@@ -189,6 +189,8 @@ impl Limiter {
     fn with_fallback(mut self, memory: MemoryStore, instances: Instances) -> Self {
         let core = Arc::make_mut(&mut self.core);
         memory.set_observer(core.listener.as_ref());
+        // Earlier clones have no fallback, and their waiters ask for themselves.
+        core.queues = Arc::new(core.queues.anew());
         core.fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&core.store))));
         self
     }

@@ -17,7 +17,7 @@ use tokio::{task::spawn_blocking, time, time::Instant};
 /// which a busy executor is late.
 const LAST: Duration = Duration::from_micros(1_500);
 /// The end of a sleep, in which the task yields in a loop, because a thread usually sleeps this much too long.
-const OVERSLEEP: Duration = Duration::from_micros(400);
+const OVERSLEEP: Duration = Duration::from_micros(200);
 
 /// Sleeps until `until`, and never longer than a timer would.
 pub(crate) async fn sleep_until(until: Instant) {

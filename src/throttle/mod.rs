@@ -1,6 +1,6 @@
 //! Outbound clients that stay within somebody else's quota: [`ThrottleLayer`].
 //!
-//! An upstream API grants so many calls a minute, refuses the others, and may bill or block a client that does not
+//! An upstream API grants a number of calls a minute, refuses the others, and may bill or block a client that does not
 //! stop. A client that shares the quota with other tasks and other processes cannot count on its own. [`ThrottleLayer`]
 //! makes calls wait until the [`Limiter`](crate::Limiter) has charged them, and until the upstream itself has asked for
 //! no pause.
@@ -24,10 +24,10 @@
 //!
 //! | response | pause |
 //! | --- | --- |
-//! | 429 with `Retry-After` or `X-RateLimit-After` | so long |
+//! | 429 with `Retry-After` or `X-RateLimit-After` | for that time |
 //! | 429 without any of the fields in this table | 1 s |
-//! | 503 with `Retry-After` | so long; without the field none |
-//! | gRPC `RESOURCE_EXHAUSTED` or `UNAVAILABLE`, with the status in the head | `grpc-retry-pushback-ms` or `retry-after`; without them none |
+//! | 503 with `Retry-After` | for that time; without the field none |
+//! | gRPC `RESOURCE_EXHAUSTED` or `UNAVAILABLE` in the head | `grpc-retry-pushback-ms` or `retry-after`; else none |
 //! | any with `RateLimit: "name";r=0;t=5` (revision 11 of the draft) | until `t` |
 //! | any with `RateLimit: limit=9, remaining=0, reset=5` (revision 07) | until `reset` |
 //! | any with `RateLimit-Remaining: 0` (revisions 03 and 06) | until `RateLimit-Reset` |
@@ -36,7 +36,8 @@
 //! The longest pause applies, at most one hour, so that garbage cannot stop a client for good. Fields that cannot be
 //! read are ignored. `Retry-After` is a number of seconds or a date, and a reset above 1 000 000 000 is a time since
 //! the Unix epoch; both are compared with the `Date` of the response, so that the clocks need not agree. The `Age` of
-//! a response from a cache is subtracted from the RateLimit fields. A process pauses at most 10 000 keys at a time.
+//! a response from a cache is subtracted from the RateLimit fields. A limiter pauses at most as many keys as calls may
+//! [wait in all](crate::Limiter::with_max_waiters), 100 000 by default; for further keys it only passes the response on.
 //!
 //! # The default
 //!
@@ -122,6 +123,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The guide's page `outbound` explains how to choose the policy.
 //!
 //! # Order of layers
 //!

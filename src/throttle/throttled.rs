@@ -7,11 +7,11 @@ use crate::{
     error::{ConfigError, Error},
 };
 
-/// The error of a call that was not made, because it would have waited for too long.
+/// The error of a call that was not made: it would have waited for longer than it may, its cost can never pass, or the
+/// store gave no verdict.
 ///
-/// [`Throttle`](super::Throttle) returns it in a `Box<dyn Error + Send + Sync>`. The inner service was not called. The
-/// call comes to nothing as soon as it is certain that it would wait for longer than it
-/// [may](crate::ThrottleLayer::within), so the error usually comes at once.
+/// [`Throttle`](super::Throttle) returns it in a `Box<dyn Error + Send + Sync>`. The inner service was not called. A
+/// call that is certain to wait for longer than [`within`](crate::ThrottleLayer::within) allows gets the error at once.
 ///
 /// # Examples
 ///
@@ -31,6 +31,8 @@ use crate::{
 pub struct Throttled {
     cause: Cause,
     retry_after: Option<Duration>,
+    /// How long the upstream has asked not to be called.
+    pause: Option<Duration>,
     max_wait: Duration,
 }
 
@@ -48,20 +50,20 @@ enum Cause {
 
 impl Throttled {
     pub(super) fn too_large(error: ConfigError, max_wait: Duration) -> Self {
-        Self { cause: Cause::TooLarge(error), retry_after: None, max_wait }
+        Self { cause: Cause::TooLarge(error), retry_after: None, pause: None, max_wait }
     }
 
     pub(super) fn denied(decision: Decision, pause: Option<Duration>, max_wait: Duration) -> Self {
         let retry_after = decision.retry_after().max(pause);
-        Self { cause: Cause::Denied(Box::new(decision)), retry_after, max_wait }
+        Self { cause: Cause::Denied(Box::new(decision)), retry_after, pause, max_wait }
     }
 
     pub(super) fn without_verdict(error: Error, pause: Option<Duration>, max_wait: Duration) -> Self {
-        Self { cause: Cause::NoVerdict(error), retry_after: pause, max_wait }
+        Self { cause: Cause::NoVerdict(error), retry_after: pause, pause, max_wait }
     }
 
     pub(super) fn paused(pause: Duration, max_wait: Duration) -> Self {
-        Self { cause: Cause::Paused, retry_after: Some(pause), max_wait }
+        Self { cause: Cause::Paused, retry_after: Some(pause), pause: Some(pause), max_wait }
     }
 
     /// The time until a call could be made, counted from the error, at least: other calls may take their turn before.
@@ -72,12 +74,18 @@ impl Throttled {
         self.retry_after
     }
 
+    /// How long the upstream has asked not to be called, counted from the error; `None` without such a
+    /// [pause](crate::throttle#responses-that-ask-for-a-pause).
+    pub fn pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
     /// The longest time that the call was allowed to wait, see [`ThrottleLayer::within`](crate::ThrottleLayer::within).
     pub fn max_wait(&self) -> Duration {
         self.max_wait
     }
 
-    /// The denial; `None` if the store gave no verdict or was not asked.
+    /// The denial of the store or of the [queue](crate::decision::Source::Queue) of waiting calls; `None` without one.
     pub fn decision(&self) -> Option<&Decision> {
         match &self.cause {
             Cause::Denied(decision) => Some(decision),
@@ -105,11 +113,17 @@ impl fmt::Display for Throttled {
                 "the limiter gave no verdict, and its failure policy refuses the call; call again later, or choose \
                  `fail_open` or `fail_local`",
             ),
-            (Cause::Denied(_) | Cause::Paused, Some(wait)) if !wait.is_zero() => write!(
-                f,
-                "a call can be made in {wait:?} at the earliest, and this call may wait for {max_wait:?}; call again \
-                 then, or set a longer wait with `within`"
-            ),
+            (Cause::Denied(_) | Cause::Paused, Some(wait)) if !wait.is_zero() => {
+                if let Some(pause) = self.pause {
+                    write!(f, "the upstream has asked not to be called for another {:?}; ", millis_up(pause))?;
+                }
+                write!(
+                    f,
+                    "a call can be made in {:?} at the earliest, and this call may wait for {max_wait:?}; call again \
+                     then, or set a longer wait with `within`",
+                    millis_up(wait)
+                )
+            }
             (Cause::Denied(_) | Cause::Paused, _) => write!(
                 f,
                 "too many other calls wait for this call to be made within {max_wait:?}; call again later, or make \
@@ -117,6 +131,11 @@ impl fmt::Display for Throttled {
             ),
         }
     }
+}
+
+/// Whole milliseconds, rounded up: a microsecond more or less is noise in a message.
+fn millis_up(wait: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
 impl error::Error for Throttled {

@@ -9,7 +9,7 @@ use crate::{
     policy::{Algorithm, Policy},
 };
 
-/// What the last decision on a key says about the time after it, if nobody else spends.
+/// What the last decision on a key says about the time after it, if no other caller spends.
 #[derive(Clone, Debug)]
 pub(super) struct Forecast {
     /// The policy of the decision. A policy with another limit may share the count and has other waits.
@@ -30,7 +30,8 @@ pub(super) struct Forecast {
 const ROUNDING: Duration = Duration::from_micros(10);
 
 impl Forecast {
-    /// `None` for a decision without a verdict, and for one shard of several, because another one may have room earlier.
+    /// `None` for a decision without a verdict. Also `None` for one shard of several, because another shard may have
+    /// room earlier.
     pub(super) fn of(decision: &Decision, sent: Instant) -> Option<Self> {
         let standing = decision.policies().first().filter(|standing| !standing.policy.is_sharded())?;
         Some(Self {
@@ -48,12 +49,12 @@ impl Forecast {
         self.policy == *policy
     }
 
-    /// The units that are available at `now`, if nobody else spends.
+    /// The units that are available at `now`, if no other caller spends.
     pub(super) fn available_at(&self, now: Instant) -> u32 {
         self.available_after(now.saturating_duration_since(self.sent))
     }
 
-    /// Whether `decision` on a check of `cost` shows that somebody else has spent. Judged by the store's clock, because
+    /// Whether `decision` on a check of `cost` shows that another caller has spent. Judged by the store's clock, because
     /// checks may be held up on their way.
     pub(super) fn is_disproved_by(&self, decision: &Decision, cost: u32) -> bool {
         let (Some(standing), Some(time_us)) = (decision.policies().first(), decision.time_us()) else { return false };
@@ -91,12 +92,12 @@ impl Forecast {
         after(self.sent, wait)
     }
 
-    /// Time until the count is empty, if nobody spends.
+    /// When the count is empty, if no caller spends.
     pub(super) fn reset_at(&self) -> Instant {
         after(self.sent, self.reset)
     }
 
-    /// Time until more becomes available.
+    /// When more becomes available.
     pub(super) fn next_at(&self) -> Instant {
         after(self.sent, self.next)
     }

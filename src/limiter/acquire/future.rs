@@ -56,9 +56,8 @@ impl Acquire {
         } else {
             let place = Place {
                 core: Arc::clone(&core),
-                id: QueueId { key, policy },
+                id: QueueId { key, policy, purpose },
                 cost,
-                purpose,
                 shares_pauses,
                 deadline: after(Instant::now(), max_wait),
                 ticket: None,

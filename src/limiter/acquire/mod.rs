@@ -1,11 +1,11 @@
 //! Waiting for units: `Limiter::acquire`.
 //!
 //! Callers that wait for one key form a queue, and only its head asks the store, at the time that the store gave. The
-//! queue is driven by a task of its own. The future of a caller only has a place in the queue.
+//! queue is served by a task of its own. The future of a caller only has a place in the queue.
 
 mod aim;
 mod denial;
-mod driver;
+mod dispatcher;
 mod forecast;
 mod future;
 mod handle;

@@ -14,12 +14,11 @@ use tokio::{
 
 use crate::limiter::{
     acquire::{
-        driver,
+        dispatcher,
         queues::{Joined, QueueId},
         waiter::{Outcome, Reply, Waiter},
     },
     core::Core,
-    purpose::Purpose,
 };
 
 /// The place of a caller in the queue of its key. Dropping it makes room for the next.
@@ -27,7 +26,6 @@ pub(super) struct Place {
     pub(super) core: Arc<Core>,
     pub(super) id: QueueId,
     pub(super) cost: u32,
-    pub(super) purpose: Purpose,
     pub(super) shares_pauses: bool,
     pub(super) deadline: Instant,
     /// `None` before the caller has joined.
@@ -42,7 +40,7 @@ impl Place {
                 Ok(outcome) => outcome,
                 Err(refused) => return refused.outcome,
             };
-            // The driver has ended without an outcome if the channel is closed.
+            // The dispatcher has ended without an outcome if the channel is closed.
             match self.outcome_in_time(&mut outcome).await {
                 Some(outcome) => return outcome,
                 None => continue,
@@ -74,17 +72,16 @@ impl Place {
         let waiter = Waiter {
             policy: self.id.policy.clone(),
             cost: self.cost,
-            purpose: self.purpose,
             shares_pauses: self.shares_pauses,
             deadline: self.deadline,
             reply,
         };
         match self.core.queues.join(&self.id, self.ticket, waiter) {
             Joined::Refused(refused) => Err(refused),
-            Joined::Waiting { ticket, needs_driver } => {
+            Joined::Waiting { ticket, needs_dispatcher } => {
                 self.ticket = Some(ticket);
-                if needs_driver {
-                    driver::start(&self.core, self.id.clone());
+                if needs_dispatcher {
+                    dispatcher::start(&self.core, self.id.clone());
                 }
                 Ok(outcome)
             }

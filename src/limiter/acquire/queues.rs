@@ -13,10 +13,13 @@ use crate::{
     decision::Decision,
     error::Error,
     key::Key,
-    limiter::acquire::{
-        forecast::after,
-        queue::{Group, Queue, Step},
-        waiter::{Reply, Waiter},
+    limiter::{
+        acquire::{
+            forecast::after,
+            queue::{Group, Queue, Step},
+            waiter::{Reply, Waiter},
+        },
+        purpose::Purpose,
     },
     policy::Policy,
 };
@@ -42,15 +45,27 @@ struct Table {
 }
 
 /// A key and a policy. Policies that share their counts share a queue.
+///
+/// Waiters that use the local fallback have a queue of their own, because during an outage the others would stand in
+/// their way.
 #[derive(Clone, Debug)]
 pub(super) struct QueueId {
     pub(super) key: Key,
     pub(super) policy: Policy,
+    pub(super) purpose: Purpose,
+}
+
+impl QueueId {
+    /// Both queues of a key and a policy.
+    fn both(key: &Key, policy: &Policy) -> [Self; 2] {
+        let of = |purpose| Self { key: key.clone(), policy: policy.clone(), purpose };
+        [of(Purpose::CHECK), of(Purpose::CHECK.with_fallback())]
+    }
 }
 
 impl PartialEq for QueueId {
     fn eq(&self, other: &Self) -> bool {
-        self.key == other.key && self.policy.counts_with(&other.policy)
+        self.purpose == other.purpose && self.key == other.key && self.policy.counts_with(&other.policy)
     }
 }
 
@@ -67,8 +82,8 @@ impl Hash for QueueId {
 pub(super) enum Joined {
     Waiting {
         ticket: u64,
-        /// Whether the caller has to start a driver.
-        needs_driver: bool,
+        /// Whether the caller has to start a dispatcher.
+        needs_dispatcher: bool,
     },
     Refused(Box<Reply>),
 }
@@ -83,7 +98,7 @@ impl Queues {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // A panic under the lock leaves at worst a waiter without a reply, and no queue without a driver.
+        // A panic under the lock leaves at worst a waiter without a reply, and no queue without a dispatcher.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,10 +117,10 @@ impl Queues {
         if let Err(reply) = queue.join(ticket, waiter, now) {
             return Joined::Refused(reply);
         }
-        let needs_driver = !queue.has_driver;
-        queue.has_driver = true;
+        let needs_dispatcher = !queue.has_dispatcher;
+        queue.has_dispatcher = true;
         table.waiters += 1;
-        Joined::Waiting { ticket, needs_driver }
+        Joined::Waiting { ticket, needs_dispatcher }
     }
 
     /// Removes a waiter that has gone away.
@@ -119,7 +134,7 @@ impl Queues {
         self.with(id, |queue| queue.give_up(ticket, Instant::now())).flatten()
     }
 
-    /// What the driver does next, and what wakes it earlier. Replies to waiters whose time is over.
+    /// What the dispatcher does next, and what wakes it earlier. Replies to waiters whose time is over.
     pub(super) fn step(&self, id: &QueueId) -> (Step, Arc<Notify>) {
         let step = self.with(id, |queue| (queue.step(Instant::now()), Arc::clone(&queue.changed)));
         let ((step, late), changed) = step.unwrap_or_else(|| ((Step::Done, Vec::new()), Arc::default()));
@@ -145,7 +160,7 @@ impl Queues {
         self.with(id, |queue| queue.inherit(units, decision)).unwrap_or_default()
     }
 
-    /// Makes all waiters of a queue join again, because its driver has ended.
+    /// Makes all waiters of a queue join again, because its dispatcher has ended.
     pub(super) fn disband(&self, id: &QueueId) {
         let waiters = self.with(id, Queue::disband);
         // Dropped without the lock, because this wakes them.
@@ -155,30 +170,38 @@ impl Queues {
     /// Keeps the waiters of a key from asking until `time` from now.
     pub(in crate::limiter) fn pause(&self, key: &Key, policy: &Policy, time: Duration) {
         let now = Instant::now();
-        let id = QueueId { key: key.clone(), policy: policy.clone() };
-        let mut table = self.table();
-        table.sweep(now);
-        // Queues with waiters are bounded by the number of waiters, and those that are only paused by the same number.
-        if table.queues.len() < self.max_in_all.saturating_mul(2) {
-            table.queues.entry(id.clone()).or_default();
-        }
-        drop(table);
-        let replies = self.with(&id, |queue| queue.pause(after(now, time), now)).unwrap_or_default();
-        for reply in replies {
-            reply.send();
+        for id in QueueId::both(key, policy) {
+            let mut table = self.table();
+            table.sweep(now);
+            // Queues with waiters are bounded by the number of waiters, and those that are only paused by the same
+            // number.
+            if table.queues.len() < self.max_in_all.saturating_mul(2) {
+                table.queues.entry(id.clone()).or_default();
+            }
+            drop(table);
+            let replies = self.with(&id, |queue| queue.pause(after(now, time), now)).unwrap_or_default();
+            for reply in replies {
+                reply.send();
+            }
         }
     }
 
     /// How long a key is still paused.
     pub(in crate::limiter) fn paused_for(&self, key: &Key, policy: &Policy) -> Option<Duration> {
-        let id = QueueId { key: key.clone(), policy: policy.clone() };
+        let [id, _] = QueueId::both(key, policy);
         self.table().queues.get(&id)?.paused_for(Instant::now())
     }
 
     /// Forgets what is known about the count of a key, because the key was reset.
     pub(in crate::limiter) fn forget(&self, key: &Key, policy: &Policy) {
-        let id = QueueId { key: key.clone(), policy: policy.clone() };
-        self.with(&id, Queue::forget);
+        for id in QueueId::both(key, policy) {
+            self.with(&id, Queue::forget);
+        }
+    }
+
+    /// New queues with the same bounds.
+    pub(in crate::limiter) fn anew(&self) -> Self {
+        Self::new(self.max_per_key, self.max_in_all)
     }
 
     /// Calls `work` with a queue, and counts the waiters that it adds or removes.
@@ -210,5 +233,24 @@ impl Table {
             self.queues.retain(|_, queue| !queue.is_over(now));
             self.swept_at = self.queues.len() * 2;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn law_6_the_pauses_of_a_limiter_are_bounded_and_end() {
+        let (queues, policy) = (Queues::new(1, 10), Policy::per_second("p", 1).unwrap());
+        let pause = |key: u64| queues.pause(&Key::from(key), &policy, Duration::from_secs(1));
+        (0..1_000).for_each(pause);
+        assert!(queues.table().queues.len() <= 21);
+        assert!(queues.paused_for(&Key::from(9_u64), &policy).is_some());
+        assert!(queues.paused_for(&Key::from(999_u64), &policy).is_none(), "beyond the bound");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(queues.paused_for(&Key::from(9_u64), &policy).is_none());
+        pause(999);
+        assert!(queues.paused_for(&Key::from(999_u64), &policy).is_some(), "those that are over make room");
     }
 }

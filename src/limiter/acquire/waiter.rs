@@ -2,7 +2,7 @@
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{decision::Decision, error::Error, limiter::purpose::Purpose, policy::Policy};
+use crate::{decision::Decision, error::Error, policy::Policy};
 
 /// What a waiter gets.
 pub(super) type Outcome = Result<Decision, Error>;
@@ -12,7 +12,6 @@ pub(super) type Outcome = Result<Decision, Error>;
 pub(super) struct Waiter {
     pub(super) policy: Policy,
     pub(super) cost: u32,
-    pub(super) purpose: Purpose,
     /// Whether a pause of the fleet holds this waiter back.
     pub(super) shares_pauses: bool,
     /// When its `max_wait` ends.
@@ -23,7 +22,7 @@ pub(super) struct Waiter {
 impl Waiter {
     /// Whether one check can charge for both waiters.
     pub(super) fn can_join(&self, head: &Self) -> bool {
-        self.purpose == head.purpose && self.shares_pauses == head.shares_pauses && self.policy == head.policy
+        self.shares_pauses == head.shares_pauses && self.policy == head.policy
     }
 }
 

@@ -58,17 +58,17 @@ async fn the_next_waiter_takes_the_place_of_a_dropped_head() {
 }
 
 #[tokio::test]
-async fn waiters_of_another_runtime_go_on_when_the_drivers_runtime_ends() {
+async fn waiters_of_another_runtime_go_on_when_the_dispatchers_runtime_ends() {
     let limiter = Limiter::new(MemoryStore::new());
     let policy = Policy::new("p", 1, Duration::from_millis(300)).unwrap();
     assert!(limiter.check(KEY, &policy, 1).await.unwrap().is_allowed());
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let driving = other.spawn(limiter.acquire(KEY, &policy, 1).within(60 * SECOND));
-    // The driver runs on the other runtime once its waiter has joined.
+    let first = other.spawn(limiter.acquire(KEY, &policy, 1).within(60 * SECOND));
+    // The dispatcher runs on the other runtime once its waiter has joined.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let waiting = tokio::spawn(limiter.acquire(KEY, &policy, 1).within(60 * SECOND));
     tokio::time::sleep(Duration::from_millis(50)).await;
     other.shutdown_background();
-    assert!(driving.await.is_err());
+    assert!(first.await.is_err());
     assert!(waiting.await.unwrap().unwrap().is_allowed());
 }

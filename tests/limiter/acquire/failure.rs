@@ -81,6 +81,22 @@ async fn waiters_that_fail_local_wait_for_the_instances_share() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiters_that_fail_local_do_not_wait_behind_others_during_an_outage() {
+    let store = FlakyStore::default();
+    store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "away")));
+    let plain = Limiter::new(store).quiet();
+    let shares = MemoryStore::new().with_clock(TokioClock::new());
+    let limiter = plain.clone().with_local(shares, 2).unwrap();
+    let (policy, ended, start) = (bucket(4), Ended::default(), Instant::now());
+    ended.start(0, limiter.acquire(KEY, &policy, 1).within(30 * SECOND)).await;
+    ended.start(1, plain.acquire(KEY, &policy, 1).within(30 * SECOND)).await;
+    ended.start(2, limiter.acquire(KEY, &policy, 1).fail_local().within(SECOND)).await;
+    tokio::time::sleep(SECOND / 10).await;
+    assert_eq!(ended.admitted(), [2]);
+    assert!(ended.last_at() - start < SECOND / 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn observers_see_one_decision_for_each_call() {
     let recorder = Recorder::default();
     let limiter = limiter().with_observer(recorder.clone());

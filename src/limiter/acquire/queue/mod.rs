@@ -44,8 +44,8 @@ pub(super) struct Queue {
     turn: Option<(u64, Instant)>,
     /// Whether the time of a waiter is over that may still pass with the next check.
     has_late: bool,
-    pub(super) has_driver: bool,
-    /// Wakes the driver: the head has left, or the reason for its wait has changed.
+    pub(super) has_dispatcher: bool,
+    /// Wakes the dispatcher: the head has left, or the reason for its wait has changed.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Group {
     pub(super) units: u32,
 }
 
-/// What the driver does next.
+/// What the dispatcher does next.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nobody waits.
@@ -73,7 +73,7 @@ impl Queue {
 
     /// Whether the queue has nothing to remember.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.waiters.is_empty() && !self.has_driver && self.paused_for(now).is_none()
+        self.waiters.is_empty() && !self.has_dispatcher && self.paused_for(now).is_none()
     }
 
     pub(super) fn paused_for(&self, now: Instant) -> Option<Duration> {
@@ -104,9 +104,9 @@ impl Queue {
         Some(waiter)
     }
 
-    /// Takes all waiters out, because their driver has ended. They join again.
+    /// Takes all waiters out, because their dispatcher has ended. They join again.
     pub(super) fn disband(&mut self) -> BTreeMap<u64, Waiter> {
-        self.has_driver = false;
+        self.has_dispatcher = false;
         self.cost = 0;
         std::mem::take(&mut self.waiters)
     }

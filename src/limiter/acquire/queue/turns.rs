@@ -6,8 +6,8 @@ use super::{Group, Queue, Step, interval};
 use crate::limiter::acquire::{forecast::after, waiter::Reply};
 
 impl Queue {
-    /// What the driver does at `now`, and the replies to waiters whose time is over. A group that it returns is no longer
-    /// in the queue.
+    /// What the dispatcher does at `now`, and the replies to waiters whose time is over. A group that it returns is no
+    /// longer in the queue.
     pub(in crate::limiter::acquire) fn step(&mut self, now: Instant) -> (Step, Vec<Reply>) {
         let late = self.give_up_late(now);
         (self.next_step(now), late)
@@ -15,7 +15,7 @@ impl Queue {
 
     fn next_step(&mut self, now: Instant) -> Step {
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
-            self.has_driver = false;
+            self.has_dispatcher = false;
             self.is_paced = self.paused_for(now).is_some();
             return Step::Done;
         };

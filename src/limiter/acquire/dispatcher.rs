@@ -1,4 +1,4 @@
-//! The driver of a queue: the task that asks the store for the head.
+//! The dispatcher of a queue: the task that asks the store for the head.
 //!
 //! A task of its own, because the future of the head may not be polled for a while, or may be dropped, and the others
 //! would wait for it.
@@ -22,9 +22,9 @@ use crate::{
     runtime::precise_sleep::sleep_until,
 };
 
-/// A driver at work. If its task ends early, because its runtime shuts down or an observer panics, the waiters join
-/// again and start another driver.
-struct Driver {
+/// A dispatcher at work. If its task ends early, because its runtime shuts down or an observer panics, the waiters join
+/// again and start another dispatcher.
+struct Dispatcher {
     core: Arc<Core>,
     id: QueueId,
     /// The group whose check is on its way.
@@ -32,13 +32,13 @@ struct Driver {
     is_done: bool,
 }
 
-/// Starts the driver of a queue on the current runtime.
+/// Starts the dispatcher of a queue on the current runtime.
 pub(super) fn start(core: &Arc<Core>, id: QueueId) {
-    let driver = Driver { core: Arc::clone(core), id, in_flight: None, is_done: false };
-    tokio::spawn(driver.run());
+    let dispatcher = Dispatcher { core: Arc::clone(core), id, in_flight: None, is_done: false };
+    tokio::spawn(dispatcher.run());
 }
 
-impl Driver {
+impl Dispatcher {
     async fn run(mut self) {
         loop {
             let (step, changed) = self.core.queues.step(&self.id);
@@ -68,7 +68,7 @@ impl Driver {
     /// Charges for a group, and replies to its waiters.
     async fn ask(&mut self, group: Group) {
         let Some((_, head)) = group.waiters.first() else { return };
-        let purpose = head.purpose;
+        let purpose = self.id.purpose;
         let check = Check::new(self.id.key.clone(), &head.policy, group.units);
         let check = if head.shares_pauses { pause::heed(check, &self.id.key, &head.policy) } else { check };
         self.in_flight = Some(group);
@@ -89,7 +89,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for Dispatcher {
     fn drop(&mut self) {
         if self.is_done {
             return;
