@@ -106,7 +106,7 @@ impl Queues {
     pub(super) fn join(&self, id: &QueueId, ticket: Option<u64>, waiter: Waiter) -> Joined {
         let now = Instant::now();
         let mut table = self.table();
-        table.sweep(now);
+        table.sweep(now, usize::MAX);
         table.last_ticket += 1;
         let ticket = ticket.unwrap_or(table.last_ticket);
         let is_full = table.waiters >= self.max_in_all;
@@ -172,10 +172,11 @@ impl Queues {
         let now = Instant::now();
         for id in QueueId::both(key, policy) {
             let mut table = self.table();
-            table.sweep(now);
             // Queues with waiters are bounded by the number of waiters, and those that are only paused by the same
             // number.
-            if table.queues.len() < self.max_in_all.saturating_mul(2) {
+            let most = self.max_in_all.saturating_mul(2);
+            table.sweep(now, most);
+            if table.queues.len() < most {
                 table.queues.entry(id.clone()).or_default();
             }
             drop(table);
@@ -226,10 +227,10 @@ impl Default for Queues {
 }
 
 impl Table {
-    /// Removes queues whose pauses are over, whenever the number of queues has doubled.
-    fn sweep(&mut self, now: Instant) {
+    /// Removes queues whose pauses are over, whenever the number of queues has doubled or has reached `most`.
+    fn sweep(&mut self, now: Instant, most: usize) {
         const AT_LEAST: usize = 64;
-        if self.queues.len() >= self.swept_at.max(AT_LEAST) {
+        if self.queues.len() >= self.swept_at.max(AT_LEAST).min(most) {
             self.queues.retain(|_, queue| !queue.is_over(now));
             self.swept_at = self.queues.len() * 2;
         }
