@@ -62,3 +62,14 @@ fn two_hundred_waiters_drain_in_order_at_the_rate_of_a_log() {
     // Four full windows: at once, and after one, two and three seconds.
     assert!(took >= Duration::from_secs(3) && took < Duration::from_millis(3_200), "{took:?}");
 }
+
+/// A check that is too early counts as a denial, and ten of them would ban the key for a minute.
+#[test]
+fn waiters_are_not_banned_for_asking_too_early() {
+    let policy = Policy::per_second("upstream", 100).unwrap().with_algorithm(Algorithm::TokenBucket);
+    let policy = policy.with_burst(1).unwrap().ban_after(10, Duration::from_secs(60)).unwrap();
+    let (took, calls, admissions) = run(&policy, Duration::ZERO);
+    print_line(&format!("waiting alone ban took={took:?} calls_per_admission={calls:.2}"));
+    assert!(is_in_order(&admissions));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

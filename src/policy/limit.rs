@@ -239,6 +239,11 @@ impl Policy {
         self.0.ban.as_ref()
     }
 
+    /// Whether a denial counts against the caller.
+    pub(crate) fn counts_denials(&self) -> bool {
+        self.definition().count_rejected || self.ban().is_some()
+    }
+
     /// Whether this policy counts another policy's denials.
     pub(crate) fn is_ban(&self) -> bool {
         self.definition().is_ban

@@ -6,18 +6,54 @@
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
+    sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     thread,
     time::Duration,
 };
 
-use tokio::{task::spawn_blocking, time, time::Instant};
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::{self, Instant},
+};
 
 /// The last part of a sleep, in which a thread sleeps in place of a timer: the resolution of timers, and the time by
 /// which a busy executor is late.
 const LAST: Duration = Duration::from_micros(1_500);
 /// The end of a sleep, in which the task yields in a loop, because a thread usually sleeps this much too long.
 const OVERSLEEP: Duration = Duration::from_micros(200);
+
+/// The number of sleeps that may be precise at a time. The others are as late as a timer. Bounds the processor time and
+/// the threads that sleeps take.
+const MOST_PRECISE: usize = 2;
+
+/// The number of sleeps that are precise now.
+static PRECISE: AtomicUsize = AtomicUsize::new(0);
+
+/// The right to a precise sleep.
+struct Permit;
+
+impl Permit {
+    fn get() -> Option<Self> {
+        let more = |count: usize| (count < MOST_PRECISE).then_some(count + 1);
+        PRECISE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        PRECISE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread that sleeps. Aborted when dropped, so that no thread sleeps for a task that is gone.
+struct SleepingThread(JoinHandle<()>);
+
+impl Drop for SleepingThread {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// Sleeps until `until`, and never longer than a timer would.
 pub(crate) async fn sleep_until(until: Instant) {
@@ -30,16 +66,17 @@ pub(crate) async fn sleep_until(until: Instant) {
     if left.is_zero() {
         return;
     }
+    let Some(_permit) = Permit::get() else { return time::sleep_until(until).await };
     let started = std::time::Instant::now();
     // The timer ends the sleep if all threads for blocking work are busy, and in tests whose time is paused.
     let mut timer = pin!(time::sleep_until(until));
-    let mut thread = spawn_blocking(move || thread::sleep(left.saturating_sub(OVERSLEEP)));
+    let mut thread = SleepingThread(spawn_blocking(move || thread::sleep(left.saturating_sub(OVERSLEEP))));
     let mut is_awake = false;
     poll_fn(|cx| {
         if timer.as_mut().poll(cx).is_ready() || Instant::now() >= until {
             return Poll::Ready(());
         }
-        is_awake = is_awake || Pin::new(&mut thread).poll(cx).is_ready();
+        is_awake = is_awake || Pin::new(&mut thread.0).poll(cx).is_ready();
         // In real time, because paused time would never pass in this loop.
         if is_awake && started.elapsed() < left {
             cx.waker().wake_by_ref();

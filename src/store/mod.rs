@@ -197,6 +197,7 @@ pub(crate) mod redis;
 
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
+pub(crate) use self::pending::no_answer;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{

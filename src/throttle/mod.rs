@@ -16,8 +16,8 @@
 //! 4. A response that asks for a pause keeps later calls for its key back, in this process, or in all processes that
 //!    [share pauses](ThrottleLayer::share_pauses). Then they resume one by one. Calls that are under way go on, and the
 //!    response itself reaches the caller unchanged: the layer repeats no call.
-//! 5. A call that was charged just when a pause began takes another turn after the pause, and is charged again, because
-//!    the upstream counts it then.
+//! 5. A call that was charged just when a pause began takes another turn after the pause, behind the calls that wait
+//!    then, and is charged again, because the upstream counts it then.
 //! 6. A [cost](ThrottleLayer::with_cost) of 0 exempts a request from all of this.
 //!
 //! # Responses that ask for a pause
@@ -26,6 +26,7 @@
 //! | --- | --- |
 //! | 429 with `Retry-After` or `X-RateLimit-After` | for that time |
 //! | 429 without any of the fields in this table | 1 s |
+//! | 429 with a wait of zero | 100 ms |
 //! | 503 with `Retry-After` | for that time; without the field none |
 //! | gRPC `RESOURCE_EXHAUSTED` or `UNAVAILABLE` in the head | `grpc-retry-pushback-ms` or `retry-after`; else none |
 //! | any with `RateLimit: "name";r=0;t=5` (revision 11 of the draft) | until `t` |
@@ -36,8 +37,8 @@
 //! The longest pause applies, at most one hour, so that garbage cannot stop a client for good. Fields that cannot be
 //! read are ignored. `Retry-After` is a number of seconds or a date, and a reset above 1 000 000 000 is a time since
 //! the Unix epoch; both are compared with the `Date` of the response, so that the clocks need not agree. The `Age` of
-//! a response from a cache is subtracted from the RateLimit fields. A limiter pauses at most as many keys as calls may
-//! [wait in all](crate::Limiter::with_max_waiters), 100 000 by default; for further keys it only passes the response on.
+//! a response from a cache is subtracted from the RateLimit fields. A limiter remembers
+//! the pauses of at least 10 000 keys at a time; beyond that, it only passes the response on.
 //!
 //! # The default
 //!

@@ -118,6 +118,26 @@ async fn a_shorter_pause_does_not_end_a_longer_one() {
     assert!(upstream.calls()[2] >= millis(5_100), "{:?}", upstream.calls());
 }
 
+/// The pause spaces calls at the rate of the policy, however long the store takes to answer.
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_calls_reach_the_rate_of_the_policy_again() {
+    let upstream = Upstream::first(429, &[("retry-after", "1")]);
+    let limiter = Limiter::new(SlowStore { store: memory(), latency: millis(5) });
+    let policy = Policy::per_second("p", 2_000).unwrap();
+    let client = ThrottleLayer::new(limiter, policy, "upstream").layer(upstream.clone());
+    call(&client).await.unwrap();
+    let mut calls = JoinSet::new();
+    for _ in 0..1_000 {
+        let client = client.clone();
+        calls.spawn(async move { call(&client).await.unwrap() });
+    }
+    calls.join_all().await;
+    let times = &upstream.calls()[1..];
+    assert!(times[0] >= secs(1), "{:?}", times[0]);
+    assert!(times[999] < millis(1_800), "at 2 000 a second, 1 000 calls take half a second: {:?}", times[999]);
+    assert!(times.windows(41).all(|some| some[40] - some[0] >= millis(5)), "a herd");
+}
+
 /// A response that is dropped before it arrives asks for nothing.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_is_over() {

@@ -19,7 +19,7 @@ use crate::{
         },
         core::Core,
     },
-    runtime::precise_sleep::sleep_until,
+    runtime::precise_sleep,
 };
 
 /// A dispatcher at work. If its task ends early, because its runtime shuts down or an observer panics, the waiters join
@@ -27,29 +27,36 @@ use crate::{
 struct Dispatcher {
     core: Arc<Core>,
     id: QueueId,
+    /// See [`Queues::take_over`](super::queues::Queues::take_over).
+    number: u64,
     /// The group whose check is on its way.
     in_flight: Option<Group>,
     is_done: bool,
 }
 
 /// Starts the dispatcher of a queue on the current runtime.
-pub(super) fn start(core: &Arc<Core>, id: QueueId) {
-    let dispatcher = Dispatcher { core: Arc::clone(core), id, in_flight: None, is_done: false };
+pub(super) fn start(core: &Arc<Core>, id: QueueId, number: u64) {
+    let dispatcher = Dispatcher { core: Arc::clone(core), id, number, in_flight: None, is_done: false };
     tokio::spawn(dispatcher.run());
 }
 
 impl Dispatcher {
     async fn run(mut self) {
         loop {
-            let (step, changed) = self.core.queues.step(&self.id);
+            let (step, changed) = self.core.queues.step(&self.id, self.number);
             match step {
                 Step::Done => {
                     self.is_done = true;
                     return;
                 }
-                Step::Sleep(until) => {
+                Step::Sleep { until, is_precise } => {
                     let mut changed = pin!(changed.notified());
-                    let mut due = pin!(sleep_until(until));
+                    let mut due = pin!(async {
+                        match is_precise {
+                            true => precise_sleep::sleep_until(until).await,
+                            false => tokio::time::sleep_until(until).await,
+                        }
+                    });
                     poll_fn(|cx| match changed.as_mut().poll(cx) {
                         Poll::Ready(()) => Poll::Ready(()),
                         Poll::Pending => due.as_mut().poll(cx),
@@ -58,8 +65,11 @@ impl Dispatcher {
                 }
                 Step::Ask(group) => {
                     self.ask(group).await;
-                    // A store that answers at once must not keep the thread from other tasks.
-                    tokio::task::yield_now().await;
+                    // A store that answers at once must not keep the thread from other tasks. Without waiters the task
+                    // ends first, because its runtime may not run again soon.
+                    if self.core.queues.has_waiters(&self.id) {
+                        tokio::task::yield_now().await;
+                    }
                 }
             }
         }
@@ -99,7 +109,7 @@ impl Drop for Dispatcher {
         for (_, waiter) in self.in_flight.take().into_iter().flat_map(|group| group.waiters) {
             Reply { waiter, outcome: Err(error.clone()) }.send();
         }
-        self.core.queues.disband(&self.id);
+        self.core.queues.disband(&self.id, self.number);
     }
 }
 

@@ -30,10 +30,9 @@ pub(super) struct Forecast {
 const ROUNDING: Duration = Duration::from_micros(10);
 
 impl Forecast {
-    /// `None` for a decision without a verdict. Also `None` for one shard of several, because another shard may have
-    /// room earlier.
+    /// `None` for a decision without a verdict.
     pub(super) fn of(decision: &Decision, sent: Instant) -> Option<Self> {
-        let standing = decision.policies().first().filter(|standing| !standing.policy.is_sharded())?;
+        let standing = decision.policies().first()?;
         Some(Self {
             policy: standing.policy.clone(),
             sent,
@@ -43,6 +42,13 @@ impl Forecast {
             reset: standing.reset,
             denied: standing.retry_after.map(|wait| (standing.cost, wait)),
         })
+    }
+
+    /// Whether the forecast is worth keeping when no caller waits: the next caller then knows when to ask. Not for long,
+    /// because another process may reset the count.
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        const FRESH: Duration = Duration::from_secs(1);
+        now < self.next_at().min(after(self.sent, FRESH))
     }
 
     pub(super) fn is_of(&self, policy: &Policy) -> bool {
@@ -58,7 +64,7 @@ impl Forecast {
     /// checks may be held up on their way.
     pub(super) fn is_disproved_by(&self, decision: &Decision, cost: u32) -> bool {
         let (Some(standing), Some(time_us)) = (decision.policies().first(), decision.time_us()) else { return false };
-        if standing.policy != self.policy {
+        if standing.policy != self.policy || !self.is_certain() {
             return false;
         }
         let passed = Duration::from_micros(time_us.saturating_sub(self.time_us));
@@ -83,8 +89,16 @@ impl Forecast {
         self.available.saturating_add(returned).min(self.policy.capacity())
     }
 
+    /// Whether the waits are certain. Those of one shard of several are not, because another shard may have room earlier.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.policy.is_sharded()
+    }
+
     /// The earliest time at which checks of `units` in all can have passed, one after the other.
     pub(super) fn earliest(&self, units: u64) -> Instant {
+        if !self.is_certain() {
+            return self.sent;
+        }
         let wait = match self.denied {
             Some((cost, wait)) if units >= u64::from(cost) => wait.max(self.wait(units)),
             _ => self.wait(units),

@@ -61,6 +61,7 @@ impl Acquire {
                 shares_pauses,
                 deadline: after(Instant::now(), max_wait),
                 ticket: None,
+                watches: false,
             };
             place.wait().await
         };

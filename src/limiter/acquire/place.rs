@@ -1,24 +1,23 @@
 //! The place of a caller in a queue.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
-    sync::Arc,
-    task::Poll,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep_until},
+    time::{Instant, timeout_at},
 };
 
-use crate::limiter::{
-    acquire::{
-        dispatcher,
-        queues::{Joined, QueueId},
-        waiter::{Outcome, Reply, Waiter},
+use crate::{
+    limiter::{
+        acquire::{
+            dispatcher,
+            forecast::after,
+            queues::{Joined, QueueId},
+            waiter::{Outcome, Reply, Waiter},
+        },
+        core::Core,
     },
-    core::Core,
+    store::no_answer,
 };
 
 /// The place of a caller in the queue of its key. Dropping it makes room for the next.
@@ -30,7 +29,14 @@ pub(super) struct Place {
     pub(super) deadline: Instant,
     /// `None` before the caller has joined.
     pub(super) ticket: Option<u64>,
+    /// Whether the dispatcher runs on another runtime, which may not run.
+    pub(super) watches: bool,
 }
+
+/// How long a waiter may still be charged after its time is over: long enough for a check that is about to be sent.
+const LINGER: Duration = Duration::from_millis(50);
+/// The time between two looks at a dispatcher on another runtime.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Place {
     /// Waits for the outcome.
@@ -49,22 +55,43 @@ impl Place {
     }
 
     async fn outcome_in_time(&self, outcome: &mut oneshot::Receiver<Outcome>) -> Option<Outcome> {
-        let mut timer = pin!(sleep_until(self.deadline));
-        let mut is_late = false;
-        poll_fn(|cx| {
-            if let Poll::Ready(received) = Pin::new(&mut *outcome).poll(cx) {
-                return Poll::Ready(received.ok());
-            }
-            if !is_late && timer.as_mut().poll(cx).is_ready() {
-                is_late = true;
-                // Without a reply, the verdict is on its way; the store's deadline bounds the wait for it.
-                if let Some(reply) = self.ticket.and_then(|ticket| self.core.queues.give_up(&self.id, ticket)) {
-                    return Poll::Ready(Some(reply.outcome));
+        let (queues, ticket) = (&self.core.queues, self.ticket?);
+        if let Some(received) = self.receive_until(self.deadline, outcome).await {
+            return received;
+        }
+        if let Some(reply) = queues.give_up(&self.id, ticket) {
+            return Some(reply.outcome);
+        }
+        // The next check may charge for this waiter.
+        if let Some(received) = self.receive_until(Instant::now() + LINGER, outcome).await {
+            return received;
+        }
+        if let Some(reply) = queues.expire(&self.id, ticket) {
+            return Some(reply.outcome);
+        }
+        // A check is on its way. Its verdict comes within the store's deadline, if its runtime runs.
+        let time = self.core.store.deadline();
+        match self.receive_until(after(Instant::now(), time.saturating_add(LINGER)), outcome).await {
+            Some(received) => received,
+            None => Some(Err(no_answer(time).charge_unknown())),
+        }
+    }
+
+    /// The outcome, or `None` at `end`. The outcome is `None` if the dispatcher has ended.
+    async fn receive_until(&self, end: Instant, outcome: &mut oneshot::Receiver<Outcome>) -> Option<Option<Outcome>> {
+        loop {
+            let now = Instant::now();
+            let until = if self.watches { end.min(now + WATCH_INTERVAL) } else { end };
+            match timeout_at(until, &mut *outcome).await {
+                Ok(received) => return Some(received.ok()),
+                Err(_) if until == end => return None,
+                Err(_) => {
+                    if let Some(number) = self.core.queues.take_over(&self.id, self.core.store.deadline()) {
+                        dispatcher::start(&self.core, self.id.clone(), number);
+                    }
                 }
             }
-            Poll::Pending
-        })
-        .await
+        }
     }
 
     fn join(&mut self) -> Result<oneshot::Receiver<Outcome>, Box<Reply>> {
@@ -78,10 +105,10 @@ impl Place {
         };
         match self.core.queues.join(&self.id, self.ticket, waiter) {
             Joined::Refused(refused) => Err(refused),
-            Joined::Waiting { ticket, needs_dispatcher } => {
-                self.ticket = Some(ticket);
-                if needs_dispatcher {
-                    dispatcher::start(&self.core, self.id.clone());
+            Joined::Waiting { ticket, start, is_elsewhere } => {
+                (self.ticket, self.watches) = (Some(ticket), is_elsewhere);
+                if let Some(number) = start {
+                    dispatcher::start(&self.core, self.id.clone(), number);
                 }
                 Ok(outcome)
             }

@@ -32,6 +32,8 @@ pub(in crate::limiter) struct Queues {
     max_per_key: usize,
     /// The largest number of waiters in all.
     max_in_all: usize,
+    /// The largest number of queues when another one is added for a pause alone.
+    max_queues: usize,
 }
 
 #[derive(Debug, Default)]
@@ -82,8 +84,10 @@ impl Hash for QueueId {
 pub(super) enum Joined {
     Waiting {
         ticket: u64,
-        /// Whether the caller has to start a dispatcher.
-        needs_dispatcher: bool,
+        /// The number of the dispatcher that the caller has to start.
+        start: Option<u64>,
+        /// Whether the dispatcher runs on another runtime.
+        is_elsewhere: bool,
     },
     Refused(Box<Reply>),
 }
@@ -93,8 +97,15 @@ impl Queues {
     pub(in crate::limiter) const MAX_PER_KEY: usize = 10_000;
     pub(in crate::limiter) const MAX_IN_ALL: usize = 100_000;
 
+    /// The number of keys that can be paused at a time, whatever the number of waiters is.
+    const MAX_PAUSED_KEYS: usize = 10_000;
+
+    /// The number of queues at which those without waiters are no longer kept for their forecasts.
+    const MAX_IDLE: usize = 10_000;
+
     pub(in crate::limiter) fn new(max_per_key: usize, max_in_all: usize) -> Self {
-        Self { table: Mutex::default(), max_per_key, max_in_all }
+        let max_queues = max_in_all.saturating_mul(2).saturating_add(2 * Self::MAX_PAUSED_KEYS);
+        Self { table: Mutex::default(), max_per_key, max_in_all, max_queues }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -117,10 +128,9 @@ impl Queues {
         if let Err(reply) = queue.join(ticket, waiter, now) {
             return Joined::Refused(reply);
         }
-        let needs_dispatcher = !queue.has_dispatcher;
-        queue.has_dispatcher = true;
+        let (start, is_elsewhere) = (queue.start_dispatcher(now), queue.is_dispatched_elsewhere());
         table.waiters += 1;
-        Joined::Waiting { ticket, needs_dispatcher }
+        Joined::Waiting { ticket, start, is_elsewhere }
     }
 
     /// Removes a waiter that has gone away.
@@ -134,14 +144,29 @@ impl Queues {
         self.with(id, |queue| queue.give_up(ticket, Instant::now())).flatten()
     }
 
+    /// Removes a waiter whose time is over, also if it may still pass. `None` if a check that charges for it is on its
+    /// way.
+    pub(super) fn expire(&self, id: &QueueId, ticket: u64) -> Option<Reply> {
+        self.with(id, |queue| queue.expire(ticket, Instant::now())).flatten()
+    }
+
+    /// The number of a dispatcher that the caller has to start, because the runtime of the present one does not run.
+    pub(super) fn take_over(&self, id: &QueueId, time: Duration) -> Option<u64> {
+        self.with(id, |queue| queue.take_over(Instant::now(), time)).flatten()
+    }
+
     /// What the dispatcher does next, and what wakes it earlier. Replies to waiters whose time is over.
-    pub(super) fn step(&self, id: &QueueId) -> (Step, Arc<Notify>) {
-        let step = self.with(id, |queue| (queue.step(Instant::now()), Arc::clone(&queue.changed)));
+    pub(super) fn step(&self, id: &QueueId, dispatcher: u64) -> (Step, Arc<Notify>) {
+        let step = self.with(id, |queue| (queue.step(dispatcher, Instant::now()), Arc::clone(&queue.changed)));
         let ((step, late), changed) = step.unwrap_or_else(|| ((Step::Done, Vec::new()), Arc::default()));
         for reply in late {
             reply.send();
         }
         (step, changed)
+    }
+
+    pub(super) fn has_waiters(&self, id: &QueueId) -> bool {
+        self.table().queues.get(id).is_some_and(|queue| queue.len() > 0)
     }
 
     /// Ends a check of a group.
@@ -161,8 +186,8 @@ impl Queues {
     }
 
     /// Makes all waiters of a queue join again, because its dispatcher has ended.
-    pub(super) fn disband(&self, id: &QueueId) {
-        let waiters = self.with(id, Queue::disband);
+    pub(super) fn disband(&self, id: &QueueId, dispatcher: u64) {
+        let waiters = self.with(id, |queue| queue.disband(dispatcher));
         // Dropped without the lock, because this wakes them.
         drop(waiters);
     }
@@ -172,11 +197,8 @@ impl Queues {
         let now = Instant::now();
         for id in QueueId::both(key, policy) {
             let mut table = self.table();
-            // Queues with waiters are bounded by the number of waiters, and those that are only paused by the same
-            // number.
-            let most = self.max_in_all.saturating_mul(2);
-            table.sweep(now, most);
-            if table.queues.len() < most {
+            table.sweep(now, self.max_queues);
+            if table.queues.len() < self.max_queues {
                 table.queues.entry(id.clone()).or_default();
             }
             drop(table);
@@ -211,9 +233,10 @@ impl Queues {
         let queue = table.queues.get_mut(id)?;
         let before = queue.len();
         let result = work(queue);
-        let (after, is_over) = (queue.len(), queue.is_over(Instant::now()));
+        let now = Instant::now();
+        let (after, is_over, is_idle) = (queue.len(), queue.is_over(now), queue.is_idle(now));
         table.waiters = (table.waiters + after).saturating_sub(before);
-        if is_over {
+        if is_over || is_idle && table.queues.len() > Self::MAX_IDLE {
             table.queues.remove(id);
         }
         Some(result)
@@ -243,7 +266,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn law_6_the_pauses_of_a_limiter_are_bounded_and_end() {
-        let (queues, policy) = (Queues::new(1, 10), Policy::per_second("p", 1).unwrap());
+        let (queues, policy) = (Queues { max_queues: 20, ..Queues::new(1, 1) }, Policy::per_second("p", 1).unwrap());
         let pause = |key: u64| queues.pause(&Key::from(key), &policy, Duration::from_secs(1));
         (0..1_000).for_each(pause);
         assert!(queues.table().queues.len() <= 21);

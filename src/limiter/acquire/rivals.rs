@@ -59,7 +59,8 @@ impl Rivals {
     }
 
     /// How much later than necessary the next check is sent, after a wait of `wait` for units that come back every
-    /// `interval`. `None` without rivals: the check is sent at the exact time.
+    /// `interval`. Without a wait, this is the time since the last admission. `None` without rivals: the check is sent
+    /// at the exact time.
     pub(super) fn delay(&mut self, wait: Duration, interval: Duration) -> Option<Duration> {
         if !self.are_likely() {
             return None;

@@ -16,6 +16,10 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 /// The pause after a 429 that states none.
 const UNSTATED: Duration = Duration::from_secs(1);
 
+/// The shortest pause after a 429. An upstream that refuses and states a wait of zero would otherwise be called again at
+/// once, call after call.
+const SHORTEST_AFTER_DENIAL: Duration = Duration::from_millis(100);
+
 /// The time for which no call should follow a response with this head; `None` for a response that asks for no pause.
 ///
 /// `now` is the time of the response if it has no `Date`. Fields that cannot be read are ignored.
@@ -29,6 +33,7 @@ pub(super) fn pause_of(status: StatusCode, headers: &HeaderMap, now: SystemTime)
         _ => None,
     };
     let pause = stated.max(limits::wait(headers, times, is_denial)).or(is_denial.then_some(UNSTATED))?;
+    let pause = if is_denial { pause.max(SHORTEST_AFTER_DENIAL) } else { pause };
     Some(pause.min(LONGEST)).filter(|pause| !pause.is_zero())
 }
 
@@ -74,8 +79,9 @@ mod tests {
             assert_eq!(pause(status, &[("retry-after", b"Sunday, 06-Nov-94 08:49:40 GMT")]), Some(3_000));
             assert_eq!(pause(status, &[("retry-after", b"2"), ("retry-after", b"30")]), Some(30_000));
             assert_eq!(pause(status, &[("retry-after", b"5, 30")]), Some(30_000));
-            assert_eq!(pause(status, &[("retry-after", b"0")]), None);
         }
+        assert_eq!(pause(503, &[("retry-after", b"0")]), None);
+        assert_eq!(pause(429, &[("retry-after", b"0")]), Some(100), "a refusal is no invitation to call at once");
         assert_eq!(pause(200, &[("retry-after", b"2")]), None);
         assert_eq!(pause(301, &[("retry-after", b"2")]), None);
         assert_eq!(pause(429, &[("x-ratelimit-after", b"7")]), Some(7_000));

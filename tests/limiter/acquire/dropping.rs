@@ -72,3 +72,44 @@ async fn waiters_of_another_runtime_go_on_when_the_dispatchers_runtime_ends() {
     assert!(first.await.is_err());
     assert!(waiting.await.unwrap().unwrap().is_allowed());
 }
+
+/// The first runtime serves the queue, and then blocks its only thread.
+#[tokio::test]
+async fn waiters_go_on_when_the_runtime_that_serves_the_queue_stands_still() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::new("p", 1, Duration::from_millis(200)).unwrap();
+    assert!(limiter.check(KEY, &policy, 1).await.unwrap().is_allowed());
+    let (blocked, is_blocked) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let first = limiter.acquire(KEY, &policy, 1).within(60 * SECOND);
+    let other = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let waiting = tokio::spawn(first);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            blocked.send(()).unwrap();
+            // A handler that blocks its thread.
+            let _ = ended.recv();
+            waiting.await.unwrap().unwrap().is_allowed()
+        })
+    });
+    is_blocked.recv().unwrap();
+    let second = limiter.acquire(KEY, &policy, 1).within(60 * SECOND);
+    let admitted = tokio::time::timeout(5 * SECOND, second).await.expect("another runtime takes over").unwrap();
+    assert!(admitted.is_allowed());
+    end.send(()).unwrap();
+    assert!(tokio::task::spawn_blocking(|| other.join().unwrap()).await.unwrap());
+}
+
+/// A runtime that serves a queue and then does not run, because no thread drives it.
+#[test]
+fn a_queue_does_not_wait_for_a_runtime_that_no_thread_drives() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::per_second("p", 100).unwrap();
+    let runtimes = [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+    for runtime in runtimes.iter().cycle().take(6) {
+        let acquired = limiter.acquire(KEY, &policy, 1).within(SECOND);
+        let in_time = async { tokio::time::timeout(SECOND, acquired).await };
+        assert!(runtime.block_on(in_time).unwrap().unwrap().is_allowed());
+    }
+}

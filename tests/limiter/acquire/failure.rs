@@ -1,6 +1,6 @@
 //! Waiting while the store fails: bounded by the caller's time, and nothing is sent twice.
 
-use tollgate::{ErrorKind, FailurePolicy, decision::Source, store::FailingStore};
+use tollgate::{ErrorKind, FailurePolicy, decision::Source, failure::Breaker, store::FailingStore};
 
 use super::*;
 use crate::support::{
@@ -38,6 +38,42 @@ async fn waiters_go_on_in_their_order_when_the_store_is_back() {
     store.set_health(Health::Healthy);
     tokio::time::sleep(3 * SECOND).await;
     assert_eq!(ended.admitted(), (0..10).collect::<Vec<_>>());
+}
+
+/// A check that is about to be sent may take a little longer, and so does a check that is on its way.
+const SLACK: Duration = Duration::from_millis(250);
+
+#[tokio::test(start_paused = true)]
+async fn law_8_no_caller_waits_much_longer_than_it_can_for_a_silent_store() {
+    for breaker in [None, Some(Breaker::default())] {
+        let limiter = Limiter::new(UnhealthyStore::with_breaker(Health::Silent, breaker)).quiet();
+        let (ended, start) = (Ended::default(), Instant::now());
+        for waiter in 0..200 {
+            ended.start(waiter, limiter.acquire(KEY, &bucket(1_000), 1).within(Duration::from_millis(120))).await;
+        }
+        tokio::time::sleep(60 * SECOND).await;
+        assert_eq!(ended.0.lock().unwrap().len(), 200);
+        assert!(ended.last_at() - start < Duration::from_millis(120) + SLACK, "{:?}", ended.last_at() - start);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_8_no_caller_waits_much_longer_than_it_can_for_shards_or_mixed_limits() {
+    let store = || MemoryStore::new().with_clock(TokioClock::new());
+    let sharded = Policy::per_minute("p", 6).unwrap().with_shards(2).unwrap();
+    let mixed = [6, 7].map(|limit| Policy::per_minute("p", limit).unwrap());
+    for policies in [[sharded.clone(), sharded], mixed] {
+        let slow = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(30)), None).counting_in(store());
+        let limiter = Limiter::new(slow);
+        let (ended, start) = (Ended::default(), Instant::now());
+        for waiter in 0..16 {
+            let acquired = limiter.acquire(KEY, &policies[waiter % 2], 1).within(Duration::from_millis(20));
+            ended.start(waiter, acquired).await;
+        }
+        tokio::time::sleep(120 * SECOND).await;
+        assert_eq!(ended.0.lock().unwrap().len(), 16);
+        assert!(ended.last_at() - start < Duration::from_millis(20) + SLACK, "{:?}", ended.last_at() - start);
+    }
 }
 
 #[tokio::test(start_paused = true)]

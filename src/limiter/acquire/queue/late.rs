@@ -22,6 +22,12 @@ impl Queue {
         self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now))
     }
 
+    /// Removes a waiter whose time is over, whatever may come.
+    pub(in crate::limiter::acquire) fn expire(&mut self, ticket: u64, now: Instant) -> Option<Reply> {
+        let ahead = self.waiters.range(..ticket).map(|(_, waiter)| u64::from(waiter.cost)).sum();
+        self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now))
+    }
+
     /// Whether nothing is known that keeps `waiter` from passing now, after `ahead` units of others.
     fn can_pass_now(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {
         let is_due = |time: Instant| time <= now;
@@ -37,7 +43,11 @@ impl Queue {
         }
         self.turn =
             self.turn.filter(|(ticket, _)| self.waiters.first_key_value().is_some_and(|(head, _)| head == ticket));
-        self.take_out(now, |queue, waiter, ahead| waiter.deadline <= now && !queue.can_pass_now(waiter, ahead, now))
+        let is_late = |waiter: &Waiter| waiter.deadline <= now;
+        let over =
+            self.take_out(now, |queue, waiter, ahead| is_late(waiter) && !queue.can_pass_now(waiter, ahead, now));
+        self.has_late = self.waiters.values().any(is_late);
+        over
     }
 
     /// Takes out the waiters that are certain to wait for longer than they can.

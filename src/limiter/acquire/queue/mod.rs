@@ -4,15 +4,26 @@ mod late;
 mod results;
 mod turns;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    runtime::{self, Handle},
+    sync::Notify,
+    time::Instant,
+};
 
 use crate::{
     error::Error,
     limiter::acquire::{
         aim::Aim,
-        forecast::Forecast,
+        forecast::{Forecast, after},
         rivals::Rivals,
         waiter::{Reply, Waiter},
     },
@@ -42,11 +53,28 @@ pub(super) struct Queue {
     backoff: Duration,
     /// The head's ticket, and when it asks.
     turn: Option<(u64, Instant)>,
+    /// When the last check was sent that was admitted, or the end of a pause after it.
+    last_admission: Option<Instant>,
+    /// The number of checks that were denied in a row.
+    denials: u32,
     /// Whether the time of a waiter is over that may still pass with the next check.
     has_late: bool,
-    pub(super) has_dispatcher: bool,
+    /// The task that asks for the waiters.
+    dispatch: Dispatch,
     /// Wakes the dispatcher: the head has left, or the reason for its wait has changed.
     pub(super) changed: Arc<Notify>,
+}
+
+/// The dispatcher of a queue, as the queue knows it.
+#[derive(Debug, Default)]
+struct Dispatch {
+    is_running: bool,
+    /// The number of the dispatcher. An earlier one stops.
+    number: u64,
+    /// The runtime of the dispatcher.
+    runtime: Option<runtime::Id>,
+    /// When the dispatcher is back at the latest, if its runtime runs.
+    back_by: Option<Instant>,
 }
 
 /// Waiters for whom one check charges.
@@ -62,9 +90,21 @@ pub(super) enum Step {
     /// Nobody waits.
     Done,
     /// The head has to wait until then.
-    Sleep(Instant),
+    Sleep {
+        until: Instant,
+        /// Whether a millisecond more would add up to a part of the rate.
+        is_precise: bool,
+    },
     Ask(Group),
 }
+
+/// The number of dispatchers that have been started.
+static DISPATCHERS: AtomicU64 = AtomicU64::new(0);
+
+/// The longest space between two admissions after a pause.
+const LONGEST_PACE: Duration = Duration::from_millis(100);
+/// By how much a dispatcher may be late before another runtime takes over.
+const STUCK: Duration = Duration::from_millis(100);
 
 impl Queue {
     pub(super) fn len(&self) -> usize {
@@ -73,7 +113,12 @@ impl Queue {
 
     /// Whether the queue has nothing to remember.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.waiters.is_empty() && !self.has_dispatcher && self.paused_for(now).is_none()
+        self.is_idle(now) && !self.forecast.as_ref().is_some_and(|forecast| forecast.is_fresh(now))
+    }
+
+    /// Whether nothing waits in the queue or for the queue.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        self.waiters.is_empty() && !self.dispatch.is_running && self.paused_for(now).is_none()
     }
 
     pub(super) fn paused_for(&self, now: Instant) -> Option<Duration> {
@@ -82,6 +127,9 @@ impl Queue {
 
     /// Adds a waiter, unless it is certain to wait for longer than it can.
     pub(super) fn join(&mut self, ticket: u64, waiter: Waiter, now: Instant) -> Result<(), Box<Reply>> {
+        if self.is_over(now) {
+            *self = Self::default();
+        }
         if self.is_hopeless(&waiter, self.cost, now) {
             return Err(Box::new(self.deny(waiter, self.cost, now)));
         }
@@ -99,24 +147,60 @@ impl Queue {
         let waiter = self.waiters.remove(&ticket)?;
         self.cost -= u64::from(waiter.cost);
         if was_head {
+            self.dispatch.back_by = Some(Instant::now());
             self.changed.notify_one();
         }
         Some(waiter)
     }
 
+    /// The number of a dispatcher that the caller has to start on the current runtime, if there is none.
+    pub(super) fn start_dispatcher(&mut self, now: Instant) -> Option<u64> {
+        if self.dispatch.is_running {
+            return None;
+        }
+        Some(self.replace_dispatcher(now))
+    }
+
+    /// The number of a dispatcher that the caller has to start on the current runtime, because the runtime of the present
+    /// one does not run. `time` is the longest time of a check.
+    pub(super) fn take_over(&mut self, now: Instant, time: Duration) -> Option<u64> {
+        let back_by = self.dispatch.back_by?;
+        let is_stuck = !self.waiters.is_empty() && now > after(back_by, time.saturating_add(STUCK));
+        is_stuck.then(|| self.replace_dispatcher(now))
+    }
+
+    fn replace_dispatcher(&mut self, now: Instant) -> u64 {
+        let number = 1 + DISPATCHERS.fetch_add(1, Ordering::Relaxed);
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        self.dispatch = Dispatch { is_running: true, number, runtime, back_by: Some(now) };
+        number
+    }
+
+    /// Whether the dispatcher runs on another runtime than the current one.
+    pub(super) fn is_dispatched_elsewhere(&self) -> bool {
+        Handle::try_current().ok().map(|runtime| runtime.id()) != self.dispatch.runtime
+    }
+
     /// Takes all waiters out, because their dispatcher has ended. They join again.
-    pub(super) fn disband(&mut self) -> BTreeMap<u64, Waiter> {
-        self.has_dispatcher = false;
+    pub(super) fn disband(&mut self, dispatcher: u64) -> BTreeMap<u64, Waiter> {
+        if self.dispatch.number != dispatcher {
+            return BTreeMap::new();
+        }
+        self.dispatch.is_running = false;
         self.cost = 0;
         std::mem::take(&mut self.waiters)
     }
 
     /// Holds the waiters back. Returns those that cannot wait for so long.
     pub(super) fn pause(&mut self, until: Instant, now: Instant) -> Vec<Reply> {
-        self.paused_until = Some(self.paused_until.map_or(until, |other| other.max(until)));
-        self.is_paced = true;
+        self.hold_back(until);
         self.refresh();
         self.deny_hopeless(now)
+    }
+
+    fn hold_back(&mut self, until: Instant) {
+        let until = self.paused_until.map_or(until, |other| other.max(until));
+        (self.paused_until, self.last_admission, self.is_paced) = (Some(until), Some(until), true);
     }
 
     /// Forgets what the last decision said, because the count was reset.
@@ -147,4 +231,9 @@ impl Queue {
 fn interval(policy: &Policy, units: u32) -> Duration {
     let micros = policy.window().as_micros() * u128::from(units) / u128::from(policy.limit());
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+/// The space between two units after a pause.
+fn pace(policy: &Policy) -> Duration {
+    interval(policy, 1).min(LONGEST_PACE)
 }

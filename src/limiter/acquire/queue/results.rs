@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Group, Queue, interval};
+use super::{Group, Queue, pace};
 use crate::{
     decision::Decision,
     error::{Error, ErrorKind},
@@ -20,12 +20,12 @@ use crate::{
 /// already protects the store.
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(250);
-/// The longest space between two admissions after a pause.
-const LONGEST_PACE: Duration = Duration::from_millis(100);
 /// A denial with a shorter wait only means that the check arrived a little early.
 const EARLY: Duration = Duration::from_millis(1);
-/// The shortest time between two checks, for stores that answer with a wait of zero.
+/// The shortest time between two checks, for stores that answer with a wait of zero. It doubles with each denial in a
+/// row, for stores whose clock stands still.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
+const MOST_DOUBLINGS: u32 = 5;
 
 impl Queue {
     /// Ends a check of a group that was sent at `sent`.
@@ -50,8 +50,10 @@ impl Queue {
         self.answered(sent);
         self.rivals.won(self.has_rivals(decision, group.units));
         self.forecast = self.forecast_from(decision, sent, now);
+        self.denials = 0;
+        self.last_admission = Some(sent);
         if let Some((_, head)) = group.waiters.first().filter(|_| self.is_paced) {
-            self.not_before = Some(after(sent, interval(&head.policy, group.units).min(LONGEST_PACE)));
+            self.not_before = Some(after(sent, pace(&head.policy)));
         }
         let reply = |(_, waiter): (u64, Waiter)| {
             let outcome = Ok(denial::for_waiter(decision, waiter.cost));
@@ -87,9 +89,7 @@ impl Queue {
         };
         // A pause of the fleet is a charge of its own.
         for pause in others.iter().filter(|standing| standing.violated) {
-            let until = after(sent, pause.retry_after.unwrap_or_default());
-            self.paused_until = Some(self.paused_until.map_or(until, |other| other.max(until)));
-            self.is_paced = true;
+            self.hold_back(after(sent, pause.retry_after.unwrap_or_default()));
         }
         if standing.violated {
             if self.has_rivals(decision, group.units) {
@@ -99,12 +99,15 @@ impl Queue {
             }
         }
         self.forecast = self.forecast_from(decision, sent, now);
-        // Without a forecast, the denial itself says when to ask again.
-        self.not_before = Some(after(now, if self.forecast.is_some() { SHORTEST_WAIT } else { wait }));
+        // Without a certain forecast, the denial itself says when to ask again.
+        let is_certain = self.forecast.as_ref().is_some_and(Forecast::is_certain);
+        let shortest = SHORTEST_WAIT * 2_u32.pow(self.denials.min(MOST_DOUBLINGS));
+        self.denials = self.denials.saturating_add(1);
+        self.not_before = Some(after(now, if is_certain { shortest } else { wait.max(shortest) }));
         if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
             && standing.violated
         {
-            // No wait helps, whoever is ahead.
+            // No wait helps.
             let outcome = Ok(denial::for_waiter(decision, head.cost));
             return group.waiters.into_iter().map(|(_, waiter)| Reply { waiter, outcome: outcome.clone() }).collect();
         }

@@ -1,21 +1,41 @@
 //! Turns: when the head asks the store, and for whom.
 
+use std::{ops::RangeInclusive, time::Duration};
+
 use tokio::time::Instant;
 
-use super::{Group, Queue, Step, interval};
-use crate::limiter::acquire::{forecast::after, waiter::Reply};
+use super::{Group, Queue, Step, interval, pace};
+use crate::{
+    limiter::acquire::{forecast::after, waiter::Reply},
+    policy::Policy,
+};
+
+/// The intervals between admissions for which a millisecond counts. A longer interval hardly notices a millisecond, and a
+/// shorter one needs a burst anyway.
+const PRECISE_INTERVALS: RangeInclusive<Duration> = Duration::from_micros(500)..=Duration::from_millis(250);
+
+/// By how much a check is sent later than computed if a denial would count against the caller.
+const SAFELY_LATE: Duration = Duration::from_millis(1);
 
 impl Queue {
     /// What the dispatcher does at `now`, and the replies to waiters whose time is over. A group that it returns is no
     /// longer in the queue.
-    pub(in crate::limiter::acquire) fn step(&mut self, now: Instant) -> (Step, Vec<Reply>) {
+    pub(in crate::limiter::acquire) fn step(&mut self, dispatcher: u64, now: Instant) -> (Step, Vec<Reply>) {
+        if self.dispatch.number != dispatcher {
+            return (Step::Done, Vec::new());
+        }
         let late = self.give_up_late(now);
-        (self.next_step(now), late)
+        let step = self.next_step(now);
+        self.dispatch.back_by = Some(match &step {
+            Step::Sleep { until, .. } => *until,
+            Step::Done | Step::Ask(_) => now,
+        });
+        (step, late)
     }
 
     fn next_step(&mut self, now: Instant) -> Step {
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
-            self.has_dispatcher = false;
+            self.dispatch.is_running = false;
             self.is_paced = self.paused_for(now).is_some();
             return Step::Done;
         };
@@ -26,26 +46,36 @@ impl Queue {
                 let interval = interval(&head.policy, head.cost);
                 let wait = certain.saturating_duration_since(now);
                 let at = match self.rivals.delay(wait, interval) {
+                    // Units that are there already are only delayed after an admission just before.
+                    Some(delay) if wait.is_zero() => after(self.last_admission.unwrap_or(now), delay).max(certain),
                     Some(delay) => after(certain, delay),
                     None if wait.is_zero() => certain,
                     None => self.aim.adjust(certain),
                 };
+                // A check that is early must not count as a rejection.
+                let at = if head.policy.counts_denials() { at.max(after(certain, SAFELY_LATE)) } else { at };
                 // Nothing but its units delays a head beyond its time.
                 at.min(head.deadline.max(certain))
             }
         };
         self.turn = Some((ticket, at));
         let at = self.not_before.map_or(at, |not_before| at.max(not_before));
-        if at > now { Step::Sleep(at) } else { Step::Ask(self.take_group(now)) }
+        if at <= now {
+            return Step::Ask(self.take_group(now));
+        }
+        let is_precise = PRECISE_INTERVALS.contains(&interval(&head.policy, head.cost));
+        Step::Sleep { until: at, is_precise }
     }
 
     fn take_group(&mut self, now: Instant) -> Group {
         let mut group = Group { waiters: Vec::new(), units: 0 };
+        let since_last = self.last_admission.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         while let Some(entry) = self.waiters.first_entry() {
             let waiter = entry.get();
             if let Some((_, head)) = group.waiters.first() {
-                let known = self.forecast.as_ref().filter(|forecast| forecast.is_of(&head.policy) && !self.is_paced);
-                let most = known.map_or(0, |forecast| self.rivals.share_of(forecast.available_at(now)));
+                let known = self.forecast.as_ref().filter(|forecast| forecast.is_of(&head.policy));
+                let available = known.map_or(0, |forecast| self.rivals.share_of(forecast.available_at(now)));
+                let most = if self.is_paced { available.min(paced_units(&head.policy, since_last)) } else { available };
                 if !waiter.can_join(head) || group.units.saturating_add(waiter.cost) > most {
                     break;
                 }
@@ -57,4 +87,9 @@ impl Queue {
         self.turn = None;
         group
     }
+}
+
+/// The units that a policy gains on average in `time`, as far as admissions are spaced.
+fn paced_units(policy: &Policy, time: Duration) -> u32 {
+    u32::try_from(time.as_micros() / pace(policy).as_micros().max(1)).unwrap_or(u32::MAX)
 }
