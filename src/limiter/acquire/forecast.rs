@@ -44,8 +44,8 @@ impl Forecast {
         })
     }
 
-    /// Whether the forecast is worth keeping when no caller waits: the next caller then knows when to ask. Not for long,
-    /// because another process may reset the count.
+    /// Whether the forecast is worth keeping when no caller waits: the next caller then knows when to ask. Not for
+    /// long, because another process may reset the count.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         const FRESH: Duration = Duration::from_secs(1);
         now < self.next_at().min(after(self.sent, FRESH))
@@ -60,8 +60,8 @@ impl Forecast {
         self.available_after(now.saturating_duration_since(self.sent))
     }
 
-    /// Whether `decision` on a check of `cost` shows that another caller has spent. Judged by the store's clock, because
-    /// checks may be held up on their way.
+    /// Whether `decision` on a check of `cost` shows that another caller has spent. Judged by the store's clock,
+    /// because checks may be held up on their way.
     pub(super) fn is_disproved_by(&self, decision: &Decision, cost: u32) -> bool {
         let (Some(standing), Some(time_us)) = (decision.policies().first(), decision.time_us()) else { return false };
         if standing.policy != self.policy || !self.is_certain() {
@@ -89,7 +89,8 @@ impl Forecast {
         self.available.saturating_add(returned).min(self.policy.capacity())
     }
 
-    /// Whether the waits are certain. Those of one shard of several are not, because another shard may have room earlier.
+    /// Whether the waits are certain. Those of one shard of several are not, because another shard may have room
+    /// earlier.
     pub(super) fn is_certain(&self) -> bool {
         !self.policy.is_sharded()
     }

@@ -54,29 +54,32 @@ impl Limiter {
     /// known yet.
     ///
     /// The number of waiters is [bounded](Self::with_max_waiters). A cost above the policy's
-    /// [capacity](Policy::capacity) and a cost of 0 do not wait: the store is asked at once, as by [`check`](Self::check).
+    /// [capacity](Policy::capacity) and a cost of 0 do not wait: the store is asked at once, as by
+    /// [`check`](Self::check).
     ///
     /// A [reset](Self::reset) by this process wakes the waiters. A reset by another process, or a store that has lost
     /// its counts, is noticed when the head asks next, at the time that the store gave before.
     ///
     /// # When the store fails
     ///
-    /// The head of the queue asks again, every 10 ms at first and every 250 ms later, until its `max_wait` has passed.
+    /// The head of the queue asks again, after 10 ms at first and after 250 ms later, until its `max_wait` has passed.
     /// Then the result is the store's error, to which the caller applies a [`FailurePolicy`](crate::FailurePolicy). A
     /// check whose fate is unknown is never sent again: its error is returned at once.
     ///
     /// # Cost of a wait
     ///
-    /// A task of the current runtime asks for all waiters of a key. It sleeps with a timer, and for the last 1.5 ms with
-    /// a thread for blocking work, because timers tick in milliseconds. For the last 0.2 ms it yields in a loop: at 50
-    /// checks a second, about a hundredth of a core.
+    /// A task of the current runtime asks for all waiters of a key. Timers tick in milliseconds, which would add up
+    /// where admissions follow each other every 0.5 to 250 ms. There, the task sleeps for the last 1.5 ms with a thread
+    /// for blocking work, and yields in a loop for the last 0.2 ms: at 50 checks a second, about a hundredth of a core.
+    /// At most two tasks of a process do so at a time; the others are up to a millisecond late.
     ///
     /// # Choosing a policy
     ///
     /// A [token bucket](crate::Algorithm::TokenBucket) gives an even flow. Its burst should cover the round trip to the
     /// store: with a burst of 1, the next check is sent after the reply to the last one, so no more than one unit in
-    /// each round trip can be spent. A ban, or rejections that count, make waiters wait longer, because asking too
-    /// early is a rejection.
+    /// each round trip can be spent. Under a policy that bans or counts rejections, each check is sent a millisecond
+    /// later, because one that is too early would count. Rejections by rivals count all the same, so such a policy is
+    /// no good choice for several processes.
     ///
     /// # Examples
     ///
@@ -172,9 +175,9 @@ impl Acquire {
 
     /// Waits for at most `max_wait`. See [`Limiter::acquire`].
     ///
-    /// With a `max_wait` of zero, the units are charged if they are available now and no other caller
-    /// waits. A check that is on
-    /// its way when `max_wait` ends is awaited, for at most the store's deadline.
+    /// With a `max_wait` of zero, the units are charged if they are available now and no other caller waits. A check
+    /// that is on its way when `max_wait` ends, or is about to be sent, is awaited: for at most 0.1 s and the store's
+    /// [deadline](crate::store::Store::deadline).
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 /// The pause after a 429 that states none.
 const UNSTATED: Duration = Duration::from_secs(1);
 
-/// The shortest pause after a 429. An upstream that refuses and states a wait of zero would otherwise be called again at
-/// once, call after call.
+/// The shortest pause after a 429. An upstream that refuses and states a wait of zero would otherwise be called again
+/// at once, call after call.
 const SHORTEST_AFTER_DENIAL: Duration = Duration::from_millis(100);
 
 /// The time for which no call should follow a response with this head; `None` for a response that asks for no pause.

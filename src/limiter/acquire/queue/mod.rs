@@ -161,8 +161,8 @@ impl Queue {
         Some(self.replace_dispatcher(now))
     }
 
-    /// The number of a dispatcher that the caller has to start on the current runtime, because the runtime of the present
-    /// one does not run. `time` is the longest time of a check.
+    /// The number of a dispatcher that the caller has to start on the current runtime, because the runtime of the
+    /// present one does not run. `time` is the longest time of a check.
     pub(super) fn take_over(&mut self, now: Instant, time: Duration) -> Option<u64> {
         let back_by = self.dispatch.back_by?;
         let is_stuck = !self.waiters.is_empty() && now > after(back_by, time.saturating_add(STUCK));

@@ -10,8 +10,8 @@ use crate::{
     policy::Policy,
 };
 
-/// The intervals between admissions for which a millisecond counts. A longer interval hardly notices a millisecond, and a
-/// shorter one needs a burst anyway.
+/// The intervals between admissions for which a millisecond counts. A longer interval hardly notices a millisecond, and
+/// a shorter one needs a burst anyway.
 const PRECISE_INTERVALS: RangeInclusive<Duration> = Duration::from_micros(500)..=Duration::from_millis(250);
 
 /// By how much a check is sent later than computed if a denial would count against the caller.
