@@ -87,7 +87,7 @@ impl Dispatcher {
         let Some(group) = self.in_flight.take() else { return };
         let decision = result.as_ref().ok().filter(|decision| decision.is_allowed()).cloned();
         let queues = &self.core.queues;
-        let mut left = deliver(queues.finish(&self.id, group, result, sent));
+        let mut left = deliver(queues.finish(&self.id, self.number, group, result, sent));
         // What was charged for waiters that are gone goes to the next ones.
         while let (Some(decision), true) = (&decision, left > 0) {
             let heirs = queues.inherit(&self.id, &mut left, decision);

@@ -173,11 +173,14 @@ impl Queues {
     pub(super) fn finish(
         &self,
         id: &QueueId,
+        dispatcher: u64,
         group: Group,
         result: Result<Decision, Error>,
         sent: Instant,
     ) -> Vec<Reply> {
-        self.with(id, |queue| queue.finish(group, result, sent, Instant::now())).unwrap_or_default()
+        // If another dispatcher has served the rest of the queue meanwhile, the queue may be gone.
+        self.table().queues.entry(id.clone()).or_default();
+        self.with(id, |queue| queue.finish(dispatcher, group, result, sent, Instant::now())).unwrap_or_default()
     }
 
     /// Waiters to whom units go that were charged for waiters that are gone.

@@ -15,6 +15,8 @@ use std::{
 pub(super) struct Rivals {
     /// The number of admissions since a rival was last seen, at most [`ALONE_AFTER`].
     alone_for: u8,
+    /// Whether a rival has been seen in the last admissions.
+    are_seen: bool,
     /// Whether a rival took the units that this process has been waiting for.
     has_lost: bool,
     /// Whether the last check has passed.
@@ -32,6 +34,8 @@ const SPREAD_PART: u32 = 16;
 /// The longest time by which the checks of rivals are spread.
 const LONGEST_SPREAD: Duration = Duration::from_millis(3);
 
+/// The longest time between two parts of the units that are available. Longer than a process is usually late.
+const LONGEST_SPACE: Duration = Duration::from_millis(10);
 /// The longest time for which a process lets others go first.
 const LONGEST_TURN: Duration = Duration::from_secs(1);
 
@@ -43,6 +47,7 @@ impl Rivals {
     /// Records an admission. `seen` says whether units are missing that this process has not spent.
     pub(super) fn won(&mut self, seen: bool) {
         self.alone_for = if seen { 0 } else { (self.alone_for + 1).min(ALONE_AFTER) };
+        self.are_seen = seen || self.are_seen && self.are_likely();
         self.yields = self.has_lost;
         self.has_lost = false;
         self.has_won = true;
@@ -50,7 +55,7 @@ impl Rivals {
 
     /// Records that units were gone that this process had waited for.
     pub(super) fn lost(&mut self) {
-        *self = Self { alone_for: 0, has_lost: true, has_won: false, yields: false };
+        *self = Self { alone_for: 0, are_seen: true, has_lost: true, has_won: false, yields: false };
     }
 
     /// The units to take at most, of those that are available.
@@ -67,8 +72,11 @@ impl Rivals {
         }
         let turn = if std::mem::take(&mut self.yields) { interval.min(LONGEST_TURN) } else { Duration::ZERO };
         // Units that are there already are taken part by part, so that rivals get theirs meanwhile.
-        let most = if wait.is_zero() && self.has_won { interval } else { wait / SPREAD_PART };
-        Some(turn.saturating_add(random_up_to(most.min(LONGEST_SPREAD))))
+        let most = match wait.is_zero() && self.has_won {
+            true => interval.min(if self.are_seen { LONGEST_SPACE } else { LONGEST_SPREAD }),
+            false => (wait / SPREAD_PART).min(LONGEST_SPREAD),
+        };
+        Some(turn.saturating_add(random_up_to(most)))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Waiters that are dropped leave no trace.
 
 use super::*;
-use crate::support::random::Random;
+use crate::support::{
+    random::Random,
+    unhealthy_store::{Health, UnhealthyStore},
+};
 
 #[tokio::test(start_paused = true)]
 async fn the_rest_drain_as_if_dropped_waiters_had_never_come() {
@@ -99,6 +102,32 @@ async fn waiters_go_on_when_the_runtime_that_serves_the_queue_stands_still() {
     assert!(admitted.is_allowed());
     end.send(()).unwrap();
     assert!(tokio::task::spawn_blocking(|| other.join().unwrap()).await.unwrap());
+}
+
+/// A runtime that stands still while its check is on its way. Meanwhile another runtime serves and ends the queue.
+#[tokio::test]
+async fn law_9_a_verdict_that_is_read_late_still_reaches_its_waiter() {
+    let store = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(30)), None);
+    let limiter = Limiter::new(store.clone());
+    let policy = Policy::per_minute("p", 10).unwrap();
+    let (blocked, is_blocked) = std::sync::mpsc::channel();
+    let first = limiter.acquire(KEY, &policy, 1).within(60 * SECOND);
+    let other = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let waiting = tokio::spawn(first);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            blocked.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(700));
+            waiting.await.unwrap().unwrap().is_allowed()
+        })
+    });
+    is_blocked.recv().unwrap();
+    let second = limiter.acquire(KEY, &policy, 1).within(60 * SECOND).await.unwrap();
+    assert!(second.is_allowed());
+    assert!(tokio::task::spawn_blocking(|| other.join().unwrap()).await.unwrap());
+    assert_eq!(store.sent(), 2, "one check for each");
+    assert_eq!(limiter.peek(KEY, &policy).await.unwrap().available(), Some(8));
 }
 
 /// A runtime that serves a queue and then does not run, because no thread drives it.

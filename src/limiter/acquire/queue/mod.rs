@@ -41,6 +41,8 @@ pub(super) struct Queue {
     forecast: Option<Forecast>,
     rivals: Rivals,
     aim: Aim,
+    /// Whether the turn of the head is aimed at the time at which its units come back.
+    is_aimed: bool,
     /// No check is sent before this time: an upstream has asked for a pause.
     paused_until: Option<Instant>,
     /// Whether admissions are spaced evenly, because the waiters have piled up during a pause.
@@ -167,6 +169,15 @@ impl Queue {
         let back_by = self.dispatch.back_by?;
         let is_stuck = !self.waiters.is_empty() && now > after(back_by, time.saturating_add(STUCK));
         is_stuck.then(|| self.replace_dispatcher(now))
+    }
+
+    /// Whether `dispatcher` serves the queue. One that was replaced serves it again if its successor has ended and it
+    /// has brought waiters back.
+    fn is_served_by(&mut self, dispatcher: u64) -> bool {
+        if self.dispatch.number != dispatcher && !self.dispatch.is_running && !self.waiters.is_empty() {
+            (self.dispatch.number, self.dispatch.is_running) = (dispatcher, true);
+        }
+        self.dispatch.number == dispatcher
     }
 
     fn replace_dispatcher(&mut self, now: Instant) -> u64 {

@@ -28,20 +28,22 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 const MOST_DOUBLINGS: u32 = 5;
 
 impl Queue {
-    /// Ends a check of a group that was sent at `sent`.
+    /// Ends a check of a group that `dispatcher` sent at `sent`.
     pub(in crate::limiter::acquire) fn finish(
         &mut self,
+        dispatcher: u64,
         group: Group,
         result: Result<Decision, Error>,
         sent: Instant,
         now: Instant,
     ) -> Vec<Reply> {
+        if self.dispatch.number != dispatcher {
+            // The group may come back to the head of a queue that another dispatcher serves.
+            self.refresh();
+        }
         match result {
             Err(error) => self.failed(group, error, now),
-            Ok(decision) if decision.is_allowed() => {
-                self.aim.hit();
-                self.admitted(group, &decision, sent, now)
-            }
+            Ok(decision) if decision.is_allowed() => self.admitted(group, &decision, sent, now),
             Ok(decision) => self.denied(group, &decision, sent, now),
         }
     }
@@ -51,6 +53,9 @@ impl Queue {
         self.rivals.won(self.has_rivals(decision, group.units));
         self.forecast = self.forecast_from(decision, sent, now);
         self.denials = 0;
+        if self.is_aimed {
+            self.aim.hit();
+        }
         self.last_admission = Some(sent);
         if let Some((_, head)) = group.waiters.first().filter(|_| self.is_paced) {
             self.not_before = Some(after(sent, pace(&head.policy)));
@@ -94,7 +99,7 @@ impl Queue {
         if standing.violated {
             if self.has_rivals(decision, group.units) {
                 self.rivals.lost();
-            } else if !self.rivals.are_likely() && standing.retry_after.is_some_and(|wait| wait <= EARLY) {
+            } else if self.is_aimed && standing.retry_after.is_some_and(|wait| wait <= EARLY) {
                 self.aim.missed(now.saturating_duration_since(sent));
             }
         }

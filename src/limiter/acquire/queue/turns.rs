@@ -21,7 +21,7 @@ impl Queue {
     /// What the dispatcher does at `now`, and the replies to waiters whose time is over. A group that it returns is no
     /// longer in the queue.
     pub(in crate::limiter::acquire) fn step(&mut self, dispatcher: u64, now: Instant) -> (Step, Vec<Reply>) {
-        if self.dispatch.number != dispatcher {
+        if !self.is_served_by(dispatcher) {
             return (Step::Done, Vec::new());
         }
         let late = self.give_up_late(now);
@@ -45,12 +45,16 @@ impl Queue {
                 let certain = self.certain(head, 0, now);
                 let interval = interval(&head.policy, head.cost);
                 let wait = certain.saturating_duration_since(now);
+                self.is_aimed = false;
                 let at = match self.rivals.delay(wait, interval) {
                     // Units that are there already are only delayed after an admission just before.
                     Some(delay) if wait.is_zero() => after(self.last_admission.unwrap_or(now), delay).max(certain),
                     Some(delay) => after(certain, delay),
                     None if wait.is_zero() => certain,
-                    None => self.aim.adjust(certain),
+                    None => {
+                        self.is_aimed = true;
+                        self.aim.adjust(certain)
+                    }
                 };
                 // A check that is early must not count as a rejection.
                 let at = if head.policy.counts_denials() { at.max(after(certain, SAFELY_LATE)) } else { at };
