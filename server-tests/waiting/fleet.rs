@@ -20,7 +20,8 @@ use crate::{
 const PROCESSES: usize = 4;
 const WORKERS: usize = 8;
 const LIMIT: u32 = 50;
-const WINDOWS: u32 = 10;
+/// Ten windows are counted, between the first and the last.
+const WINDOWS: u32 = 12;
 
 /// What a process reports: the times of its admissions by the store's clock, and its calls of Redis.
 struct Report {
@@ -47,7 +48,7 @@ fn spawn(url: &str, kind: &str) -> Child {
         .unwrap()
 }
 
-/// The entry point of a process: workers that wait for unit after unit, for ten windows.
+/// The entry point of a process: workers that wait for unit after unit.
 pub(crate) fn main() {
     let (url, kind) = (env::var("WAITING_URL").unwrap(), env::var("WAITING_POLICY").unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
