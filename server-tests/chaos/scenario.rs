@@ -1,11 +1,6 @@
 //! Runs one fault under load, once with each failure policy, and asserts the guarantees.
 
-use std::{
-    io::{self, Write},
-    sync::{Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
 use crate::{
     DEADLINE,
@@ -17,6 +12,8 @@ use crate::{
     target::Target,
     worker::policies_for,
 };
+
+pub(crate) use crate::support::{exclusively, print_line};
 
 /// Injects a fault; returns when the fault has ended.
 pub(crate) type InjectFault = fn(&mut Environment);
@@ -32,14 +29,6 @@ pub(crate) struct Scenario {
     pub(crate) losses: u32,
     pub(crate) hold: Duration,
     pub(crate) fault: InjectFault,
-}
-
-/// Held by the running scenario: scenarios measure, so only one runs at a time.
-static TURN: Mutex<()> = Mutex::new(());
-
-pub(crate) fn exclusively<T>(run: impl FnOnce() -> T) -> T {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    run()
 }
 
 impl Scenario {
@@ -168,9 +157,4 @@ pub(crate) fn print_report(name: &str, policy: &str, results: &Results, recovery
 
 fn milliseconds(us: u32) -> String {
     format!("{:.1}", f64::from(us) / 1000.0)
-}
-
-/// Prints a line although the test harness captures `println`, because the figures are useful when tests pass.
-pub(crate) fn print_line(line: &str) {
-    let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -14,11 +14,9 @@ mod steady;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{
-    io::{self, Write},
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+pub(crate) use support::{exclusively, print_line};
+
+use std::time::Duration;
 
 /// Round trips, from within a machine to another region.
 pub(crate) const ROUND_TRIPS: [Duration; 6] = [
@@ -29,18 +27,6 @@ pub(crate) const ROUND_TRIPS: [Duration; 6] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
 ];
-
-/// Runs one load at a time, because two loads would saturate two cores.
-pub(crate) fn exclusively<T>(run: impl FnOnce() -> T) -> T {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    run()
-}
-
-/// Prints a line although the test harness captures `println`, because the figures are useful when tests pass.
-pub(crate) fn print_line(line: &str) {
-    let _ = writeln!(io::stdout().lock(), "{line}");
-}
 
 /// Not a test: the entry point of the server process.
 #[test]

@@ -11,6 +11,8 @@ pub mod sentinel;
 mod shared;
 
 use std::{
+    io::{self, Write},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -25,4 +27,16 @@ pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Runs one load at a time, because two loads would saturate two cores.
+pub fn exclusively<T>(run: impl FnOnce() -> T) -> T {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    run()
+}
+
+/// Prints a line although the test harness captures `println`, because the figures are useful when tests pass.
+pub fn print_line(line: &str) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
 }

@@ -65,7 +65,7 @@ impl<T: Send + 'static> Guarded<T> {
         Self { pending, outcome, time: None, wait: None }
     }
 
-    /// Sets what is left of the store's deadline, for a call that follows another call of the same check.
+    /// Sets the deadline to what a first call of the same check has left of the store's deadline.
     pub(super) fn within(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self

@@ -5,9 +5,8 @@
 //! take a stall for a silent store. The deadline therefore moves by the length of the stall (see `stalls`), and by
 //! `CATCH_UP`, the time to read what has arrived.
 
-#[cfg(feature = "redis")]
-use std::future::Future;
 use std::{
+    future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -67,12 +66,10 @@ impl Deadline {
 
 /// The output of `future`, or `None` if it is not ready within `time`, not counting stalls. Without a tokio runtime
 /// with timers, `None` if it is not ready at once.
-#[cfg(feature = "redis")]
 pub(crate) fn within<F: Future>(time: Duration, future: F) -> Within<F> {
     Within { future, time, deadline: None }
 }
 
-#[cfg(feature = "redis")]
 pin_project! {
     /// See [`within`].
     #[derive(Debug)]
@@ -87,7 +84,6 @@ pin_project! {
     }
 }
 
-#[cfg(feature = "redis")]
 impl<F: Future> Future for Within<F> {
     type Output = Option<F::Output>;
 

@@ -1,4 +1,4 @@
-//! Outbound clients that stay within somebody else's quota: [`ThrottleLayer`].
+//! Outbound clients that stay within the quota of another service: [`ThrottleLayer`].
 //!
 //! An upstream API grants a number of calls a minute, refuses the others, and may bill or block a client that does not
 //! stop. A client that shares the quota with other tasks and other processes cannot count on its own. [`ThrottleLayer`]

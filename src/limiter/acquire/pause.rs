@@ -46,9 +46,7 @@ impl Acquire {
 
 /// Adds the charge that a pause denies.
 pub(super) fn heed(check: Check, key: &Key, policy: &Policy) -> Check {
-    let plain = check.clone();
-    // Without room for another charge, the check goes without; a check of a queue has one charge.
-    check.and(key.clone(), &policy.pauses(ROOM_US), 1).unwrap_or(plain)
+    check.and(key.clone(), &policy.pauses(ROOM_US), 1).expect("a check of one charge has room for another one")
 }
 
 async fn begin(core: &Arc<Core>, key: &Key, policy: &Policy, time: Duration) -> Result<(), Error> {

@@ -11,12 +11,12 @@ use crate::{
     limiter::{
         acquire::{
             dispatcher,
-            forecast::after,
             queues::{Joined, QueueId},
             waiter::{Outcome, Reply, Waiter},
         },
         core::Core,
     },
+    runtime::deadline::within,
     store::no_answer,
 };
 
@@ -42,28 +42,28 @@ impl Place {
     /// Waits for the outcome.
     pub(super) async fn wait(mut self) -> Outcome {
         loop {
-            let mut outcome = match self.join() {
+            let outcome = match self.join() {
                 Ok(outcome) => outcome,
                 Err(refused) => return refused.outcome,
             };
             // The dispatcher has ended without an outcome if the channel is closed.
-            match self.outcome_in_time(&mut outcome).await {
+            match self.outcome_in_time(outcome).await {
                 Some(outcome) => return outcome,
                 None => continue,
             }
         }
     }
 
-    async fn outcome_in_time(&self, outcome: &mut oneshot::Receiver<Outcome>) -> Option<Outcome> {
+    async fn outcome_in_time(&self, mut outcome: oneshot::Receiver<Outcome>) -> Option<Outcome> {
         let (queues, ticket) = (&self.core.queues, self.ticket?);
-        if let Some(received) = self.receive_until(self.deadline, outcome).await {
+        if let Some(received) = self.receive_until(self.deadline, &mut outcome).await {
             return received;
         }
         if let Some(reply) = queues.give_up(&self.id, ticket) {
             return Some(reply.outcome);
         }
         // The next check may charge for this waiter.
-        if let Some(received) = self.receive_until(Instant::now() + LINGER, outcome).await {
+        if let Some(received) = self.receive_until(Instant::now() + LINGER, &mut outcome).await {
             return received;
         }
         if let Some(reply) = queues.expire(&self.id, ticket) {
@@ -71,10 +71,13 @@ impl Place {
         }
         // A check is on its way. Its verdict comes within the store's deadline, if its runtime runs.
         let time = self.core.store.deadline();
-        match self.receive_until(after(Instant::now(), time.saturating_add(LINGER)), outcome).await {
-            Some(received) => received,
-            None => Some(Err(no_answer(time).charge_unknown())),
+        if let Some(received) = within(time.saturating_add(LINGER), &mut outcome).await {
+            return received.ok();
         }
+        // What the check charges belongs to this caller, whose failure policy may let it pass. While the channel is open,
+        // the charge goes to no other waiter.
+        tokio::spawn(outcome);
+        Some(Err(no_answer(time).charge_unknown()))
     }
 
     /// The outcome, or `None` at `end`. The outcome is `None` if the dispatcher has ended.

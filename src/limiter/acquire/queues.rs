@@ -178,9 +178,10 @@ impl Queues {
         result: Result<Decision, Error>,
         sent: Instant,
     ) -> Vec<Reply> {
+        let mut table = self.table();
         // If another dispatcher has served the rest of the queue meanwhile, the queue may be gone.
-        self.table().queues.entry(id.clone()).or_default();
-        self.with(id, |queue| queue.finish(dispatcher, group, result, sent, Instant::now())).unwrap_or_default()
+        table.queues.entry(id.clone()).or_default();
+        table.with(id, |queue| queue.finish(dispatcher, group, result, sent, Instant::now())).unwrap_or_default()
     }
 
     /// Waiters to whom units go that were charged for waiters that are gone.
@@ -204,8 +205,8 @@ impl Queues {
             if table.queues.len() < self.max_queues {
                 table.queues.entry(id.clone()).or_default();
             }
+            let replies = table.with(&id, |queue| queue.pause(after(now, time), now)).unwrap_or_default();
             drop(table);
-            let replies = self.with(&id, |queue| queue.pause(after(now, time), now)).unwrap_or_default();
             for reply in replies {
                 reply.send();
             }
@@ -230,19 +231,8 @@ impl Queues {
         Self::new(self.max_per_key, self.max_in_all)
     }
 
-    /// Calls `work` with a queue, and counts the waiters that it adds or removes.
     fn with<T>(&self, id: &QueueId, work: impl FnOnce(&mut Queue) -> T) -> Option<T> {
-        let mut table = self.table();
-        let queue = table.queues.get_mut(id)?;
-        let before = queue.len();
-        let result = work(queue);
-        let now = Instant::now();
-        let (after, is_over, is_idle) = (queue.len(), queue.is_over(now), queue.is_idle(now));
-        table.waiters = (table.waiters + after).saturating_sub(before);
-        if is_over || is_idle && table.queues.len() > Self::MAX_IDLE {
-            table.queues.remove(id);
-        }
-        Some(result)
+        self.table().with(id, work)
     }
 }
 
@@ -253,6 +243,20 @@ impl Default for Queues {
 }
 
 impl Table {
+    /// Calls `work` with a queue, and counts the waiters that it adds or removes. `None` without such a queue.
+    fn with<T>(&mut self, id: &QueueId, work: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        let queue = self.queues.get_mut(id)?;
+        let before = queue.len();
+        let result = work(queue);
+        let now = Instant::now();
+        let (after, is_over, is_idle) = (queue.len(), queue.is_over(now), queue.is_idle(now));
+        self.waiters = (self.waiters + after).saturating_sub(before);
+        if is_over || is_idle && self.queues.len() > Queues::MAX_IDLE {
+            self.queues.remove(id);
+        }
+        Some(result)
+    }
+
     /// Removes queues whose pauses are over, whenever the number of queues has doubled or has reached `most`.
     fn sweep(&mut self, now: Instant, most: usize) {
         const AT_LEAST: usize = 64;

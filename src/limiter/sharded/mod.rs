@@ -111,7 +111,7 @@ async fn judge(core: Arc<Core>, check: Check, purpose: Purpose, unanswered: Unan
     }
 }
 
-/// Asks all shards, for a peek.
+/// Asks all shards. A peek does.
 fn ask_all(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
     let sent = peek::all_shards(check);
     match core.store.check(&sent) {

@@ -26,7 +26,7 @@ pub(super) struct Turn<'a> {
     random: &'a RandomState,
 }
 
-/// The most checks in a row. So many share a call, even if twice as many arrive in its round trip.
+/// The most checks in a row that ask one shard. A call takes up to 128 checks, so half of a full call.
 const LONGEST_RUN: u32 = 64;
 /// The smallest part of a shard's capacity that a run is not to exceed, so that a run of checks hardly fills a shard.
 const RUNS_TO_FILL: u32 = 32;

@@ -21,7 +21,7 @@ pub(super) struct Times {
     /// Time since the Unix epoch when the upstream wrote the response, by its own clock if the response says so. The
     /// clocks of client and upstream need not agree then.
     written: Duration,
-    /// How long ago that was, for a response that a cache has stored.
+    /// The time since then, if a cache has stored the response; zero otherwise.
     pub(super) age: Duration,
 }
 

@@ -1,5 +1,10 @@
 //! Waiters that are dropped leave no trace.
 
+use tollgate::{
+    Check, Key,
+    store::{Answer, Store, Verdict},
+};
+
 use super::*;
 use crate::support::{
     random::Random,
@@ -125,9 +130,59 @@ async fn law_9_a_verdict_that_is_read_late_still_reaches_its_waiter() {
     is_blocked.recv().unwrap();
     let second = limiter.acquire(KEY, &policy, 1).within(60 * SECOND).await.unwrap();
     assert!(second.is_allowed());
+    // Without waiters and without anything to remember, the queue is gone when the first runtime goes on.
+    limiter.reset(KEY, &policy).await.unwrap();
     assert!(tokio::task::spawn_blocking(|| other.join().unwrap()).await.unwrap());
     assert_eq!(store.sent(), 2, "one check for each");
-    assert_eq!(limiter.peek(KEY, &policy).await.unwrap().available(), Some(8));
+}
+
+/// A store that charges at once and answers later, as over a network.
+#[derive(Debug)]
+struct LateAnswers(MemoryStore);
+
+impl Store for LateAnswers {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (store, check) = (self.0.clone(), check.clone());
+        Answer::pending(async move {
+            let Answer::Ready(verdict) = store.check(&check) else { panic!("memory answers at once") };
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            verdict
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+}
+
+/// A caller whose check may have charged may go on, by its failure policy, so its unit must not go to another caller.
+#[tokio::test]
+async fn law_14_the_unit_of_a_caller_that_got_an_error_goes_to_no_other_caller() {
+    let limiter = Limiter::new(LateAnswers(MemoryStore::new())).quiet();
+    let policy = Policy::new("p", 2, 2 * SECOND).unwrap();
+    let start = std::time::Instant::now();
+    let first = limiter.acquire(KEY, &policy, 1).within(60 * SECOND);
+    let (asking, is_asking) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let first = tokio::spawn(first);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            asking.send(()).unwrap();
+            assert!(first.await.unwrap().unwrap().is_allowed());
+            // The second check is on its way when this thread stands still.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            std::thread::sleep(SECOND);
+            tokio::time::sleep(SECOND / 10).await;
+        });
+    });
+    is_asking.recv().unwrap();
+    let second = limiter.acquire(KEY, &policy, 1).within(Duration::from_millis(10)).await;
+    assert!(second.unwrap_err().may_have_charged());
+    let third = limiter.acquire(KEY, &policy, 1).within(60 * SECOND).await.unwrap();
+    assert!(third.is_allowed());
+    assert!(start.elapsed() >= 2 * SECOND, "both units of the window were charged: {:?}", start.elapsed());
+    tokio::task::spawn_blocking(|| other.join().unwrap()).await.unwrap();
 }
 
 /// A runtime that serves a queue and then does not run, because no thread drives it.

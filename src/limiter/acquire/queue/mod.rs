@@ -89,7 +89,7 @@ pub(super) struct Group {
 /// What the dispatcher does next.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Nobody waits.
+    /// No caller waits.
     Done,
     /// The head has to wait until then.
     Sleep {
