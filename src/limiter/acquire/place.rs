@@ -74,8 +74,8 @@ impl Place {
         if let Some(received) = within(time.saturating_add(LINGER), &mut outcome).await {
             return received.ok();
         }
-        // What the check charges belongs to this caller, whose failure policy may let it pass. While the channel is open,
-        // the charge goes to no other waiter.
+        // What the check charges belongs to this caller, whose failure policy may let it pass. While the channel is
+        // open, the charge goes to no other waiter.
         tokio::spawn(outcome);
         Some(Err(no_answer(time).charge_unknown()))
     }
