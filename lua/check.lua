@@ -1,11 +1,14 @@
 -- The entry of the script: handles many checks in one call and commits each check completely or not.
 --
--- KEYS: the key of each charge, in order.
+-- KEYS: the key of each charge, in order. The open holds beside a charge count as one more charge, after it.
 -- ARGV: 1. what the call uses (u8, the sum of 1 log, 2 counter, 4 window, 8 bucket, 16 refund, 32 checks of several
---          charges); then the checks, as runs of equal checks: number of checks (u16), number of their charges (u8),
---          and for each of these charges algorithm (u8), usage (u8), limit (u32), window (microseconds, double),
---          parameter (double: the resolution of a log in microseconds, the burst of a bucket), cost (u32), and for a
---          refund the time of the commit (microseconds, double);
+--          charges, 128 holds); then the checks, as runs of equal checks: number of checks (u16), number of their
+--          charges (u8), and for each of these charges algorithm (u8), usage (u8), limit (u32), window (microseconds,
+--          double), parameter (double: the resolution of a log in microseconds, the burst of a bucket), cost (u32), and
+--          in a refund the time of the commit (microseconds, double). 8 is added to the algorithm of a charge that is
+--          followed by its holds. The fields of holds are 8 instead of an algorithm, usage (u8: 0 check, 1 settle, 2
+--          renew), what becomes of an unsettled hold (u32: 0 it is charged, 1 it is released), time-to-live
+--          (microseconds, double), id of a hold (8 bytes, zeros for none), units to charge when it settles (u32);
 --       2. the client's clock in microseconds; '' or nothing for TIME.
 -- Reply: one string of doubles: the time used; a number for each charge; a time in microseconds for each charge; more
 --        numbers for some charges, in order. Then the texts of errors, in order. The number of a charge whose check has
@@ -21,8 +24,15 @@
 --                   previous bucket.
 --          window   n is the count; the time is that until its window ends.
 --          bucket   n is the fraction of the arrival time; the time is that until the arrival time.
+--          holds    n is the units that are held. Plus 1 if the charge before fits beside them, or if the hold that was
+--                   to be changed was open. The time is that until the last hold ends, or 0 if that is not needed.
+--                   The numbers of the charge before are those of its count, as if nothing were held. A check of a log
+--                   beside open holds has one more number, after those of the log, if the charge does not fit: the time
+--                   until it fits beside them; and one more if the log has less available than is held: the time until
+--                   one unit fits beside them. Both are -1 if that can never be.
 --        A check that has failed has charged nothing, unless a key held another type of value or a command was not
---        permitted. Other checks are not affected. A check is allowed if all of its charges fit.
+--        permitted. Other checks are not affected. A check is allowed if all of its charges fit, except for those with
+--        SHADOW.
 --
 -- An algorithm is one function of charges with equal policies and costs, and a mode. Mode nil evaluates and commits in
 -- one step, each charge as a check of its own. The other modes take one charge of a larger check: 'evaluate' only
@@ -36,7 +46,11 @@
 --   REFUND          refunds an earlier commit;
 --   BAN             counts the denials of the previous charge. It takes part in the evaluation, and commits when the
 --                   previous charge does not fit. The last denial that fits also commits the whole limit: the ban
---                   lasts until these units have left the window.
+--                   lasts until these units have left the window;
+--   SHADOW          flag, only in checks of several charges: the charge does not decide the check, and commits if the
+--                   check is allowed and the charge fits itself.
+-- A check with an id of a hold holds the cost of the charge instead of charging it. A change of a hold is a check of
+-- its own, with a cost of 0. `lua/holds.lua` describes holds.
 
 local runs, position, charge, errors = ARGV[1], 2, 1, ''
 local struct, pcall = struct, pcall

@@ -1,4 +1,5 @@
--- Checks of several charges: commits all charges of a check or, if one of them does not fit, none.
+-- Checks of several charges, or beside holds: commits all charges of a check or, if one of them does not fit, none. A
+-- shadow charge that does not fit only leaves itself out.
 
 local check_together
 
@@ -7,26 +8,34 @@ if used >= 32 then
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
 
   -- Returns the function of a charge, its cost, limit, window and parameter, whether rejections count (for a refund:
-  -- the time of the commit), whether the policy commits, and whether it counts the denials of the previous charge.
-  local function charge_at(position)
-    local COUNT_REJECTED, EVALUATE, REFUND, BAN = 1, 2, 4, 8
+  -- the time of the commit), whether the policy commits, whether it counts the denials of the previous charge, and
+  -- whether it is a shadow policy. A charge takes `width` bytes.
+  local function charge_at(position, width)
+    local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, HOLDS = 1, 2, 4, 8, 16, 8
     local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', runs, position)
+    if algorithm >= HOLDS then
+      return charge_with_holds(algorithm, usage, limit, window, parameter, cost, position + width)
+    end
     if usage == REFUND then
       local committed = unpack('<d', runs, position + 26)
-      return refunds[algorithm], cost, limit, window, parameter, committed, false, false
+      return refunds[algorithm], cost, limit, window, parameter, committed, false, false, false
     end
+    local is_shadow = usage >= SHADOW
+    if is_shadow then usage = usage - SHADOW end
     local counts_rejected, commits, is_ban = usage % 2 == COUNT_REJECTED, usage < EVALUATE, usage == BAN
-    return algorithms[algorithm], cost, limit, window, parameter, counts_rejected, commits, is_ban
+    return algorithms[algorithm], cost, limit, window, parameter, counts_rejected, commits, is_ban, is_shadow
   end
 
   -- Handles a check of `size` charges from `first` on. They are packed from `position` on, `width` bytes each.
   check_together = function(first, size, position, width)
     local last = first + size - 1
-    -- The charges that do not fit, and those whose count of denials is full.
-    local unfit, banned
+    -- Whether a charge denies the check, the charges that do not fit, and those whose count of denials is full.
+    local denied, unfit, banned
     for number = first, last do
-      local run, cost, limit, window, parameter, extra, _, is_ban = charge_at(position + (number - first) * width)
+      local run, cost, limit, window, parameter, extra, _, is_ban, is_shadow =
+        charge_at(position + (number - first) * width, width)
       if not run(now, times, number, number, cost, 'evaluate', limit, window, parameter, extra) then
+        denied = denied or not is_shadow
         unfit = unfit or {}
         unfit[number] = true
         if is_ban then
@@ -37,8 +46,10 @@ if used >= 32 then
     end
     for number = first, last do
       local run, cost, limit, window, parameter, extra, commits, is_ban =
-        charge_at(position + (number - first) * width)
-      local key, commit, count = keys[number], commits and not unfit, #times
+        charge_at(position + (number - first) * width, width)
+      local key, commit, count = keys[number], commits and not denied, #times
+      -- Only a shadow charge may be left out of an allowed check.
+      if commit and unfit then commit = not unfit[number] and not (banned and banned[number]) end
       if is_ban then
         -- `unfit ~= nil` makes `commit` a boolean, because nil is another mode.
         commit = unfit ~= nil and unfit[number - 1] == true and cost > 0

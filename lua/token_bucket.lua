@@ -39,6 +39,16 @@ if used % 16 >= 8 then
         if fits then
           arrival, fraction = arrival + whole, fraction + part
           if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+        elseif not count_rejected then
+          -- Only a hold that ends charges more than fits. A time further ahead would not be exact.
+          local latest = time + 2^52
+          if arrival + whole < latest then
+            arrival, fraction = arrival + whole, fraction + part
+            if fraction >= limit then arrival, fraction = arrival + 1, fraction - limit end
+          elseif arrival < latest then
+            arrival = latest
+          end
+          if arrival == latest then fraction = 0 end
         else
           -- A counted rejection empties the bucket, and no more. A larger bucket, of another burst or limit, may have
           -- gone further: what it admitted stays charged.

@@ -1,6 +1,7 @@
 //! Tests on Redis that together take a minute: the Redis store, its scripts, the store suite, and observers.
 #![allow(clippy::unwrap_used)]
 
+mod live;
 mod lua;
 mod observe;
 mod redis;

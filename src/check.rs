@@ -2,9 +2,19 @@
 
 use smallvec::SmallVec;
 
-use crate::{error::ConfigError, key::Key, policy::Policy};
+#[cfg(feature = "plans")]
+use crate::policy::Policies;
+use crate::{
+    error::ConfigError,
+    hold::{HoldId, OpenHold},
+    key::Key,
+    policy::Policy,
+};
 
 /// All charges of one request: charged together or not at all.
+///
+/// Charges under [shadow](Policy::with_shadow) policies do not decide: a check that its other charges pass is charged,
+/// and each shadow charge that does not fit is left out.
 ///
 /// # Examples
 ///
@@ -36,6 +46,8 @@ pub struct Charge {
     pub policy: Policy,
     /// The cost in units. 0 charges nothing and always passes.
     pub cost: u32,
+    /// The name of the hold if the units are held until they are settled; `None` for a plain charge.
+    pub hold: Option<HoldId>,
 }
 
 impl Check {
@@ -44,7 +56,29 @@ impl Check {
 
     /// Creates a check with one charge.
     pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
-        Self { charges: SmallVec::from([Charge { key: key.into(), policy: policy.clone(), cost }]) }
+        Self { charges: SmallVec::from([Charge::new(key.into(), policy.clone(), cost)]) }
+    }
+
+    /// Creates a check that holds `cost` units, for [`Limiter::hold_all`](crate::Limiter::hold_all).
+    ///
+    /// # Errors
+    ///
+    /// As [`and_hold`](Self::and_hold).
+    pub fn hold(key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
+        Self::empty().and_hold(key, policy, cost)
+    }
+
+    /// Adds a hold of `cost` units. A second hold of the same key and policy adds to the cost of the first.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::PolicyWithoutHolds`] if the policy has no [holds](Policy::with_holds). [`ConfigError::ZeroHold`]
+    /// if `cost` is 0. [`ConfigError::HoldBesideCharge`] if the check has a plain charge of the same key and policy.
+    /// Otherwise as [`and`](Self::and).
+    pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
+        let charge = Charge::held(key.into(), policy.clone(), cost)?;
+        self.push_another(charge)?;
+        Ok(self)
     }
 
     /// Adds a charge. A second charge of the same key and policy adds to the cost of the first.
@@ -52,8 +86,8 @@ impl Check {
     /// # Errors
     ///
     /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name, because the two
-    /// policies would share their counts. [`ConfigError::TooManyCharges`] if the check has
-    /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
+    /// policies would share their counts. [`ConfigError::HoldBesideCharge`] if the check holds units of the same key
+    /// and policy. [`ConfigError::TooManyCharges`] if the check has [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
     pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
         self.push(key.into(), policy.clone(), cost)?;
         Ok(self)
@@ -79,14 +113,63 @@ impl Check {
         self.charges.drain(..)
     }
 
+    /// The holds of the check, in its order, with the numbers of their charges and their units.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (usize, OpenHold, u32)> {
+        let charges = self.charges.iter().enumerate();
+        charges.filter_map(|(number, charge)| Some((number, charge.open_hold()?, charge.cost)))
+    }
+
+    /// Gives new names to all holds.
+    pub(crate) fn rename_holds(&mut self) {
+        for id in self.charges.iter_mut().filter_map(|charge| charge.hold.as_mut()) {
+            *id = HoldId::random();
+        }
+    }
+
+    /// The error of a check that makes holds, or charges units of a concurrency limit, where no handle is returned: the
+    /// units would never come back.
+    #[inline]
+    pub(crate) fn refuse_holds(&self) -> Result<(), ConfigError> {
+        let needs_handle = |charge: &&Charge| charge.hold.is_some() || charge.policy.is_concurrent() && charge.cost > 0;
+        let Some(charge) = self.charges.iter().find(needs_handle) else { return Ok(()) };
+        let policy = charge.policy.name().to_owned();
+        Err(match charge.hold {
+            Some(_) => ConfigError::HoldsNeedHandle { policy },
+            None => ConfigError::ConcurrencyNeedsHold { policy },
+        })
+    }
+
+    /// Whether all charges go to the store as they are, without shards and leases.
+    #[inline]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.charges.iter().all(|charge| charge.policy.is_direct())
+    }
+
+    /// A check that names a hold and charges nothing, to change the hold.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_open_hold(OpenHold { key, policy, id }: OpenHold) -> Self {
+        Self { charges: SmallVec::from_buf([Charge { key, policy, cost: 0, hold: Some(id) }]) }
+    }
+
     /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
     #[inline]
     pub(crate) fn is_sharded(&self) -> bool {
         self.charges.iter().any(|charge| charge.policy.is_sharded())
     }
 
+    /// Whether all charges are under shadow policies, so that nothing can refuse the check.
+    pub(crate) fn is_shadow(&self) -> bool {
+        !self.charges.is_empty() && self.charges.iter().all(|charge| charge.policy.is_shadow())
+    }
+
     pub(crate) fn empty() -> Self {
         Self { charges: SmallVec::new() }
+    }
+
+    /// A check of `cost` units under each policy of a plan, whose policies have different names.
+    #[cfg(feature = "plans")]
+    pub(crate) fn of_plan(key: &Key, plan: Policies, cost: u32) -> Self {
+        Self::of_distinct(plan.0.into_iter().map(|policy| Charge::new(key.clone(), policy, cost)))
     }
 
     /// A check of charges that cannot share a count.
@@ -98,29 +181,39 @@ impl Check {
     pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
         // Most checks have one charge.
         if self.charges.is_empty() {
-            self.charges.push(Charge { key, policy, cost });
+            self.charges.push(Charge::new(key, policy, cost));
             return Ok(());
         }
-        self.push_another(key, policy, cost)
+        self.push_another(Charge::new(key, policy, cost))
     }
 
-    fn push_another(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
+    /// Adds a charge or a hold.
+    pub(crate) fn push_another(&mut self, added: Charge) -> Result<(), ConfigError> {
         let full = self.charges.len() == Self::MAX_CHARGES;
-        match self.namesake(&key, &policy) {
+        let policy_name = || added.policy.name().to_owned();
+        match self.namesake(&added.key, &added.policy) {
             None if full => return Err(ConfigError::TooManyCharges { most: Self::MAX_CHARGES }),
-            None => self.charges.push(Charge { key, policy, cost }),
-            Some(charge) if charge.policy == policy => charge.cost = charge.cost.saturating_add(cost),
-            Some(_) => return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() }),
+            None => self.charges.push(added),
+            Some(charge) if charge.policy != added.policy => {
+                return Err(ConfigError::DuplicatePolicy { policy: policy_name() });
+            }
+            Some(charge) if charge.hold.is_some() != added.hold.is_some() => {
+                return Err(ConfigError::HoldBesideCharge { policy: policy_name() });
+            }
+            Some(charge) => charge.cost = charge.cost.saturating_add(added.cost),
         }
         Ok(())
     }
 
-    /// Adds a charge of a layer. A second charge of the same key and policy is an error here, because it means that the
-    /// layer contains the policy twice.
+    /// Adds a charge of a layer, or a hold. A second charge of the same key and policy is an error here, because it
+    /// means that the layer contains the policy twice.
     #[inline]
-    pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
+    pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32, held: bool) -> Result<(), ConfigError> {
         if !self.charges.is_empty() && self.namesake(&key, &policy).is_some() {
             return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+        }
+        if held {
+            return self.push_another(Charge::held(key, policy, cost)?);
         }
         self.push(key, policy, cost)
     }
@@ -134,6 +227,29 @@ impl Check {
 }
 
 impl Charge {
+    /// A plain charge.
+    #[inline]
+    pub(crate) fn new(key: Key, policy: Policy, cost: u32) -> Self {
+        Self { key, policy, cost, hold: None }
+    }
+
+    /// A hold with a new name.
+    pub(crate) fn held(key: Key, policy: Policy, cost: u32) -> Result<Self, ConfigError> {
+        let name = || policy.name().to_owned();
+        if policy.holds().is_none() {
+            return Err(ConfigError::PolicyWithoutHolds { policy: name() });
+        }
+        if cost == 0 {
+            return Err(ConfigError::ZeroHold { policy: name() });
+        }
+        Ok(Self { key, policy, cost, hold: Some(HoldId::random()) })
+    }
+
+    /// The hold that the charge makes if it passes; `None` for a plain charge.
+    pub fn open_hold(&self) -> Option<OpenHold> {
+        self.hold.map(|id| OpenHold::new(self.key.clone(), self.policy.clone(), id))
+    }
+
     /// The charge of one shard, counted from 0; this charge itself under a policy without shards. The key of a shard
     /// gives it a hash tag of its own on a cluster.
     pub(crate) fn of_shard(&self, number: u32) -> Self {
@@ -141,7 +257,7 @@ impl Charge {
         match usize::try_from(number).ok().and_then(|number| shards.get(number)) {
             Some(shard) => {
                 let key = Key::join([self.key.clone(), Key::from(number)]);
-                Self { key, policy: shard.clone(), cost: self.cost }
+                Self::new(key, shard.clone(), self.cost)
             }
             None => self.clone(),
         }

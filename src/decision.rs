@@ -10,7 +10,9 @@
 //!    was refused, or if a layer [asks for it](crate::RateLimitLayer::with_decision_in_response).
 //! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
 //! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not.
-//! 4. [`source`](Decision::source) says where the decision comes from. Without a verdict,
+//! 4. A [shadow](crate::Policy::with_shadow) policy never denies. [`would_deny`](Decision::would_deny) says whether it
+//!    would; [`available`](Decision::available) and [`retry_after`](Decision::retry_after) leave it out.
+//! 5. [`source`](Decision::source) says where the decision comes from. Without a verdict,
 //!    [`policies`](Decision::policies) is empty.
 //!
 //! # The default
@@ -51,6 +53,72 @@
 //! }
 //! # assert_eq!(describe(&Request::new(())), "this request is not limited");
 //! ```
+//!
+//! # As JSON
+//!
+//! With feature `serde`, a [`Decision`], a [`PolicyDecision`] and a [`Source`] implement `Serialize`, for an endpoint
+//! that tells callers what they have left. The fields are stable; later versions may add fields. All durations are
+//! whole seconds, rounded up as in the header fields, without jitter; `retry_after_us` is exact. No field contains a
+//! key or an error of the store.
+//!
+//! | field of a decision | value |
+//! | --- | --- |
+//! | `allowed` | [`Decision::is_allowed`] |
+//! | `source` | the [`Source`] in snake case: `"store"`, `"deny_cache"`, `"local"`, `"open"`, `"closed"`, `"overloaded"`, `"queue"`, `"waiters_full"` |
+//! | `available` | [`Decision::available`]; null without a verdict, and under shadow policies alone |
+//! | `retry_after`, `retry_after_us` | [`Decision::retry_after`] in seconds and in microseconds; null if there is nothing to wait for |
+//! | `policies` | an array with one object for each policy |
+//!
+//! | field of a policy | value |
+//! | --- | --- |
+//! | `name`, `limit`, `window`, `capacity` | of the [`Policy`](crate::Policy); the window of a [concurrency limit](crate::Policy::concurrent) is null |
+//! | `cost`, `violated`, `would_deny`, `available`, `next`, `reset` | the fields of [`PolicyDecision`] |
+//! | `shadow` | [`PolicyDecision::is_shadow`] |
+//! | `retry_after`, `retry_after_us`, `ban` | the fields of [`PolicyDecision`]; null if there is nothing to wait for |
+//!
+//! ```
+//! # #[cfg(all(feature = "axum", feature = "serde"))]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use axum::{Json, Router, body::Body, extract::State, http::HeaderMap, response::IntoResponse, routing::get};
+//! use http::{Request, StatusCode};
+//! use http_body_util::BodyExt;
+//! use serde_json::json;
+//! use tollgate::{Key, Limiter, MemoryStore, Policy};
+//! use tower::ServiceExt;
+//!
+//! /// The quota of the caller. A peek charges nothing.
+//! async fn quota(
+//!     State((limiter, policy)): State<(Limiter, Policy)>,
+//!     headers: HeaderMap,
+//! ) -> Result<impl IntoResponse, StatusCode> {
+//!     let token = headers.get("x-api-key").ok_or(StatusCode::UNAUTHORIZED)?;
+//!     let decision = limiter.peek(Key::hashed(token), &policy).await; // the key of an `ApiKey` layer
+//!     Ok(Json(decision.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?))
+//! }
+//!
+//! let (limiter, policy) = (Limiter::new(MemoryStore::new()), Policy::per_minute("per-client", 60)?);
+//! limiter.check(Key::hashed("s3cret"), &policy, 10).await?;
+//! let app = Router::new().route("/quota", get(quota)).with_state((limiter, policy));
+//!
+//! let request = Request::get("/quota").header("x-api-key", "s3cret").body(Body::empty())?;
+//! let body = app.oneshot(request).await?.into_body().collect().await?.to_bytes();
+//! let quota: serde_json::Value = serde_json::from_slice(&body)?;
+//! assert_eq!(quota["allowed"], true);
+//! assert_eq!(quota["policies"], json!([{
+//!     "name": "per-client", "limit": 60, "window": 60, "capacity": 60, "cost": 0, "violated": false, "shadow": false,
+//!     "would_deny": false, "available": 50, "retry_after": null, "retry_after_us": null, "next": 60, "reset": 60,
+//!     "ban": null,
+//! }]));
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "axum", feature = "serde")))]
+//! # fn main() {}
+//! ```
+
+mod policy_decision;
+#[cfg(feature = "serde")]
+mod serialize;
 
 use std::{
     cmp::Reverse,
@@ -59,11 +127,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+pub use self::policy_decision::PolicyDecision;
 pub use crate::verdict::Source;
 use crate::{
-    check::{Charge, Check},
-    key::partition::PartitionKey,
-    policy::Policy,
+    check::Check,
     verdict::{Outcome, Verdict},
 };
 
@@ -107,6 +174,8 @@ use crate::{
 pub struct Decision {
     allowed: bool,
     source: Source,
+    /// Whether the store is charged later for what the local fallback has admitted.
+    is_owed: bool,
     time_us: u64,
     policies: PolicyDecisions,
 }
@@ -130,76 +199,6 @@ fn of_several(check: &mut Check, outcomes: &[Outcome]) -> Arc<[PolicyDecision]> 
     judged.collect()
 }
 
-/// Where one policy stands after a check. All waits count from the decision.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::{Limiter, MemoryStore, Policy};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let limiter = Limiter::new(MemoryStore::new());
-/// let decision = limiter.check("user:17", &Policy::per_minute("emails", 10)?, 3).await?;
-/// let standing = &decision.policies()[0];
-/// assert_eq!((standing.cost, standing.available, standing.violated), (3, 7, false));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct PolicyDecision {
-    /// The policy. If the source is [`Source::Local`], this is still the whole policy, because a share would disclose
-    /// the number of instances to clients. The other fields then describe the share.
-    pub policy: Policy,
-    /// The cost under this policy, in units; 0 for a [peek](crate::Limiter::peek).
-    pub cost: u32,
-    /// Whether the check was denied because of this policy. For a [peek](crate::Limiter::peek), whether a cost of 1
-    /// would be denied.
-    pub violated: bool,
-    /// The largest cost that would pass now.
-    pub available: u32,
-    /// Time until the same cost passes if nothing else is charged (for a peek, a cost of 1). `None` if the cost was not
-    /// denied or can never pass.
-    pub retry_after: Option<Duration>,
-    /// Time until more becomes available; zero if nothing is spent.
-    pub next: Duration,
-    /// Time until the whole capacity is available again.
-    pub reset: Duration,
-    pub(crate) partition_key: Option<PartitionKey>,
-    /// Time until a [ban](Policy::ban_after) ends; `None` without a ban. Nothing is available during a ban.
-    pub ban: Option<Duration>,
-}
-
-impl PolicyDecision {
-    #[inline(always)]
-    fn new(charge: Charge, partition_key: Option<PartitionKey>, outcome: &Outcome) -> Self {
-        let Charge { policy, cost, key: _ } = charge;
-        let &Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
-        Self {
-            partition_key,
-            policy,
-            cost,
-            violated: !fits,
-            available,
-            retry_after: retry_after_us.map(Duration::from_micros),
-            next: Duration::from_micros(next_us),
-            reset: Duration::from_micros(reset_us),
-            ban: (ban_us > 0).then(|| Duration::from_micros(ban_us)),
-        }
-    }
-
-    /// The partition key, if the policy [discloses it](Policy::with_partition_keys).
-    pub fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key.as_ref().map(PartitionKey::as_bytes)
-    }
-
-    /// Whether the cost exceeds the policy's [capacity](Policy::capacity), so that no wait helps.
-    pub fn never_fits(&self) -> bool {
-        self.cost > self.policy.capacity()
-    }
-}
-
 impl Decision {
     /// Makes the decision of a verdict. Takes the charges out of `check`.
     ///
@@ -216,7 +215,7 @@ impl Decision {
             }
             _ => PolicyDecisions::Several(of_several(check, outcomes)),
         };
-        Self { allowed, source, time_us, policies }
+        Self { allowed, source, is_owed: false, time_us, policies }
     }
 
     /// Turns the decision on a check of cost 0 into the decision on a peek: whether a cost of 1 would pass.
@@ -229,21 +228,33 @@ impl Decision {
             PolicyDecisions::Several(policies) => Arc::make_mut(policies),
         };
         for policy in &mut *policies {
-            policy.violated = policy.available == 0;
-            policy.retry_after = policy.violated.then_some(policy.next);
+            let is_spent = policy.available == 0;
+            policy.would_deny = is_spent && policy.is_shadow();
+            policy.violated = is_spent && !policy.would_deny;
+            policy.retry_after = is_spent.then_some(policy.next);
         }
         self.allowed = policies.iter().all(|policy| !policy.violated);
     }
 
     /// The decision of a failure policy, without a verdict.
     pub(crate) fn without_store(allowed: bool, source: Source) -> Self {
-        Self { allowed, source, time_us: 0, policies: PolicyDecisions::None }
+        Self { allowed, source, is_owed: false, time_us: 0, policies: PolicyDecisions::None }
     }
 
     /// The decision on one waiter of [`Limiter::acquire`](crate::Limiter::acquire).
     pub(crate) fn on_waiter(allowed: bool, source: Source, time_us: u64, standing: Option<PolicyDecision>) -> Self {
         let policies = standing.map_or(PolicyDecisions::None, PolicyDecisions::One);
-        Self { allowed, source, time_us, policies }
+        Self { allowed, source, is_owed: false, time_us, policies }
+    }
+
+    /// Marks the decision as one of the local fallback whose charges the store is to be charged later, or not.
+    pub(crate) fn owed(self, is_owed: bool) -> Self {
+        Self { is_owed, ..self }
+    }
+
+    /// Whether the store is charged later for what the local fallback has admitted.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.is_owed
     }
 
     /// Orders decisions: the greater one is stricter.
@@ -292,12 +303,43 @@ impl Decision {
         self.policies().iter().filter(|policy| policy.violated)
     }
 
-    /// The largest cost that would pass now under all policies; `None` without a verdict.
+    /// Whether a [shadow](crate::Policy::with_shadow) policy would deny the check if it were enforced. `false` without
+    /// a verdict.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let (all, exports) = (Policy::per_minute("all", 60)?, Policy::per_day("exports", 1)?.with_shadow(true));
+    /// let check = Check::new("user:17", &all, 1).and("user:17", &exports, 5)?;
+    /// let decision = limiter.check_all(check).await?;
+    /// assert!(decision.is_allowed() && decision.would_deny());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn would_deny(&self) -> bool {
+        self.policies().iter().any(|policy| policy.would_deny)
+    }
+
+    /// The policies that are enforced: all except [shadow](crate::Policy::with_shadow) policies.
+    pub(crate) fn enforced(&self) -> impl Iterator<Item = &PolicyDecision> + Clone {
+        self.policies().iter().filter(|policy| !policy.is_shadow())
+    }
+
+    /// The largest cost that would pass now under all enforced policies; `None` without a verdict, and under
+    /// [shadow](crate::Policy::with_shadow) policies alone.
     pub fn available(&self) -> Option<u32> {
-        self.policies().iter().map(|policy| policy.available).min()
+        self.enforced().map(|policy| policy.available).min()
     }
 
     /// Time until the same request passes if nothing else is charged, exact to the microsecond under every algorithm.
+    /// A wait for open [holds](crate::Limiter::hold) is not exact, because they may end at any time: it is no longer
+    /// than a hold [typically](crate::policy::Holds::with_typical) lasts, and the same request may be denied again
+    /// after it.
     ///
     /// `None` if the request was allowed, if it can never pass, or without a verdict.
     ///
@@ -332,7 +374,7 @@ impl Decision {
     /// [`time`](Self::time) in microseconds since the Unix epoch.
     pub(crate) fn time_us(&self) -> Option<u64> {
         match self.source {
-            Source::DenyCache | Source::Local | Source::Store => Some(self.time_us),
+            Source::DenyCache | Source::Lease | Source::Local | Source::Store => Some(self.time_us),
             // A queue that knows no decision of the store knows no time.
             Source::Queue | Source::WaitersFull => Some(self.time_us).filter(|time_us| *time_us > 0),
             Source::Closed | Source::Open | Source::Overloaded => None,
@@ -342,7 +384,7 @@ impl Decision {
 
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { allowed, source, time_us, policies: _ } = self;
+        let Self { allowed, source, is_owed: _, time_us, policies: _ } = self;
         f.debug_struct("Decision")
             .field("allowed", allowed)
             .field("source", source)

@@ -5,8 +5,14 @@
 //! | [`algorithms`] | what each algorithm admits, and what it costs in Redis |
 //! | [`behind_a_proxy`] | which key extractor finds the client's address behind which proxy |
 //! | [`what_clients_see`] | header fields, bodies and statuses, and what clients do with them |
+//! | [`holds`] | costs that are known only afterwards, such as the tokens of a model |
+//! | [`uploads`] | at most N requests at once, in all instances; costs that the response decides |
 //! | [`outbound`] | jobs and clients that wait for the quota of another service |
+//! | [`plans_from_a_database`] | policies that are looked up by account, in the background |
+//! | [`one_hot_tenant`] | one key that is checked a hundred thousand times a second |
 //! | [`when_redis_fails`] | each cause of an outage: its effect, its duration and its test |
+//! | [`limits_in_a_file`] | policies, routes and costs from TOML, JSON or YAML |
+//! | [`rolling_out_a_limit`] | shadow policies, what they would deny, keys near a limit |
 //! | [`operations`] | readiness, notices, metrics, key privacy |
 //! | [`performance`] | figures, and when they were measured |
 //! | [`comparison`] | other rate limiters for tower |
@@ -18,6 +24,7 @@
 // them with rustdoc paths, because the first definition of a link counts. rustdoc checks these paths.
 
 #[doc = "[boundary]: #plot"]
+#[doc = "[holds]: holds"]
 #[doc = "[performance]: performance"]
 #[doc = ""]
 #[doc = include_str!("../docs/algorithms.md")]
@@ -37,11 +44,24 @@ pub mod comparison {}
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
 
+#[doc = "[response]: uploads#costs-that-the-response-decides"]
+#[doc = ""]
+#[doc = include_str!("../docs/holds.md")]
+pub mod holds {}
+
+#[doc = include_str!("../docs/limits-in-a-file.md")]
+pub mod limits_in_a_file {}
+
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[failures]: when_redis_fails"]
+#[doc = "[rollout]: rolling_out_a_limit"]
+#[doc = "[limits]: limits_in_a_file"]
 #[doc = ""]
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
+
+#[doc = include_str!("../docs/one-hot-tenant.md")]
+pub mod one_hot_tenant {}
 
 #[doc = "[picture]: #picture"]
 #[doc = ""]
@@ -52,6 +72,7 @@ pub mod outbound {}
 
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[chart]: #chart"]
+#[doc = "[hot]: one_hot_tenant#figures"]
 #[doc = "[sizing]: when_redis_fails#deadline-breaker-and-batches-by-round-trip"]
 #[doc = ""]
 #[doc = include_str!("../docs/performance.md")]
@@ -59,10 +80,26 @@ pub mod outbound {}
 #[doc = include_str!("../docs/redis.svg")]
 pub mod performance {}
 
+#[doc = "[operations]: operations"]
+#[doc = "[resolve]: crate::resolve"]
+#[doc = ""]
+#[doc = include_str!("../docs/plans-from-a-database.md")]
+pub mod plans_from_a_database {}
+
+#[doc = include_str!("../docs/rolling-out-a-limit.md")]
+pub mod rolling_out_a_limit {}
+
+#[doc = "[holds]: holds"]
+#[doc = ""]
+#[doc = include_str!("../docs/uploads.md")]
+pub mod uploads {}
+
 #[doc = "[operations]: operations#notices"]
 #[doc = ""]
 #[doc = include_str!("../docs/when-redis-fails.md")]
 pub mod when_redis_fails {}
 
+#[doc = "[holds]: holds"]
+#[doc = ""]
 #[doc = include_str!("../docs/what-clients-see.md")]
 pub mod what_clients_see {}

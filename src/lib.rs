@@ -49,12 +49,14 @@
 //! # }
 //! ```
 //!
-//! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature:
-//! [Naming the type](RateLimitLayer#naming-the-type). Policies that depend on the request:
-//! [`PolicySource`](policy::PolicySource). Why a request was refused: [`Denial`](rejection::Denial). Jobs call a
-//! [`Limiter`] directly. [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for common
-//! tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about operation,
-//! proxies and guarantees are in [`guide`].
+//! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature: [Naming the
+//! type](RateLimitLayer#naming-the-type). Policies that depend on the request: [`PolicySource`](policy::PolicySource).
+//! Limits in a file: [`config`]. Limits that change while the service runs: [`live`]. Keys that have to be looked up:
+//! [`resolve`]. Why a request was refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly.
+//! Costs that are known only afterwards: [`Limiter::hold`] and [`RateLimitLayer::settle`]. At most N requests at once:
+//! [`Policy::concurrent`]. [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for
+//! common tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about
+//! operation, proxies and guarantees are in [`guide`].
 //!
 //! # The path of a request
 //!
@@ -71,7 +73,8 @@
 //! ```
 //!
 //! 1. A request is charged once per layer that it passes, before the inner service is called. A later failure is not
-//!    refunded.
+//!    refunded. A layer that [settles](RateLimitLayer::settle) holds the cost instead, and charges what the response
+//!    says. Under [`Policy::concurrent`] a request holds a slot until its response body has ended.
 //! 2. All charges of a request, one per policy and key, are committed together or none is. A denied request changes no
 //!    count, unless the policy [counts rejections](Policy::with_count_rejected) or [bans](Policy::ban_after).
 //! 3. Clones of a layer, and layers derived from a layer, share one budget, because they share the [`Limiter`], the
@@ -160,14 +163,19 @@
 //!   re-exported.
 //! * `grpc`: [`GrpcStatus`], rejections that gRPC clients understand.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
+//! * `plans`: `plans::Plans`, policies that an asynchronous look-up finds, behind a cache.
 //! * `tracing` (default): the reports of a limiter become `tracing` events where a subscriber listens, and
 //!   [`observe::Tracing`] adds denials, recoveries and breaker changes.
+//! * `serde`: [`config`], limits from a file in any format of serde; [`live`], limits that are replaced while the
+//!   service runs; `Serialize` for [`Decision`].
+//! * `watch`: `LiveLimits::watch`, limits that follow a file.
 //! * `tls`: `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See
 //!   [`RedisStore`] for logins, databases and unix sockets in URLs.
 //! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master found through sentinels.
 //! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
-//! * `test-util`: [`ManualClock`] and [`TokioClock`](clock::TokioClock), for tests that set the time instead of
-//!   sleeping, and [`FailingStore`](store::FailingStore), for tests of a store that gives no verdict.
+//! * `test-util`: [`ManualClock`] and [`clock::TokioClock`], for tests that set the time instead of sleeping,
+//!   [`store::FailingStore`], for tests of a store that gives no verdict, and [`testing`], the suite for stores of your
+//!   own.
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
@@ -175,34 +183,49 @@
 #![cfg_attr(not(feature = "redis"), doc = "[`RedisStore`]: #feature-flags")]
 #![cfg_attr(not(feature = "grpc"), doc = "[`GrpcStatus`]: #feature-flags")]
 #![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
+#![cfg_attr(not(feature = "serde"), doc = "[`config`]: #feature-flags")]
+#![cfg_attr(not(feature = "serde"), doc = "[`live`]: #feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`observe::Tracing`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
+#![cfg_attr(not(feature = "test-util"), doc = "[`clock::TokioClock`]: #feature-flags")]
+#![cfg_attr(not(feature = "test-util"), doc = "[`store::FailingStore`]: #feature-flags")]
+#![cfg_attr(not(feature = "test-util"), doc = "[`testing`]: #feature-flags")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
 mod breaker;
 mod check;
 pub mod clock;
+#[cfg(feature = "serde")]
+pub mod config;
 mod cost;
 pub mod decision;
 mod error;
 pub mod failure;
 mod fallback;
-// Compiled for documentation only. The doctests of the guide need three features.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
+// Compiled for documentation only. The doctests of the guide need four features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util", feature = "watch"))))]
 pub mod guide;
 pub mod headers;
+mod hold;
 pub mod key;
 pub mod limiter;
+#[cfg(feature = "serde")]
+pub mod live;
 pub mod middleware;
 pub mod observe;
+#[cfg(feature = "plans")]
+pub mod plans;
 pub mod policy;
 // Compiled for documentation only. The doctests of the recipes need three features.
 #[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
 pub mod recipes;
 pub mod rejection;
+pub mod resolve;
 mod runtime;
 pub mod store;
+#[cfg(feature = "test-util")]
+pub mod testing;
 pub mod throttle;
 mod verdict;
 
@@ -210,6 +233,9 @@ mod verdict;
 #[cfg(feature = "test-util")]
 #[doc(inline)]
 pub use self::clock::ManualClock;
+#[cfg(feature = "serde")]
+#[doc(inline)]
+pub use self::live::LiveLimits;
 #[cfg(feature = "grpc")]
 #[doc(inline)]
 pub use self::rejection::GrpcStatus;
@@ -240,6 +266,6 @@ pub use http;
 #[cfg(feature = "redis")]
 pub use redis;
 
-#[cfg(all(doctest, feature = "axum", feature = "redis"))]
+#[cfg(all(doctest, feature = "axum", feature = "redis", feature = "watch"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

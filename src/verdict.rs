@@ -2,11 +2,17 @@
 
 use smallvec::SmallVec;
 
+use crate::{
+    check::{Charge, Check},
+    policy::Policy,
+};
+
 /// A store's judgement of a check, returned by [`Store::check`](crate::store::Store::check). The page of
 /// [`store`](crate::store) shows a whole store that returns verdicts.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Whether the check passed and was charged.
+    /// Whether the check passed: each charge fits, except for charges under [shadow](crate::Policy::with_shadow)
+    /// policies. Each charge that fits was then charged. If the check did not pass, nothing was charged.
     pub allowed: bool,
     /// Where the verdict comes from: [`Source::Store`], or [`Source::DenyCache`] for a remembered denial.
     pub source: Source,
@@ -17,11 +23,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict of a store on a check of one charge.
+    /// The verdict of a store on a check of one charge under `policy`.
     #[inline]
-    pub(crate) fn of_one(outcome: Outcome, time_us: u64) -> Self {
+    pub(crate) fn of_one(outcome: Outcome, policy: &Policy, time_us: u64) -> Self {
         let outcomes = SmallVec::from_buf([outcome]);
-        Self { allowed: outcome.fits, source: Source::Store, time_us, outcomes }
+        Self { allowed: outcome.fits || policy.is_shadow(), source: Source::Store, time_us, outcomes }
+    }
+
+    /// The charges of `check` that were charged.
+    pub(crate) fn charged<'a>(&'a self, check: &'a Check) -> impl Iterator<Item = &'a Charge> {
+        let is_charged = |(charge, outcome): &(&Charge, &Outcome)| self.allowed && outcome.fits && charge.cost > 0;
+        check.charges().iter().zip(&self.outcomes).filter(is_charged).map(|(charge, _)| charge)
     }
 }
 
@@ -50,10 +62,14 @@ pub enum Source {
     Closed,
     /// The process remembered a denial that still holds, without asking the store; see `RedisStoreBuilder::deny_cache`.
     DenyCache,
+    /// The process has spent units of a block that it holds in the store, without asking the store; see
+    /// [`Policy::with_lease`](crate::Policy::with_lease).
+    Lease,
     /// The store gave no verdict, and the process judged by its share of the limit, see
     /// [`Limiter::with_local`](crate::Limiter::with_local).
     Local,
-    /// The store gave no verdict, and the failure policy lets the request pass.
+    /// The store gave no verdict, and the failure policy lets the request pass, or only
+    /// [shadow policies](crate::Policy::with_shadow) apply to it.
     Open,
     /// More checks waited for the store than it answers within the deadline. Every failure policy refuses the request.
     /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).

@@ -1,12 +1,17 @@
 //! All tests that need no server, in one binary, by module of the crate. Tests that need Redis are in `server-tests`.
 #![allow(clippy::unwrap_used)]
 
+mod config;
+mod decision;
 mod headers;
 mod key;
 mod limiter;
+mod live;
 mod middleware;
 mod observe;
+mod plans;
 mod rejection;
 mod store;
 mod support;
+mod testing;
 mod throttle;

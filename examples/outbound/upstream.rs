@@ -10,6 +10,10 @@ use std::{
 };
 
 use axum::{Router, http::StatusCode, routing::get};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::Failure;
 
@@ -51,7 +55,6 @@ pub(crate) enum Answer {
 #[derive(Clone)]
 pub(crate) struct Upstream {
     address: SocketAddr,
-    client: reqwest::Client,
     rate: Rate,
 }
 
@@ -59,7 +62,7 @@ impl Upstream {
     /// Starts the upstream at `address`, unless another process has started it.
     pub(crate) fn new(address: String, rate: Rate) -> Result<Self, Failure> {
         let address = address.parse().map_err(|_| format!("{address:?} is not an address like 127.0.0.1:4750"))?;
-        let this = Self { address, client: reqwest::Client::builder().no_proxy().build()?, rate };
+        let this = Self { address, rate };
         this.serve_if_free()?;
         Ok(this)
     }
@@ -68,8 +71,8 @@ impl Upstream {
     pub(crate) async fn call(&self) -> Result<Answer, Failure> {
         let mut failures = 0;
         loop {
-            match self.client.get(format!("http://{}/", self.address)).send().await {
-                Ok(response) if response.status() == StatusCode::TOO_MANY_REQUESTS => return Ok(Answer::Refused),
+            match get_status(self.address).await {
+                Ok(StatusCode::TOO_MANY_REQUESTS) => return Ok(Answer::Refused),
                 Ok(_) => return Ok(Answer::Served),
                 Err(error) if failures == TRIES => return Err(error.into()),
                 Err(_) => failures += 1,
@@ -91,6 +94,21 @@ impl Upstream {
         tokio::spawn(async move { axum::serve(listener, app).await });
         Ok(())
     }
+}
+
+/// Sends a GET request on a connection of its own, and returns the status of the response.
+///
+/// A service uses an HTTP client, as `examples/reqwest_client` shows. This example has these few lines instead, because
+/// a client library adds to the packages that each example has to compile.
+async fn get_status(address: SocketAddr) -> io::Result<StatusCode> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await?;
+    // The status line is `HTTP/1.1 200 OK`.
+    let status = response.get("HTTP/1.1 ".len()..).and_then(|rest| StatusCode::from_bytes(rest.get(..3)?).ok());
+    status.ok_or_else(|| io::Error::other("the upstream sent no status"))
 }
 
 /// The calls of the last window: a list, and nothing of tollgate, because it is the judge.

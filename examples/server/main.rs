@@ -1,5 +1,7 @@
 //! A server with limited routes: `cargo run --release --example server`, then `curl -i localhost:3000/watch`.
 
+mod holds;
+mod limits;
 mod observability;
 mod options;
 mod prometheus;
@@ -7,17 +9,20 @@ mod prometheus;
 use std::{net::SocketAddr, process::ExitCode};
 
 use axum::{
-    Json, Router,
+    Router,
     extract::State,
-    http::{StatusCode, request::Parts},
+    http::{StatusCode, header::CONTENT_TYPE, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use serde_json::json;
 use tokio::{net::TcpListener, signal};
-use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route};
+use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, RedisStore};
 
-use crate::options::Options;
+use crate::{
+    limits::{Limits, Quota},
+    options::Options,
+};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -42,29 +47,25 @@ async fn run() -> Result<(), Failure> {
         None => Limiter::new(MemoryStore::new()),
     };
     let (limiter, metrics) = observability::observe(limiter)?;
+    let limits = match &options.config {
+        Some(file) => Limits::watch(file, limiter.clone())?,
+        None => Limits::of(&options, limiter.clone())?,
+    };
+    let holds = holds::routes(&limiter, &options)?;
     // The server starts without Redis too: the failure policy of each route applies until Redis answers.
     if let Err(error) = limiter.ready().await {
         eprintln!("limits are not enforced yet: {error}");
     }
-    let per_client = Policy::new("per-client", options.limit, options.window)?.with_algorithm(options.algorithm);
-    let login = Policy::per_minute("login", 5)?.with_count_rejected(true);
-
-    let limit = RateLimitLayer::new(limiter.clone(), per_client.clone(), PeerIp::default())
-        .with_headers(options.headers)
-        .route("/search", Route::cost(10).fail_closed())?
-        .route("POST /login", Route::policy(login).fail_closed())?
-        .route("/healthz", Route::exempt())?
-        .route("/quota", Route::exempt())?
-        .route("/metrics", Route::exempt())?;
     let app = Router::new()
         .route("/watch", get(|| async { "watching\n" }))
         .route("/search", get(|| async { "found\n" }))
         .route("/login", post(|| async { "welcome\n" }))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/quota", get(quota))
-        .with_state((limiter, per_client))
+        .with_state((limiter, limits.quota))
         .merge(metrics)
-        .layer(limit);
+        .layer(limits.layer)
+        .merge(holds);
 
     let listener = TcpListener::bind(&options.listen)
         .await
@@ -76,19 +77,20 @@ async fn run() -> Result<(), Failure> {
 }
 
 /// Reports how much of the quota the caller has left, without a charge.
-async fn quota(State((limiter, policy)): State<(Limiter, Policy)>, parts: Parts) -> Response {
+async fn quota(State((limiter, quota)): State<(Limiter, Quota)>, parts: Parts) -> Response {
     let Ok(Some(key)) = PeerIp::default().extract(&parts) else { return StatusCode::BAD_REQUEST.into_response() };
+    let Some(policy) = quota.policy() else { return StatusCode::NOT_FOUND.into_response() };
     match limiter.peek(key, &policy).await {
         Ok(decision) => {
             let state = &decision.policies()[0];
             let used = policy.capacity() - state.available;
-            Json(json!({
+            let quota = json!({
                 "limit": policy.capacity(),
                 "used": used,
                 "available": state.available,
                 "reset": state.reset.as_millis().div_ceil(1_000),
-            }))
-            .into_response()
+            });
+            ([(CONTENT_TYPE, "application/json")], quota.to_string()).into_response()
         }
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }

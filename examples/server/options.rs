@@ -9,21 +9,28 @@ Usage: server [OPTIONS]
 
   --listen ADDR      address to listen on [127.0.0.1:3000]
   --redis URL        count in this Redis instead of in memory, for example redis://127.0.0.1:6379
+  --config FILE      limits from this file (TOML), which is read again when it changes; examples/server/limits.toml
+                     has the limits that the server has without this option
   --algorithm NAME   log, counter, fixed, token-bucket [log]
   --limit N          units that each client may spend per window [60]
   --window TIME      length of the window: 500ms, 60s, 5m, 1h, 1d [60s]
   --headers STYLE    draft-11, draft-07, draft-06, draft-03, x-ratelimit, x-ratelimit-epoch, envoy,
                      tower-governor, none [draft-11]
+  --hold-ttl TIME    time-to-live of holds: if a server dies, its tokens are charged and its uploads are free after
+                     this time: 5s, 10m [60s]
   --deadline TIME    longest time that a check waits for Redis [50ms]
 ";
 
 pub(crate) struct Options {
     pub(crate) listen: String,
     pub(crate) redis: Option<String>,
+    /// The file of the limits, in place of the next four options.
+    pub(crate) config: Option<String>,
     pub(crate) algorithm: Algorithm,
     pub(crate) limit: u32,
     pub(crate) window: Duration,
     pub(crate) headers: HeaderStyle,
+    pub(crate) hold_ttl: Duration,
     pub(crate) deadline: Duration,
 }
 
@@ -33,12 +40,15 @@ impl Options {
         let mut options = Self {
             listen: "127.0.0.1:3000".to_owned(),
             redis: None,
+            config: None,
             algorithm: Algorithm::SlidingWindowLog,
             limit: 60,
             window: Duration::from_secs(60),
             headers: HeaderStyle::Draft11,
+            hold_ttl: Duration::from_secs(60),
             deadline: Duration::from_millis(50),
         };
+        let mut limits = Vec::new();
         while let Some(flag) = arguments.next() {
             if matches!(flag.as_str(), "-h" | "--help") {
                 return Ok(None);
@@ -48,26 +58,45 @@ impl Options {
                 None => (flag, arguments.next()),
             };
             let value = value.ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"))?;
+            if ["--algorithm", "--headers", "--limit", "--window"].contains(&flag.as_str()) {
+                limits.push(flag.clone());
+            }
             let invalid = || format!("{flag}: {value:?} is not a valid value\n\n{USAGE}");
             match flag.as_str() {
                 "--listen" => options.listen = value,
                 "--redis" => options.redis = Some(value),
+                "--config" => options.config = Some(value),
                 "--algorithm" => options.algorithm = algorithm(&value).ok_or_else(invalid)?,
                 "--limit" => options.limit = value.parse().map_err(|_| invalid())?,
                 "--window" => options.window = duration(&value).ok_or_else(invalid)?,
                 "--headers" => options.headers = headers(&value).ok_or_else(invalid)?,
+                "--hold-ttl" => options.hold_ttl = duration(&value).ok_or_else(invalid)?,
                 "--deadline" => options.deadline = duration(&value).ok_or_else(invalid)?,
                 _ => return Err(format!("{flag} is not an option of this example\n\n{USAGE}")),
             }
         }
-        Ok(Some(options))
+        match (&options.config, limits.first()) {
+            (Some(file), Some(flag)) => Err(format!("{flag} and --config exclude one another: set it in {file}")),
+            _ => Ok(Some(options)),
+        }
     }
 
     pub(crate) fn print_commands_to_try(&self, address: SocketAddr) {
         let store = if self.redis.is_some() { "in Redis" } else { "in memory" };
+        let limits = match &self.config {
+            Some(file) => format!(
+                "The limits are those in {file}, counted {store}. They follow the file within a second of a change.
+The notes below hold for the limits in examples/server/limits.toml."
+            ),
+            None => format!(
+                "Each client may spend {} units per {:?} ({:?}, counted {store}).
+With --config examples/server/limits.toml, the limits are in a file, which may change while the server runs.",
+                self.limit, self.window, self.algorithm,
+            ),
+        };
         println!(
             "Listening on http://{address}
-Each client may spend {} units per {:?} ({:?}, counted {store}).
+{limits}
 
   curl -i http://{address}/watch            costs 1 unit; allowed while the store is down
   curl -i http://{address}/search           costs 10 units; refused while the store is down
@@ -76,8 +105,11 @@ Each client may spend {} units per {:?} ({:?}, counted {store}).
   curl -s http://{address}/quota            units left, without a charge
   curl -s http://{address}/metrics          Prometheus metrics of all requests
 
+  curl -i -X POST 'http://{address}/generate?estimate=100&actual=31'
+                                            holds 100 of 1000 tokens a minute, then charges 31
+  curl -iN 'http://{address}/upload?ms=5000'  streams for 5 seconds; three at once, on all servers together
+
   for i in $(seq 61); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/watch; done; echo",
-            self.limit, self.window, self.algorithm,
         );
     }
 }

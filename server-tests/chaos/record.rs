@@ -36,7 +36,8 @@ pub(crate) struct Record {
     pub(crate) end_us: u64,
     /// The store's time of the decision; resident bytes of [`Usage`].
     pub(crate) time_us: u64,
-    /// Retry-After of a denial in µs; 1 for a request without a verdict while the breaker was open; tasks of [`Usage`].
+    /// Retry-After of a denial in µs; 1 for a request without a verdict while the breaker was open; tasks of
+    /// [`Usage`].
     pub(crate) extra: u64,
 }
 

@@ -12,6 +12,7 @@ pub(crate) const SCRIPT: &str = concat!(
     include_str!("../../lua/fixed_window.lua"),
     include_str!("../../lua/token_bucket.lua"),
     include_str!("../../lua/refund.lua"),
+    include_str!("../../lua/holds.lua"),
     include_str!("../../lua/check_together.lua"),
     include_str!("../../lua/check.lua"),
 );

@@ -41,8 +41,9 @@ fn policy() -> impl Strategy<Value = Policy> {
         2 => Just(None),
         1 => (1..=4_u32, prop_oneof![1..=50_u64, Just(60_000_000), 1..=31_622_400_000_000_u64]).prop_map(Some),
     ];
-    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>(), ban).prop_map(
-        |(algorithm, limit, window, resolution, burst, count_rejected, ban)| {
+    let shadow = prop::bool::weighted(0.3);
+    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>(), ban, shadow).prop_map(
+        |(algorithm, limit, window, resolution, burst, count_rejected, ban, shadow)| {
             let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
                 // Resolutions from exact to the whole window.
@@ -53,7 +54,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                 Algorithm::TokenBucket if burst <= 200 => policy.clone().with_burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            let policy = policy.with_count_rejected(count_rejected);
+            let policy = policy.with_count_rejected(count_rejected).with_shadow(shadow);
             match ban {
                 Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)).unwrap(),
                 None => policy,
@@ -151,11 +152,13 @@ fn equals_apart_from_policies_with_room(cached: &Decision, redis: &Decision) -> 
         return shown(cached) == shown(redis);
     }
     let mut both = cached.policies().iter().zip(redis.policies());
-    !redis.is_allowed()
-        && !cached.is_allowed()
+    let is_unfit = |decision: &Decision| !decision.is_allowed() || decision.would_deny();
+    redis.is_allowed() == cached.is_allowed()
+        && is_unfit(redis)
         && cached.time() == redis.time()
         && both.all(|(cached, redis)| {
-            let is_spent = cached.violated && cached.available == 0 && cached.retry_after.is_some();
+            let is_spent =
+                (cached.violated || cached.would_deny) && cached.available == 0 && cached.retry_after.is_some();
             !is_spent || shown(cached) == shown(redis)
         })
 }

@@ -3,7 +3,6 @@
 pub(crate) mod call;
 mod clock_steps;
 mod differential;
-mod naive;
 mod oracle;
 mod protocol;
 mod records;

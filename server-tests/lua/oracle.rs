@@ -1,4 +1,4 @@
-//! Laws 1, 2 and 12: random traces through memory, Redis and a [naive oracle](Naive), with policies of several limits
+//! Laws 1, 2 and 12: random traces through memory, Redis and a [naive oracle](Oracle), with policies of several limits
 //! and bursts on one count.
 //!
 //! The contract for counted rejections under different limits: a log keeps rejections up to the highest limit that has
@@ -9,9 +9,10 @@ use std::{cell::Cell, time::Duration};
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
 use tokio::runtime::Runtime;
-use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::PolicyDecision};
+use tollgate::{
+    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::PolicyDecision, testing::Oracle,
+};
 
-use super::naive::Naive;
 use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;
@@ -30,6 +31,8 @@ struct Step {
     cost: u32,
     /// Whether another policy denies the check.
     denied_by_other: bool,
+    /// Whether a shadow policy is in the check that would deny it.
+    beside_shadow: bool,
 }
 
 fn shared_count() -> impl Strategy<Value = SharedCount> {
@@ -40,22 +43,34 @@ fn shared_count() -> impl Strategy<Value = SharedCount> {
         Algorithm::TokenBucket,
     ]);
     let window = prop_oneof![1..=50_u64, Just(10_000), Just(60_000_000), 1..=31_622_400_000_000_u64];
-    // Limit, burst (used by every second bucket), and whether rejections count.
-    let variant = || (prop_oneof![2 => 1..=8_u32, 2 => 1..=100_u32, 1 => 1..=5_000_u32], 1..=200_u32, any::<bool>());
-    let single = (prop_oneof![1..=200_u32, any::<u32>().prop_map(|limit| limit.max(1))], 1..=200_u32, any::<bool>());
+    // Limit, burst (used by every second bucket), whether rejections count, and whether it is a shadow policy.
+    let variant = || {
+        (
+            prop_oneof![2 => 1..=8_u32, 2 => 1..=100_u32, 1 => 1..=5_000_u32],
+            1..=200_u32,
+            any::<bool>(),
+            prop::bool::weighted(0.2),
+        )
+    };
+    let single = (
+        prop_oneof![1..=200_u32, any::<u32>().prop_map(|limit| limit.max(1))],
+        1..=200_u32,
+        any::<bool>(),
+        Just(false),
+    );
     let variants = prop_oneof![1 => vec(single, 1), 3 => vec(variant(), 2..=3)];
     (algorithm, window, 1..=400_u64, variants).prop_map(|(algorithm, window, resolution, variants)| {
         // Resolutions from exact to the whole window.
         let coarse = algorithm == Algorithm::SlidingWindowLog && resolution > 200;
         let resolution_us = if coarse { (window / (resolution - 200)).max(1) } else { 1 };
-        let policies = variants.into_iter().map(|(limit, burst, count_rejected)| {
+        let policies = variants.into_iter().map(|(limit, burst, count_rejected, shadow)| {
             let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
                 Algorithm::SlidingWindowLog => policy.with_resolution(Duration::from_micros(resolution_us)).unwrap(),
                 Algorithm::TokenBucket if burst % 2 == 0 => policy.clone().with_burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            policy.with_count_rejected(count_rejected)
+            policy.with_count_rejected(count_rejected).with_shadow(shadow)
         });
         SharedCount { policies: policies.collect(), resolution_us }
     })
@@ -68,13 +83,14 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     let capacities: Vec<_> = policies.iter().map(Policy::capacity).collect();
     let charge = (0..policies.len(), select(capacities)).prop_flat_map(|(policy, capacity)| {
         let cost = prop_oneof![4 => 0..=capacity.min(4), 4 => 0..=capacity, 1 => any::<u32>()];
-        (Just(policy), cost, prop::bool::weighted(0.1))
+        (Just(policy), cost, prop::bool::weighted(0.1), prop::bool::weighted(0.2))
     });
-    let step = (advance, charge).prop_map(|(advance_us, (policy, cost, denied_by_other))| Step {
+    let step = (advance, charge).prop_map(|(advance_us, (policy, cost, denied_by_other, beside_shadow))| Step {
         advance_us,
         policy,
         cost,
         denied_by_other,
+        beside_shadow,
     });
     vec(step, 1..60)
 }
@@ -126,7 +142,7 @@ struct Observed<'a> {
 }
 
 /// No limit of several on one count is exceeded, and none denies what fits. `naive` has the count after the decision.
-fn judge_law_1_and_2(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestCaseError> {
+fn judge_law_1_and_2(naive: &Oracle, observed: &Observed<'_>) -> Result<(), TestCaseError> {
     prop_assert!(naive.keeps_law_1(), "more was admitted than the limit");
     prop_assert!(
         observed.allowed || observed.denied_by_other || !observed.fitted,
@@ -138,7 +154,7 @@ fn judge_law_1_and_2(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestC
 }
 
 /// The decision agrees with the list of charges. `naive` has the count after the decision.
-fn judge_law_12(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestCaseError> {
+fn judge_law_12(naive: &Oracle, observed: &Observed<'_>) -> Result<(), TestCaseError> {
     let &Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, ref state } = observed;
     let wait = |cost| naive.wait(policy, now_us, cost);
     // After a denial, the counted rejection itself may be what exceeds the limit.
@@ -148,7 +164,8 @@ fn judge_law_12(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestCaseEr
     prop_assert_eq!(state.reset, wait(policy.capacity()));
     if exact {
         let expected = (fitted && !denied_by_other, !fits, available, retry_after);
-        prop_assert_eq!((allowed, state.violated, state.available, state.retry_after), expected);
+        let unfit = state.violated || state.would_deny;
+        prop_assert_eq!((allowed, unfit, state.available, state.retry_after), expected);
         prop_assert_eq!(state.next, wait(if available < policy.capacity() { available + 1 } else { 0 }));
     } else {
         // With dropped rejections the decision is never stricter than with all rejections counted.
@@ -161,6 +178,7 @@ fn judge_law_12(naive: &Naive, observed: &Observed<'_>) -> Result<(), TestCaseEr
 fn law_1_2_and_12_hold_on_random_traces_under_one_limit_and_under_several() {
     let (pair, case, observed) = (Pair::new(), Cell::new(0_u32), [Cell::new(0), Cell::new(0)]);
     let never = Policy::per_second("never", 1).unwrap();
+    let shadow = Policy::per_second("shadow", 1).unwrap().with_shadow(true);
     let traces = shared_count().prop_flat_map(|shared_count| (steps(&shared_count.policies), Just(shared_count)));
     // Of 600 cases, 56 to 148 decisions had dropped rejections; with more cases the ratio varies less.
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_400);
@@ -169,8 +187,8 @@ fn law_1_2_and_12_hold_on_random_traces_under_one_limit_and_under_several() {
         // Each case has its own key, also while a failing case shrinks.
         case.set(case.get() + 1);
         let key = case.get().to_string();
-        let (mut naive, mut now_us) = (Naive::new(shared_count.resolution_us), START_US);
-        for Step { advance_us, policy, cost, denied_by_other } in steps {
+        let (mut naive, mut now_us) = (Oracle::new(shared_count.resolution_us), START_US);
+        for Step { advance_us, policy, cost, denied_by_other, beside_shadow } in steps {
             let policy = &shared_count.policies[policy];
             now_us += advance_us;
             pair.clock.set_us(now_us);
@@ -178,8 +196,14 @@ fn law_1_2_and_12_hold_on_random_traces_under_one_limit_and_under_several() {
             if denied_by_other {
                 check = check.and(key.as_str(), &never, 2).unwrap();
             }
+            if beside_shadow {
+                check = check.and(key.as_str(), &shadow, 2).unwrap();
+            }
             let (fitted, exact) = (naive.fits(policy, now_us, cost), naive.remembers_all_for(policy, now_us));
-            let (allowed, state) = pair.check_all(&check)?;
+            let (passed, state) = pair.check_all(&check)?;
+            // A shadow policy lets the check pass and leaves its own charge out.
+            prop_assert!(!state.would_deny || policy.is_shadow() && !state.violated);
+            let allowed = passed && !state.would_deny;
             if (1..=policy.capacity()).contains(&cost) && (allowed || policy.count_rejected()) {
                 naive.charge(policy, now_us, cost, allowed);
             }

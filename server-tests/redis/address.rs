@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore};
+use tollgate::{
+    Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore,
+    policy::{Holds, Unsettled},
+    store::Settlement,
+};
 
 use super::policy;
 use crate::support::redis_server::{Directory, RedisServer};
@@ -70,6 +74,37 @@ async fn the_documented_minimal_acl_permits_everything() {
     let mut gate =
         redis::Client::open(server.url().replace("//", "//gate:p%2540ss@")).unwrap().get_connection().unwrap();
     assert!(redis::cmd("ACL").arg("LOG").query::<redis::Value>(&mut gate).is_err(), "the minimal ACL permits ACL LOG");
+}
+
+/// The additional permissions in the documentation of `RedisStore` for policies with holds.
+const HOLDS_ACL: &str = "+zadd +zscore +zrange +zrem";
+
+#[tokio::test]
+async fn the_documented_acl_for_holds_is_enough() {
+    let documented = include_str!("../../src/store/redis/store.rs");
+    assert!(documented.contains(&format!("`{HOLDS_ACL}`")), "the documentation has another ACL");
+    let server = RedisServer::start();
+    server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {HOLDS_ACL}"));
+    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet();
+    for algorithm in
+        [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
+    {
+        for unsettled in [Unsettled::Charge, Unsettled::Release] {
+            let holds = Holds::new().with_ttl(Duration::from_millis(1)).with_unsettled(unsettled);
+            let policy = Policy::per_hour(format!("{unsettled:?}"), 10).unwrap().with_algorithm(algorithm);
+            let policy = policy.with_holds(holds).unwrap();
+            assert!(limiter.hold("k", &policy, 3).await.unwrap().is_allowed());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let lasting = policy.with_holds(Holds::new().with_unsettled(unsettled)).unwrap();
+            let first = limiter.hold("k", &lasting, 1).await.unwrap().into_hold().unwrap();
+            let second = limiter.hold("k", &lasting, 2).await.unwrap().into_hold().unwrap();
+            first.renew().await.unwrap();
+            assert_eq!(first.settle(20).await.unwrap(), Settlement::Settled);
+            assert_eq!(second.release().await.unwrap(), Settlement::Settled);
+            assert!(limiter.reset("k", &lasting).await.unwrap());
+        }
+    }
+    assert!(server.command("ACL LOG").starts_with("*0"), "a command was refused");
 }
 
 /// The additional permissions in the documentation of `RedisStore` for counting instances.

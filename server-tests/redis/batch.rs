@@ -60,7 +60,7 @@ async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
     assert!(!limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 
-    // The denial of a check that nobody waits for is remembered.
+    // The denial of a check whose caller has gone away is remembered.
     limiter.check("l", &policy(), 100_000).await.unwrap();
     abandoned(&limiter, "l").await;
     // The time of a round trip, and some more for a busy machine.

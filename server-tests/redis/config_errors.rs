@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tollgate::{
     Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy,
-    RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList,
+    RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList, policy::Holds,
 };
 
 fn policy() -> Policy {
@@ -100,6 +100,17 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
                 .and_then(|policy| policy.with_shards(2))
                 .and_then(|policy| layer().with_policy(policy).with_cost(5))
                 .err(),
+        ),
+        (
+            "holds of a policy with shards",
+            policy().with_shards(2).and_then(|policy| policy.with_holds(Holds::new())).err(),
+        ),
+        ("holds without a time-to-live", policy().with_holds(Holds::new().with_ttl(Duration::ZERO)).err()),
+        ("a hold under a policy without holds", Check::hold("k", &policy(), 1).err()),
+        ("a hold of 0 units", policy().with_holds(Holds::new()).and_then(|policy| Check::hold("k", &policy, 0)).err()),
+        (
+            "a hold and a charge of one count",
+            policy().with_holds(Holds::new()).and_then(|p| Check::hold("k", &p, 1)?.and("k", &p, 1)).err(),
         ),
         ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
         ("a unit with a blank", policy().with_unit("content bytes").err()),

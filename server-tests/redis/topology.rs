@@ -114,8 +114,8 @@ async fn denials_come_from_the_deny_cache_while_another_master_is_down() {
     let others = tokio::spawn({
         let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
         async move {
-            // Each failure domain of the lost master detects the outage by itself. These subjects are in groups of slots
-            // that only the third node has.
+            // Each failure domain of the lost master detects the outage by itself. These subjects are in groups of
+            // slots that only the third node has.
             for key in (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_263) {
                 let _ = limiter.check(key, &policy(), 1).await;
                 if stop.load(Ordering::Relaxed) {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Limiter, ManualClock, Policy, RedisStore, redis};
 
-use super::suite::ALGORITHMS;
-use crate::support::redis_server::RedisServer;
+use crate::support::{ALGORITHMS, redis_server::RedisServer};
 
 #[tokio::test]
 async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {

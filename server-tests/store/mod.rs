@@ -1,33 +1,57 @@
 //! Runs the store suite on Redis, with the store's own pool and with a pool of the user.
 
 mod memory_use;
-#[path = "../../tests/store/suite/mod.rs"]
-mod suite;
 
-mod on {
-    use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-    use bb8_redis::{RedisConnectionManager, bb8};
-    use tollgate::{ManualClock, RedisStore, bb8_redis, store::RedisStoreBuilder};
+use bb8_redis::{RedisConnectionManager, bb8};
+use tollgate::{
+    ManualClock, RedisStore, bb8_redis, redis,
+    store::RedisStoreBuilder,
+    testing::{Fixture, store_suite},
+};
 
-    use super::suite::{Fixture, suite};
-    use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::RedisServer;
 
-    fn builder(clock: &ManualClock) -> RedisStoreBuilder {
-        RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10))
-    }
+fn builder(clock: &ManualClock) -> RedisStoreBuilder {
+    // A long deadline, so that a loaded machine causes no timeouts.
+    RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10))
+}
 
-    fn own_pool() -> Fixture {
-        let (clock, server) = (ManualClock::default(), RedisServer::start());
-        Fixture::new(builder(&clock).connect(&server.url()).unwrap(), clock, server)
-    }
+/// A fixture on a server of its own, which the suite kills and restarts.
+fn fixture(store: RedisStore, clock: ManualClock, server: RedisServer) -> Fixture {
+    let server = Arc::new(Mutex::new(server));
+    let counted = Arc::clone(&server);
+    Fixture::new(store, clock)
+        .with_outage(move |is_down| match is_down {
+            true => server.lock().unwrap().kill(),
+            false => server.lock().unwrap().restart(),
+        })
+        .with_count_of_keys(move || redis::cmd("DBSIZE").query(&mut counted.lock().unwrap().connection()).unwrap())
+}
 
-    fn user_pool() -> Fixture {
-        let (clock, server) = (ManualClock::default(), RedisServer::start());
-        let pool = bb8::Pool::builder().build_unchecked(RedisConnectionManager::new(server.url()).unwrap());
-        Fixture::new(builder(&clock).from_pool(pool).unwrap(), clock, server)
-    }
+async fn own_pool() -> Fixture {
+    let (clock, server) = (ManualClock::default(), RedisServer::start());
+    fixture(builder(&clock).connect(&server.url()).unwrap(), clock, server)
+}
 
-    suite!(redis, super::own_pool);
-    suite!(user_pool, super::user_pool);
+async fn user_pool() -> Fixture {
+    let (clock, server) = (ManualClock::default(), RedisServer::start());
+    let pool = bb8::Pool::builder().build_unchecked(RedisConnectionManager::new(server.url()).unwrap());
+    fixture(builder(&clock).from_pool(pool).unwrap(), clock, server)
+}
+
+#[tokio::test]
+async fn redis_passes_every_test_of_the_suite() {
+    let report = store_suite(own_pool).run().await;
+    report.assert_passed();
+    assert!(!report.to_string().contains("skipped"), "{report}");
+}
+
+#[tokio::test]
+async fn redis_through_a_pool_of_the_user_passes_every_test_of_the_suite() {
+    store_suite(user_pool).run().await.assert_passed();
 }

@@ -67,7 +67,8 @@ impl Cluster {
         Self { nodes }
     }
 
-    /// Keeps the slots of live masters available while another master is down. A restart of a node discards the setting.
+    /// Keeps the slots of live masters available while another master is down. A restart of a node discards the
+    /// setting.
     pub fn allow_partial_coverage(&self) {
         for node in &self.nodes {
             node.command(Self::PARTIAL_COVERAGE);

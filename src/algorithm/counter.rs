@@ -15,6 +15,14 @@ pub(super) trait Counter {
     fn charge(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, cost: u32) -> Self::Advanced;
     /// The outcome of a check: the available units and the waits from `now`. `denied` is a cost that does not fit.
     fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome;
+    /// The time until `cost`, at most the capacity, fits; 0 if it fits now.
+    fn wait(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u32) -> u64;
+    /// Charges any number of units, whether or not they fit.
+    fn settle(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u32) {
+        self.charge(advanced, policy, now, units);
+    }
+    /// The time in which `units` leave the count, or longer.
+    fn span(policy: &Policy, units: u64) -> u64;
     /// The time from which this state equals a fresh one.
     fn idle_at(&self, policy: &Policy) -> u64;
 

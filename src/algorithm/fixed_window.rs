@@ -57,10 +57,17 @@ impl Counter for FixedWindow {
         denied: Option<u32>,
     ) -> Outcome {
         let available = policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        outcome(policy, fits, available, denied, |cost| self.wait(&Self { start, count }, policy, now, cost))
+    }
+
+    #[inline(always)]
+    fn wait(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, cost: u32) -> u64 {
         // A cost that does not fit waits for the end of the window.
-        let wait =
-            |cost| if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now };
-        outcome(policy, fits, available, denied, wait)
+        if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now }
+    }
+
+    fn span(policy: &Policy, _: u64) -> u64 {
+        policy.window_us()
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

@@ -5,6 +5,7 @@
 
 mod counter;
 mod fixed_window;
+mod held;
 mod record_queue;
 #[cfg(feature = "redis")]
 mod reported;
@@ -15,4 +16,7 @@ mod token_bucket;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::reported::Reported;
-pub(crate) use self::state::{Admission, CountState};
+pub(crate) use self::{
+    held::Held,
+    state::{Admission, CountState},
+};

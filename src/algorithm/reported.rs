@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{
-        counter::Counter, fixed_window::FixedWindow, sliding_window_counter::SlidingWindowCounter,
+        counter::Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
         token_bucket::TokenBucket,
     },
     policy::Policy,
@@ -53,4 +53,37 @@ impl Reported {
             }
         }
     }
+
+    /// The outcome of a charge beside open holds, the last of which ends `last_end` microseconds after it.
+    pub(crate) fn outcome_beside(self, policy: &Policy, cost: u32, fits: bool, held: Held) -> Outcome {
+        let held = Held { last_end: NOW + held.last_end, ..held };
+        match self {
+            Self::FixedWindow { count, left } => {
+                let count = FixedWindow::ending(NOW + left, policy, count);
+                beside(&count, &count, policy, cost, fits, held)
+            }
+            Self::SlidingWindowCounter { previous, current, left } => {
+                let count = SlidingWindowCounter::ending(NOW + left, policy, previous, current);
+                beside(&count, &count.advanced_in_window(policy, NOW), policy, cost, fits, held)
+            }
+            Self::TokenBucket { ahead, fraction } => {
+                let count = TokenBucket::full_at(NOW + ahead, policy, fraction);
+                beside(&count, &count.full(), policy, cost, fits, held)
+            }
+        }
+    }
+}
+
+/// The outcome of a charge beside open holds.
+fn beside<C: Counter>(
+    count: &C,
+    advanced: &C::Advanced,
+    policy: &Policy,
+    cost: u32,
+    fits: bool,
+    held: Held,
+) -> Outcome {
+    let denied = (!fits && cost <= policy.capacity()).then_some(cost);
+    let plain = count.report(advanced, policy, NOW, fits, None);
+    held.outcome(policy, NOW, plain, denied, |cost| count.wait(advanced, policy, NOW, cost))
 }

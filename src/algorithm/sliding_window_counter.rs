@@ -26,7 +26,7 @@ pub(crate) struct Advanced {
 
 impl SlidingWindowCounter {
     /// The wait of `cost` in microseconds if the estimate is `spent`.
-    fn wait(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
+    fn wait_of(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
         if spent + u64::from(cost) <= policy.limit().into() {
             return 0;
         }
@@ -106,7 +106,16 @@ impl Counter for SlidingWindowCounter {
     fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let spent = advanced.estimate;
         let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
-        outcome(policy, fits, available, denied, |cost| advanced.count.wait(policy, now, spent, cost))
+        outcome(policy, fits, available, denied, |cost| self.wait(advanced, policy, now, cost))
+    }
+
+    #[inline(always)]
+    fn wait(&self, advanced: &Advanced, policy: &Policy, now: u64, cost: u32) -> u64 {
+        advanced.count.wait_of(policy, now, advanced.estimate, cost)
+    }
+
+    fn span(policy: &Policy, _: u64) -> u64 {
+        2 * policy.window_us()
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

@@ -125,21 +125,9 @@ impl Counter for SlidingWindowLog {
     #[inline(always)]
     fn report(&self, &expired: &usize, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
         let limit = u64::from(policy.limit());
-        let (total, base) = (self.newest.total, self.total_after(expired));
         let leaves = |at: u64| at + policy.window_us() - now;
-        let wait = |cost: u32| {
-            let target = (total + u64::from(cost)).saturating_sub(limit);
-            if target <= base {
-                return 0;
-            }
-            // Mostly, the first record that leaves makes room.
-            let first = self.record(expired);
-            if first.total >= target {
-                return leaves(first.at);
-            }
-            leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
-        };
-        let spent = total - base;
+        let wait = |cost: u32| self.wait(&expired, policy, now, cost);
+        let spent = self.newest.total - self.total_after(expired);
         Outcome {
             fits,
             available: u32::try_from(limit.saturating_sub(spent)).unwrap_or(0),
@@ -156,6 +144,25 @@ impl Counter for SlidingWindowLog {
             reset_us: if spent > 0 { leaves(self.newest.at) } else { 0 },
             ban_us: 0,
         }
+    }
+
+    #[inline(always)]
+    fn wait(&self, &expired: &usize, policy: &Policy, now: u64, cost: u32) -> u64 {
+        let target = (self.newest.total + u64::from(cost)).saturating_sub(policy.limit().into());
+        if target <= self.total_after(expired) {
+            return 0;
+        }
+        let leaves = |at: u64| at + policy.window_us() - now;
+        // Mostly, the first record that leaves makes room.
+        let first = self.record(expired);
+        if first.total >= target {
+            return leaves(first.at);
+        }
+        leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
+    }
+
+    fn span(policy: &Policy, _: u64) -> u64 {
+        policy.window_us() + policy.resolution_us()
     }
 
     fn idle_at(&self, policy: &Policy) -> u64 {

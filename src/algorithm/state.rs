@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{
-        counter::Counter, fixed_window::FixedWindow, sliding_window_counter::SlidingWindowCounter,
+        counter::Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
         sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
     },
     policy::{Algorithm, Policy},
@@ -63,6 +63,33 @@ impl CountState {
         })
     }
 
+    /// Evaluates beside open holds: returns whether `cost` fits. Changes nothing.
+    pub(crate) fn evaluate_beside(&self, policy: &Policy, now: u64, cost: u32, held: Held) -> bool {
+        cost == 0 || held.asked(policy, cost).is_some_and(|asked| self.evaluate(policy, now, asked))
+    }
+
+    /// The outcome of a charge beside open holds.
+    pub(crate) fn outcome_beside(&self, policy: &Policy, now: u64, cost: u32, fits: bool, held: Held) -> Outcome {
+        let denied = (!fits && cost <= policy.capacity()).then_some(cost);
+        dispatch!(self, counter => {
+            let advanced = counter.advance_to(policy, now);
+            let plain = counter.report(&advanced, policy, now, fits, None);
+            held.outcome(policy, now, plain, denied, |cost| counter.wait(&advanced, policy, now, cost))
+        })
+    }
+
+    /// Charges any number of units at `now`, whether or not they fit.
+    pub(crate) fn settle(&mut self, policy: &Policy, now: u64, units: u32) {
+        if units > 0 {
+            dispatch!(self, counter => counter.settle(counter.advance_to(policy, now), policy, now, units));
+        }
+    }
+
+    /// The time in which `units` leave a count under `policy`, or longer.
+    pub(crate) fn span(&self, policy: &Policy, units: u64) -> u64 {
+        dispatch!(self, counter => span_of(counter, policy, units))
+    }
+
     /// The largest cost that fits now.
     pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
         dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, true, None).available)
@@ -94,6 +121,11 @@ impl Admission {
     pub(crate) fn of(allowed: bool) -> Self {
         if allowed { Self::Admitted } else { Self::Rejected }
     }
+}
+
+/// See [`Counter::span`].
+fn span_of<C: Counter>(_: &C, policy: &Policy, units: u64) -> u64 {
+    C::span(policy, units)
 }
 
 /// Commits to a counter. `fits` is the result of the evaluation, and `advanced` the state from it.

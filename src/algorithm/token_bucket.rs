@@ -41,6 +41,10 @@ impl TokenBucket {
     }
 }
 
+/// The farthest that a settlement moves the arrival time ahead of the clock: 142 years. Sums of times stay exact in
+/// Lua's doubles.
+const MAX_AHEAD_US: u64 = 1 << 52;
+
 impl Arrival {
     fn new(at: u64, fraction: u64, limit: u64) -> Self {
         let carry = u64::from(fraction >= limit);
@@ -48,6 +52,7 @@ impl Arrival {
     }
 
     /// Microseconds until `cost` fits.
+    #[inline(always)]
     fn wait(self, policy: &Policy, now: u64, cost: u32) -> u64 {
         let (ahead, fraction) = refill(policy, policy.capacity() - cost);
         (self.at + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
@@ -119,6 +124,28 @@ impl Counter for TokenBucket {
             reset_us: advanced.at + u64::from(advanced.fraction > 0) - now,
             ban_us: 0,
         }
+    }
+
+    #[inline(always)]
+    fn wait(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> u64 {
+        advanced.wait(policy, now, cost)
+    }
+
+    /// The arrival time is at most [`MAX_AHEAD_US`] ahead of the clock, so that no number of units overflows it.
+    fn settle(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u32) {
+        let limit = u64::from(policy.limit());
+        let (whole, fraction) = muldiv(units.into(), policy.window_us(), limit);
+        let latest = Arrival { at: now + MAX_AHEAD_US, fraction: 0 };
+        let full = match whole < MAX_AHEAD_US {
+            true => Arrival::new(advanced.at + whole, advanced.fraction + fraction, limit).min(latest),
+            false => latest,
+        };
+        // A bucket that is in deeper debt already stays where it is.
+        *self = Self { full: full.max(advanced), parts: limit };
+    }
+
+    fn span(policy: &Policy, units: u64) -> u64 {
+        muldiv(units, policy.window_us(), policy.limit().into()).0.min(MAX_AHEAD_US) + 1
     }
 
     fn idle_at(&self, _: &Policy) -> u64 {

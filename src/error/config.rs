@@ -24,6 +24,11 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
+    /// A slot of a [concurrency limit](crate::Policy::concurrent) on a service whose response bodies cannot carry it.
+    BodyCannotHold {
+        /// The policy's name.
+        policy: String,
+    },
     /// A policy has both a ban and shards. Each shard would count denials by itself.
     BanWithShards {
         /// The policy's name.
@@ -45,6 +50,11 @@ pub enum ConfigError {
     CertificatesWithoutTls,
     /// The capacity of a [`MemoryStore`](crate::MemoryStore) is 0.
     ZeroCapacity,
+    /// A plain charge under a [concurrency limit](crate::Policy::concurrent), which would never be given back.
+    ConcurrencyNeedsHold {
+        /// The policy's name.
+        policy: String,
+    },
     /// A fixed cost can never pass, because it is above the limit.
     CostAboveLimit {
         /// The policy's name.
@@ -65,6 +75,26 @@ pub enum ConfigError {
     DuplicateRoute {
         /// The route, as given.
         route: String,
+    },
+    /// A policy has both holds and a setting that holds exclude: a ban, shards or counted rejections.
+    ExcludesHolds {
+        /// The policy's name.
+        policy: String,
+        /// The method that makes the other setting.
+        setting: &'static str,
+    },
+    /// A policy has both a lease and a setting that leases exclude: a ban, shards, counted rejections, or holds that
+    /// are released when they expire.
+    ExcludesLease {
+        /// The policy's name.
+        policy: String,
+        /// The other setting.
+        setting: &'static str,
+    },
+    /// One check both holds and charges units of one key under one policy.
+    HoldBesideCharge {
+        /// The policy's name.
+        policy: String,
     },
     /// A ban after 0 denials, or with a duration that is out of range.
     InvalidBan {
@@ -94,6 +124,15 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
+    /// A time-to-live or a typical duration of holds that is out of range.
+    InvalidHolds {
+        /// The policy's name.
+        policy: String,
+        /// The method of [`Holds`](crate::policy::Holds) that received it.
+        setting: &'static str,
+        /// The duration, as given.
+        duration: Duration,
+    },
     /// A number of proxies outside 1..=64.
     InvalidHops {
         /// The number, as given.
@@ -103,6 +142,22 @@ pub enum ConfigError {
     InvalidIpPrefix {
         /// The prefix, as given.
         prefix: String,
+    },
+    /// A block of a lease with 0 units, or with more than the policy's capacity.
+    InvalidLease {
+        /// The policy's name.
+        policy: String,
+        /// The units, as given.
+        units: u32,
+        /// The largest number.
+        most: u32,
+    },
+    /// A share of the limit that is not above 0 and at most 1.
+    InvalidNearLimit {
+        /// The policy's name.
+        policy: String,
+        /// The share, as given.
+        share: f64,
     },
     /// Text that is not the prefix of a NAT64 translator.
     InvalidNat64Prefix {
@@ -172,6 +227,11 @@ pub enum ConfigError {
     NoPolicy,
     /// An empty list of trusted proxies, so the header with the client's address would always be ignored.
     NoTrustedProxy,
+    /// A hold under a policy without holds.
+    PolicyWithoutHolds {
+        /// The policy's name.
+        policy: String,
+    },
     /// Sentinels are reached through TLS, but the master that they name would be reached without TLS.
     PlaintextMaster {
         /// The master's name.
@@ -194,6 +254,13 @@ pub enum ConfigError {
         /// The smallest length, in bytes.
         least: usize,
     },
+    /// A check with holds, given to a method that returns no handle of them.
+    HoldsNeedHandle {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A hold on a store that has no holds, see [`Store::has_holds`](crate::store::Store::has_holds).
+    StoreWithoutHolds,
     /// [`Limiter::try_check`](crate::Limiter::try_check) on a store that does not answer at once.
     StoreMustBeAwaited,
     /// A check of more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) charges.
@@ -227,6 +294,11 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A hold of 0 units, which would hold nothing.
+    ZeroHold {
+        /// The policy's name.
+        policy: String,
+    },
     /// A limit of 0, which would refuse every request.
     ZeroLimit {
         /// The policy's name.
@@ -236,6 +308,11 @@ pub enum ConfigError {
     ZeroCost {
         /// The policy's name.
         policy: String,
+    },
+    /// A setting of `Plans` that is 0, so that no look-up could succeed.
+    ZeroPlanSetting {
+        /// The method that received it.
+        setting: &'static str,
     },
     /// A local fallback for 0 instances.
     ZeroInstances,

@@ -48,6 +48,35 @@ impl fmt::Display for ConfigError {
                 "route {route:?} is in the table already (the names of parameters and trailing slashes are ignored); \
                  leave one of the two out"
             ),
+            Self::BodyCannotHold { policy } => write!(
+                f,
+                "policy {policy:?} holds slots until the response body has ended, and the bodies of this service are \
+                 not those of axum; call `.settle(|_| Settle::AtEnd)` on the layer, which wraps them"
+            ),
+            Self::ConcurrencyNeedsHold { policy } => write!(
+                f,
+                "policy {policy:?} limits how much runs at once, and a plain check would never give its units back; \
+                 call `Limiter::hold`, or use the policy in a `RateLimitLayer`"
+            ),
+            Self::ExcludesHolds { policy, setting } => write!(
+                f,
+                "policy {policy:?}: `{setting}` and holds exclude each other; leave out `{setting}`, or what makes the \
+                 holds: `with_holds` or `Policy::concurrent`"
+            ),
+            Self::ExcludesLease { policy, setting } => write!(
+                f,
+                "policy {policy:?}: `{setting}` and `with_lease` exclude each other; leave one of the two out"
+            ),
+            Self::HoldBesideCharge { policy } => write!(
+                f,
+                "one check both holds and charges units of one key under policy {policy:?}; use two checks, or hold \
+                 all of them"
+            ),
+            Self::HoldsNeedHandle { policy } => write!(
+                f,
+                "the check holds units under policy {policy:?}, and they could never be settled; call \
+                 `Limiter::hold_all`, which returns a handle"
+            ),
             Self::InvalidBan { policy, denials, duration } => write!(
                 f,
                 "policy {policy:?}: a ban after {denials} denials for {duration:?} is out of range; use at least 1 \
@@ -67,6 +96,11 @@ impl fmt::Display for ConfigError {
             Self::InvalidHeaderName { name } => {
                 write!(f, "{name:?} is not a header name; write one without blanks, such as x-api-key")
             }
+            Self::InvalidHolds { policy, setting, duration } => write!(
+                f,
+                "policy {policy:?}: `{setting}` of its holds is {duration:?}, which is out of range; use 1 µs to 366 \
+                 days"
+            ),
             Self::InvalidHops { hops } => write!(f, "{hops} hops are out of range; use 1 to 64"),
             Self::InvalidIpPrefix { prefix } => {
                 write!(f, "{prefix:?} is not an address or a prefix; write 10.0.0.0/8, fd00::/8 or an address")
@@ -75,6 +109,16 @@ impl fmt::Display for ConfigError {
                 f,
                 "{prefix:?} is not a NAT64 prefix (RFC 6052); write 2001:db8:122::/96 or another one of length 32, 40, \
                  48, 56, 64 or 96 whose bits 64 to 71 are 0"
+            ),
+            Self::InvalidLease { policy, units, most } => write!(
+                f,
+                "policy {policy:?}: a lease of {units} units is out of range; use 1 to {most}, what is spent in some \
+                 milliseconds"
+            ),
+            Self::InvalidNearLimit { policy, share } => write!(
+                f,
+                "policy {policy:?}: {share} is not a share of the limit; write one above 0 and at most 1, such as 0.8 \
+                 for 80 %"
             ),
             Self::InvalidPolicyName { name } => write!(
                 f,
@@ -122,6 +166,11 @@ impl fmt::Display for ConfigError {
                 "the sentinels are reached through TLS, but their master {master:?} is not, so a password would be \
                  sent in plain text; write rediss://{master} for the master"
             ),
+            Self::PolicyWithoutHolds { policy } => write!(
+                f,
+                "policy {policy:?} has no holds; call `.with_holds(Holds::new())` on it, and leave out \
+                 `with_count_rejected`, which removes them"
+            ),
             Self::PrefixOfEverybody { prefix } => write!(
                 f,
                 "{prefix:?} contains every address, so every client would be trusted; list your proxies, or call \
@@ -137,6 +186,10 @@ impl fmt::Display for ConfigError {
             Self::SecretTooShort { length, least } => {
                 write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
             }
+            Self::StoreWithoutHolds => f.write_str(
+                "the store has no holds; use a `MemoryStore` or a `RedisStore`, or implement `Store::has_holds` and \
+                 `Store::change_hold`",
+            ),
             Self::StoreMustBeAwaited => f.write_str(
                 "try_check needs a store that answers at once, and this one has to wait; write `.check(..).await`, \
                  or use a `MemoryStore`",
@@ -154,8 +207,16 @@ impl fmt::Display for ConfigError {
             Self::ZeroBurst { policy } => {
                 write!(f, "policy {policy:?}: a burst of 0 lets nothing through; use 1 or more")
             }
+            Self::ZeroHold { policy } => write!(
+                f,
+                "policy {policy:?}: a hold of 0 units would hold nothing; use 1 or more, the least that the work can \
+                 cost"
+            ),
             Self::ZeroLimit { policy } => {
                 write!(f, "policy {policy:?}: a limit of 0 lets nothing through; use 1 or more")
+            }
+            Self::ZeroPlanSetting { setting } => {
+                write!(f, "`{setting}` with 0 would leave every key with the default plan; use a larger value")
             }
             Self::ZeroWaiters => f.write_str("no caller could wait with a bound of 0 waiters; use at least 1"),
             Self::ZeroCost { policy } => write!(

@@ -1,6 +1,6 @@
 //! Judging by the instance's share while the store gives no verdict.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, iter, sync::Arc};
 
 use crate::{
     check::{Charge, Check},
@@ -10,6 +10,7 @@ use crate::{
         debts::{Debt, Debts},
         shares::{Instances, Share, Shares},
     },
+    hold::{HoldChange, OpenHold, Settlement},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -40,18 +41,24 @@ impl Fallback {
     }
 
     /// Counts what the store has admitted, so that an outage gives no client a fresh budget.
-    pub(crate) fn mirror(&self, check: &Check) {
-        self.count(check, |share| &share.mirror);
+    pub(crate) fn mirror<'a>(&self, charged: impl Iterator<Item = &'a Charge>) {
+        self.count(charged, |share| &share.mirror);
     }
 
-    /// Counts each charge of a check under one policy of its share, whether or not the charge fits. Charges no bucket
-    /// that keys share while the memory is full: the bucket would show for each key what the other keys have spent.
-    fn count(&self, check: &Check, policy_of: impl Fn(&Share) -> &Policy) {
-        for Charge { key, policy, cost } in check.charges().iter().filter(|charge| charge.cost > 0) {
+    /// Counts each charge under one policy of its share, and mirrors each hold, whether or not it fits. Charges no
+    /// bucket that keys share while the memory is full: the bucket would show for each key what the other keys have
+    /// spent.
+    fn count<'a>(&self, charged: impl Iterator<Item = &'a Charge>, policy_of: impl Fn(&Share) -> &Policy) {
+        for Charge { key, policy, cost, hold } in charged {
             let share = self.shares.of(policy);
+            if let Some(id) = hold {
+                let units = *cost.min(&share.mirror.capacity());
+                self.memory.hold_own_count(key, &share.judging, *id, units);
+                continue;
+            }
             let policy = policy_of(&share);
             let cost = *cost.min(&policy.capacity());
-            self.memory.charge_own_count(&Charge { key: key.clone(), policy: policy.clone(), cost });
+            self.memory.charge_own_count(&Charge::new(key.clone(), policy.clone(), cost));
         }
     }
 
@@ -68,11 +75,14 @@ impl Fallback {
             return Err(error.clone());
         }
         let mut shares = Check::empty();
-        for Charge { key, policy, cost } in check.charges() {
+        for Charge { key, policy, cost, hold } in check.charges() {
             // A cost that fits no shard never passes, although it may fit the share, which is one of the whole policy.
             let cost = if *cost > policy.capacity() { u32::MAX } else { *cost };
             // `push` cannot fail: `check` has passed the same tests.
-            shares.push(key.clone(), self.shares.of(policy).judging, cost)?;
+            shares.push_another(Charge {
+                hold: *hold,
+                ..Charge::new(key.clone(), self.shares.of(policy).judging, cost)
+            })?;
         }
         let mut verdict = self.judge_in_memory(&shares).ok_or_else(|| error.clone())?;
         verdict.source = Source::Local;
@@ -82,20 +92,59 @@ impl Fallback {
             }
         }
         if verdict.allowed && becomes_debt(error) {
-            self.count(check, |share| &share.unsettled);
-            let charged = check.charges().iter().filter(|charge| charge.cost > 0);
-            self.debts.add(charged.map(|charge| self.debt(charge)).collect());
+            // A hold becomes a debt when it is settled.
+            self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
         }
         // The decision names the whole policies: a share would disclose the number of instances to clients.
-        Ok(Decision::new(&mut check.clone(), &verdict))
+        Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
     }
 
-    /// Whether the instance's share has room for `check`, and for at least `least` units of each policy.
+    /// Charges the store later for what was admitted here.
+    fn add_debts<'a>(&self, charged: impl Iterator<Item = &'a Charge>) {
+        let charged: Vec<&Charge> = charged.collect();
+        self.count(charged.iter().copied(), |share| &share.unsettled);
+        self.debts.add(charged.into_iter().map(|charge| self.debt(charge)).collect());
+    }
+
+    /// Charges the store later for a hold that was made here and settled.
+    pub(crate) fn owe(&self, charge: &Charge) {
+        if charge.cost > 0 {
+            self.add_debts(iter::once(charge));
+        }
+    }
+
+    /// Changes a hold that was made here.
+    pub(crate) fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Settlement {
+        let own = OpenHold::new(hold.key.clone(), self.shares.of(&hold.policy).judging, hold.id);
+        match self.memory.change_hold(&own, change) {
+            Answer::Ready(settlement) => settlement.unwrap_or(Settlement::Expired),
+            // A memory store always answers at once.
+            Answer::Pending(_) => Settlement::Expired,
+        }
+    }
+
+    /// Changes the mirror of a hold that the store has changed. Its units are at most what the mirror can hold.
+    pub(crate) fn mirror_change(&self, hold: &OpenHold, change: HoldChange) {
+        let change = match change {
+            HoldChange::Settle(actual) => {
+                HoldChange::Settle(actual.min(self.shares.of(&hold.policy).mirror.capacity()))
+            }
+            HoldChange::Renew => HoldChange::Renew,
+        };
+        self.change_hold(hold, change);
+    }
+
+    /// Whether the instance's share has room for `check`, and for at least `least` units of each policy. Shadow
+    /// policies need no room, because they deny nothing.
     pub(crate) fn has_room(&self, check: &Check, least: u32) -> bool {
-        check.charges().iter().all(|Charge { key, policy, cost }| {
-            let peek = self.judge_in_memory(&Check::new(key.clone(), &self.shares.of(policy).judging, 0));
-            peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= (*cost).max(least)))
-        })
+        check.charges().iter().filter(|charge| !charge.policy.is_shadow()).all(
+            |Charge { key, policy, cost, .. }| {
+                let peek = self.judge_in_memory(&Check::new(key.clone(), &self.shares.of(policy).judging, 0));
+                peek.is_some_and(|verdict| {
+                    verdict.outcomes.iter().all(|outcome| outcome.available >= (*cost).max(least))
+                })
+            },
+        )
     }
 
     /// The units that the fallback has admitted for `key` within the window. 0 if a full memory has no count of the
@@ -117,7 +166,7 @@ impl Fallback {
         &self.debts
     }
 
-    fn debt(&self, Charge { key, policy, cost }: &Charge) -> Debt {
+    fn debt(&self, Charge { key, policy, cost, .. }: &Charge) -> Debt {
         Debt { domain: self.store.failure_domain_of(key), key: key.clone(), policy: policy.clone(), cost: *cost }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::PolicyDecision;
+use crate::{decision::PolicyDecision, policy::Holds};
 
 /// The state of one quota, in the terms of the RateLimit fields.
 ///
@@ -39,17 +39,19 @@ pub struct Quota<'a> {
 impl<'a> From<&'a PolicyDecision> for Quota<'a> {
     fn from(decision: &'a PolicyDecision) -> Self {
         let PolicyDecision { policy, violated, available, retry_after, next, reset, .. } = decision;
+        let typical = policy.holds().filter(|_| policy.is_concurrent()).map(Holds::typical);
         Self {
             name: policy.name(),
             limit: policy.limit().into(),
             // Of the whole policy, as the limit is: a client knows of no shards.
             capacity: policy.burst().unwrap_or(policy.limit()).into(),
-            window: Some(policy.window()),
+            // Units of a concurrency limit come back when others end, at no known time.
+            window: (!policy.is_concurrent()).then(|| policy.window()),
             unit: policy.unit(),
             partition_key: decision.partition_key(),
             remaining: (*available).into(),
-            next: Some(*next),
-            reset: Some(*reset),
+            next: Some(typical.map_or(*next, |typical| typical.min(*next))),
+            reset: Some(typical.map_or(*reset, |typical| typical.min(*reset))),
             retry_after: *retry_after,
             violated: *violated,
         }

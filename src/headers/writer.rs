@@ -134,7 +134,8 @@ impl Writer {
         Self { jitter: u32::try_from(most.as_secs()).unwrap_or(u32::MAX), ..self }
     }
 
-    /// Writes the fields for a decision. A decision without a verdict of a store has no fields.
+    /// Writes the fields for a decision. A decision without a verdict of a store has no fields. The fields say nothing
+    /// about [shadow](crate::Policy::with_shadow) policies.
     pub fn write(&self, decision: &Decision) -> Fields {
         self.write_with_jitter(decision, self.jitter_of(decision))
     }
@@ -170,7 +171,7 @@ impl Writer {
     /// key. This is the common case, which needs no set of fields, because the style only appends.
     fn one_in_draft_11<'a>(&self, decision: &'a Decision) -> Option<(&'a PolicyDecision, u64)> {
         match (self.style, decision.policies()) {
-            (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }]) => {
+            (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }]) if !only.is_shadow() => {
                 Some((only, decision.time_us()?))
             }
             _ => None,
@@ -223,13 +224,16 @@ impl Writer {
     fn jitter_of(&self, decision: &Decision) -> Duration {
         match self.jitter {
             0 => Duration::ZERO,
-            _ => self.draw(longest_wait(decision.policies().iter().map(Quota::from), decision.is_allowed())),
+            _ => self.draw(longest_wait(decision.enforced().map(Quota::from), decision.is_allowed())),
         }
     }
 
     fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> Fields {
         let Some(now_us) = decision.time_us() else { return Fields::new(self.style) };
-        let quotas: SmallVec<[Quota<'_>; 1]> = decision.policies().iter().map(Quota::from).collect();
+        let quotas: SmallVec<[Quota<'_>; 1]> = decision.enforced().map(Quota::from).collect();
+        if quotas.is_empty() {
+            return Fields::new(self.style);
+        }
         let policies = || match decision.policies() {
             [only @ PolicyDecision { partition_key: None, .. }] => Some(policy_field(only, &quotas)),
             _ => ietf::draft_11_policies(&quotas),

@@ -122,8 +122,8 @@ impl Key {
         Self(joined.as_slice().into())
     }
 
-    /// Creates a key from at most 16 bytes that need no escape. The first byte is the lowest of `subject`, and all bytes
-    /// after `length` are 0.
+    /// Creates a key from at most 16 bytes that need no escape. The first byte is the lowest of `subject`, and all
+    /// bytes after `length` are 0.
     pub(super) fn short(subject: u128, length: u8) -> Self {
         let key = Self(Encoded::short(subject, length));
         debug_assert!(!key.encoded().is_empty() && key.encoded().iter().all(|&byte| is_plain(byte)));

@@ -6,12 +6,7 @@ use crate::{
     check::Check,
     decision::Decision,
     error::Error,
-    limiter::{
-        core::Core,
-        purpose::Purpose,
-        sharded::{self, Asked},
-        waiting::Waiting,
-    },
+    limiter::{core::Core, detour, purpose::Purpose, sharded::Asked, waiting::Waiting},
     store::Answer,
     verdict::Verdict,
 };
@@ -20,14 +15,23 @@ impl Core {
     /// Asks the store, behind the breaker and the deadline.
     pub(super) async fn ask(self: &Arc<Self>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
         match self.verdict_on(&check, purpose).await {
-            Ok(verdict) => Ok(self.on_verdict(&mut check, &verdict, purpose, None)),
+            Ok(verdict) => {
+                let observed = self.observer.as_ref().map(|observer| (observer, check.clone()));
+                let decision = self.on_verdict(&mut check, &verdict, purpose, None);
+                if let Some((observer, check)) = observed {
+                    // One check may charge for several callers, and only the whole of it shows what it has reached.
+                    let keys = check.charges().iter().map(|charge| &charge.key);
+                    self.near_limits.report(&**observer, keys, &decision);
+                }
+                Ok(decision)
+            }
             Err(error) => self.on_error(&check, error, purpose, None),
         }
     }
 
     async fn verdict_on(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
-        if check.is_sharded() {
-            return match sharded::ask(self, check, purpose) {
+        if !check.is_direct() {
+            return match detour::ask(self, check, purpose) {
                 Asked::Judged(result) => result,
                 Asked::Waiting(verdict) => verdict.await,
             };

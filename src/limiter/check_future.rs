@@ -12,12 +12,7 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    limiter::{
-        core::Core,
-        purpose::Purpose,
-        sharded::{self, Asked},
-        waiting::Waiting,
-    },
+    limiter::{core::Core, detour, purpose::Purpose, sharded::Asked, waiting::Waiting},
     store::Answer,
 };
 
@@ -64,7 +59,7 @@ enum CheckState {
     Unsent,
     /// Boxed, so that the future of a check that need not wait is small.
     Waiting(Box<Waiting>),
-    /// The call was wrong: it asks for a local fallback that the limiter does not have.
+    /// The call was wrong: it asks for a local fallback that the limiter does not have, or would leave units behind.
     Failed(Error),
     Done,
 }
@@ -104,16 +99,22 @@ impl CheckFuture {
         self
     }
 
-    /// Sends a check under policies with shards.
+    /// Makes the check fail, because the call was wrong.
     #[cold]
-    fn poll_shards(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+    pub(super) fn fail(self, error: ConfigError) -> Self {
+        Self { state: CheckState::Failed(error.into()), ..self }
+    }
+
+    /// Sends a check under policies with shards or leases.
+    #[inline(never)]
+    fn poll_detour(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let Self { core, check, purpose, state } = self;
         let span = core.start_span(check, None);
-        match sharded::ask(core, check, *purpose) {
+        match detour::ask(core, check, *purpose) {
             Asked::Judged(Ok(verdict)) => Poll::Ready(Ok(core.on_verdict(check, &verdict, *purpose, span))),
             Asked::Judged(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
             Asked::Waiting(verdict) => {
-                *state = CheckState::Waiting(Box::new(Waiting::for_shards(verdict, span)));
+                *state = CheckState::Waiting(Box::new(Waiting::for_detour(verdict, span)));
                 self.poll_unanswered(cx)
             }
         }
@@ -144,8 +145,8 @@ impl Future for CheckFuture {
         let this = self.get_mut();
         let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
         this.state = CheckState::Done;
-        if this.check.is_sharded() {
-            return this.poll_shards(cx);
+        if !this.check.is_direct() {
+            return this.poll_detour(cx);
         }
         let Self { core, check, purpose, state } = this;
         let span = core.start_span(check, None);

@@ -9,8 +9,13 @@ use crate::{
     failure::FailurePolicy,
     fallback::Fallback,
     key::Key,
-    limiter::{acquire::Queues, sharded::Turns},
-    observe::{CheckSpan, Notices, Observer},
+    limiter::{
+        acquire::Queues,
+        hold::{Slots, Unanswered},
+        lease::Leases,
+        sharded::Turns,
+    },
+    observe::{CheckSpan, NearLimits, Notices, Observer},
     store::{Pending, Store},
     verdict::{Source, Verdict},
 };
@@ -29,8 +34,16 @@ pub(super) struct Core {
     pub(super) fallback: Option<Arc<Fallback>>,
     /// The callers that wait for their units.
     pub(super) queues: Arc<Queues>,
+    /// The blocks that this process holds, of policies with leases.
+    pub(super) leases: Arc<Leases>,
+    /// The changes of holds that no store has answered yet.
+    pub(super) unanswered: Arc<Unanswered>,
     /// The turns of checks under policies with shards.
     pub(super) turns: Arc<Turns>,
+    /// The slots of concurrency limits that this process holds.
+    pub(super) slots: Arc<Slots>,
+    /// The keys that were reported to observers as near a limit.
+    pub(super) near_limits: Arc<NearLimits>,
 }
 
 impl Core {

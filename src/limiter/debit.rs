@@ -31,7 +31,7 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
     if left == 0 {
         return Settlement::NotSent;
     }
-    let whole = Charge { key: key.clone(), policy: policy.clone(), cost: left };
+    let whole = Charge::new(key.clone(), policy.clone(), left);
     let shards = policy.shards();
     for evenly in [true, false] {
         for number in 0..shards {
@@ -57,11 +57,11 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
 
 /// Charges one count as far as it has room. Returns the charged units.
 async fn charge_what_fits(core: &Core, charge: Charge) -> Result<u32, Error> {
-    let Charge { key, policy, mut cost } = charge;
+    let Charge { key, policy, mut cost, .. } = charge;
     // A policy that counts rejections must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.count_rejected();
-    // A rejected debit must not lead to a ban.
-    let policy = policy.without_ban();
+    // A rejected debit must not lead to a ban, and must be seen to be rejected.
+    let policy = policy.without_ban().with_shadow(false);
     while cost > 0 {
         let sent = if peeks { 0 } else { cost };
         let decision = debit(core, Check::new(key.clone(), &policy, sent)).await?;

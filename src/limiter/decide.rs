@@ -12,11 +12,7 @@ use crate::{
     check::Check,
     decision::Decision,
     failure::FailurePolicy,
-    limiter::{
-        core::Core,
-        sharded::{self, Asked},
-        waiting::Waiting,
-    },
+    limiter::{core::Core, detour, sharded::Asked, waiting::Waiting},
     store::Answer,
 };
 
@@ -30,8 +26,8 @@ pub(crate) enum Sent {
 /// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
 /// verdict.
 pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
-    if check.is_sharded() {
-        return decide_by_shards(core, check, failure);
+    if !check.is_direct() {
+        return decide_by_detour(core, check, failure);
     }
     let span = core.start_span(check, Some(failure));
     match core.store.check(check) {
@@ -42,14 +38,14 @@ pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy
     }
 }
 
-/// Asks the store for a check under policies with shards.
-#[cold]
-fn decide_by_shards(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
+/// Decides a check under policies with shards or leases.
+#[inline(never)]
+fn decide_by_detour(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
     let span = core.start_span(check, Some(failure));
-    match sharded::ask(core, check, failure.into()) {
+    match detour::ask(core, check, failure.into()) {
         Asked::Judged(Ok(verdict)) => Sent::Decided(core.on_verdict(check, &verdict, failure.into(), span)),
         Asked::Judged(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
-        Asked::Waiting(verdict) => wait(core, check, failure, Waiting::for_shards(verdict, span)),
+        Asked::Waiting(verdict) => wait(core, check, failure, Waiting::for_detour(verdict, span)),
     }
 }
 

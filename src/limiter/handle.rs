@@ -13,6 +13,7 @@ use crate::{
         core::Core,
         decide::{Sent, decide},
         guarded::Guarded,
+        lease,
         purpose::Purpose,
         sharded,
     },
@@ -123,7 +124,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// The future resolves to an [`Error`] if the store gives no verdict within its deadline.
+    /// The future resolves to an [`Error`] if the store gives no verdict within its deadline. A check under
+    /// [shadow policies](Policy::with_shadow) alone is then allowed instead, from the source
+    /// [`Open`](crate::decision::Source::Open).
     ///
     /// # Panics
     ///
@@ -158,7 +161,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`].
+    /// As [`Limiter::check`]. An error of kind [`Config`](crate::ErrorKind::Config) if the check has holds, which need
+    /// the handle of [`hold_all`](Self::hold_all).
     ///
     /// # Panics
     ///
@@ -173,7 +177,12 @@ impl Limiter {
     /// See [`Check`].
     #[inline]
     pub fn check_all(&self, check: Check) -> CheckFuture {
-        CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check)
+        let refused = check.refuse_holds();
+        let future = CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check);
+        match refused {
+            Ok(()) => future,
+            Err(error) => future.fail(error),
+        }
     }
 
     /// Looks up where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.
@@ -221,8 +230,9 @@ impl Limiter {
         CheckFuture::new(Purpose::PEEK, Arc::clone(&self.core), Check::new(key, policy, 0))
     }
 
-    /// Forgets what `key` has spent under `policy`, and lifts a [ban](Policy::ban_after). Returns whether there was
-    /// anything to forget: a count or a ban in the store, or a count of the [local fallback](Self::with_local).
+    /// Forgets what `key` has spent and holds under `policy`, and lifts a [ban](Policy::ban_after). Returns whether
+    /// there was anything to forget: a count or a ban in the store, or a count of the [local
+    /// fallback](Self::with_local).
     ///
     /// `false` usually means that requests are charged to another key, or under another policy: counts belong to the
     /// policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for a little longer than its
@@ -260,6 +270,9 @@ impl Limiter {
         let key = key.into();
         let observed = self.core.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.core.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
+        if policy.lease().is_some() {
+            lease::release(&self.core, &key, policy).await;
+        }
         let result = self.reset_in_store(&key, policy).await.map(|in_store| in_store || found);
         self.core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
@@ -309,6 +322,14 @@ impl Limiter {
     pub(crate) fn report_refusal(&self, reason: &RefusalReason) {
         if let Some(listener) = self.listener() {
             listener.on_refusal(&Refused::new(reason));
+        }
+    }
+
+    /// Reports a request that would be refused without a check if it were not for shadow mode.
+    #[cold]
+    pub(crate) fn report_would_refuse(&self, reason: &RefusalReason) {
+        if let Some(listener) = self.listener() {
+            listener.on_would_refuse(&Refused::new(reason));
         }
     }
 

@@ -29,7 +29,7 @@ impl Core {
             self.update_fallback(fallback, check, verdict);
         }
         if purpose.is_peek() || span.is_some() {
-            return *decision_with_report(check, verdict, purpose, span);
+            return *self.decision_with_report(check, verdict, purpose, span);
         }
         Decision::new(check, verdict)
     }
@@ -70,8 +70,9 @@ impl Core {
         decision
     }
 
-    /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. `failure` is the
-    /// caller's failure policy, if the caller has set one; the policy is only reported here, not applied.
+    /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. A check under shadow
+    /// policies alone passes in any case. `failure` is the caller's failure policy, if the caller has set one; the
+    /// policy is only reported here, not applied.
     fn without_verdict(
         &self,
         check: &Check,
@@ -85,19 +86,24 @@ impl Core {
             if let Some(span) = span {
                 span.failed(&error);
             }
-            self.notice_failure(&error, purpose, failure);
+            self.notice_failure(check, &error, purpose, failure);
         }
-        match &self.fallback {
+        let result = match &self.fallback {
             // An overloaded store is healthy and has the counts: a share beside them would be a second budget.
             Some(fallback) if purpose.uses_fallback() && error.kind() != ErrorKind::Overloaded => {
                 fallback.judge(check, &error)
             }
             _ => Err(error),
+        };
+        match result {
+            Err(_) if check.is_shadow() && !purpose.is_peek() => Ok(Decision::without_store(true, Source::Open)),
+            result => result,
         }
     }
 
-    fn notice_failure(&self, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
+    fn notice_failure(&self, check: &Check, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
         let effect = match &self.fallback {
+            _ if check.is_shadow() => FailureEffect::Shadow,
             Some(fallback) if purpose.uses_fallback() && fallback.can_judge() => FailureEffect::Share,
             Some(_) if purpose.uses_fallback() && failure.is_some() => FailureEffect::UnknownShare,
             _ => failure.into(),
@@ -109,10 +115,11 @@ impl Core {
 
     /// Mirrors what the store has admitted, and settles the fallback's debts.
     fn update_fallback(self: &Arc<Self>, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
+        // Units of a block are counted here one by one, as they are spent.
+        if verdict.allowed && matches!(verdict.source, Source::Lease | Source::Store) {
+            fallback.mirror(verdict.charged(check));
+        }
         if verdict.source == Source::Store {
-            if verdict.allowed {
-                fallback.mirror(check);
-            }
             settle_debts(self, fallback);
         }
     }
@@ -137,23 +144,24 @@ impl Core {
         let message = "held back: right after an outage, other instances may still have to charge the store";
         Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
     }
-}
 
-/// The decision of a verdict on a peek, or under an observer. Apart and boxed, so that the compiler writes other
-/// decisions only once, in their final places.
-#[cold]
-fn decision_with_report(
-    check: &mut Check,
-    verdict: &Verdict,
-    purpose: Purpose,
-    span: Option<Box<CheckSpan>>,
-) -> Box<Decision> {
-    let mut decision = Box::new(Decision::new(check, verdict));
-    if purpose.is_peek() {
-        decision.answer_peek();
+    /// The decision of a verdict on a peek, or under an observer. Apart and boxed, so that the compiler writes other
+    /// decisions only once, in their final places.
+    #[cold]
+    fn decision_with_report(
+        &self,
+        check: &mut Check,
+        verdict: &Verdict,
+        purpose: Purpose,
+        span: Option<Box<CheckSpan>>,
+    ) -> Box<Decision> {
+        let mut decision = Box::new(Decision::new(check, verdict));
+        if purpose.is_peek() {
+            decision.answer_peek();
+        }
+        if let Some(span) = span {
+            span.end_with_verdict(&decision, &self.near_limits);
+        }
+        decision
     }
-    if let Some(span) = span {
-        span.end(Some(&decision));
-    }
-    decision
 }

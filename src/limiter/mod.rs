@@ -12,7 +12,10 @@
 //! 3. Nothing is sent before the first poll, and nothing is sent twice.
 //! 4. Clones of a limiter share the store, the breaker and the local fallback, so they spend from one budget.
 //! 5. [`Limiter::acquire`] waits for the units. Callers that wait for one key are served first come, first served.
-//! 6. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
+//! 6. [`Limiter::hold`] charges a cost that is known only afterwards: it is held first and settled at the end.
+//! 7. Under a policy [with a lease](crate::Policy::with_lease), a key that is checked often is decided from a block of
+//!    units that this process holds. [`Limiter::close`] gives such blocks back.
+//! 8. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
 //!
 //! # The default
 //!
@@ -59,18 +62,25 @@ mod check_future;
 mod core;
 mod debit;
 mod decide;
+mod detour;
 mod guarded;
 mod handle;
+mod hold;
 mod judge;
+mod lease;
 mod purpose;
 mod setup;
 mod sharded;
 mod try_check;
 mod waiting;
 
-pub(crate) use self::decide::{DecisionFuture, Sent};
 pub use self::{
     acquire::{Acquire, AcquireFuture},
     check_future::CheckFuture,
     handle::Limiter,
+    hold::{Held, Hold, HoldFuture, SettleFuture},
+};
+pub(crate) use self::{
+    decide::{DecisionFuture, Sent},
+    hold::{Charged, RequestHolds},
 };

@@ -28,7 +28,11 @@ impl Limiter {
             breakers,
             fallback: None,
             queues: Arc::default(),
+            leases: Arc::default(),
+            unanswered: Arc::default(),
             turns: Arc::default(),
+            slots: Arc::default(),
+            near_limits: Arc::default(),
         };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
     }

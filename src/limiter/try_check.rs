@@ -5,11 +5,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     key::Key,
-    limiter::{
-        handle::Limiter,
-        purpose::Purpose,
-        sharded::{self, Asked},
-    },
+    limiter::{detour, handle::Limiter, purpose::Purpose, sharded::Asked},
     policy::Policy,
     store::Answer,
 };
@@ -73,13 +69,14 @@ impl Limiter {
     /// # }
     /// ```
     pub fn try_check_all(&self, mut check: Check) -> Result<Decision, Error> {
+        check.refuse_holds()?;
         let (core, purpose) = (&self.core, Purpose::CHECK);
         let span = core.start_span(&check, None);
-        if check.is_sharded() {
-            return match sharded::ask(core, &check, purpose) {
+        if !check.is_direct() {
+            return match detour::try_ask(core, &check, purpose) {
                 Asked::Judged(Ok(verdict)) => Ok(core.on_verdict(&mut check, &verdict, purpose, span)),
                 Asked::Judged(Err(error)) => core.on_error(&check, error, purpose, span),
-                // Nothing has been charged: the first shard has denied the check, or has not been asked.
+                // Nothing has been charged: the store has denied the check, or has not been asked.
                 Asked::Waiting(_) => core.on_error(&check, ConfigError::StoreMustBeAwaited.into(), purpose, span),
             };
         }

@@ -20,8 +20,8 @@ pub(super) struct Waiting {
 
 enum Awaited {
     Store(Guarded<Verdict>),
-    /// One or two calls of the store, each with its own permit.
-    Shards(Judgement),
+    /// One or two calls of the store, each with its own permit, or a block of units.
+    Detour(Judgement),
 }
 
 impl Waiting {
@@ -29,8 +29,8 @@ impl Waiting {
         Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span }
     }
 
-    pub(super) fn for_shards(verdict: Judgement, span: Option<Box<CheckSpan>>) -> Self {
-        Self { verdict: Awaited::Shards(verdict), span }
+    pub(super) fn for_detour(verdict: Judgement, span: Option<Box<CheckSpan>>) -> Self {
+        Self { verdict: Awaited::Detour(verdict), span }
     }
 
     /// Polls for the verdict on `check`, behind the breaker and the deadline.
@@ -50,7 +50,7 @@ impl Waiting {
         };
         match &mut self.verdict {
             Awaited::Store(verdict) => verdict.poll(core, admit, cx),
-            Awaited::Shards(verdict) => verdict.as_mut().poll(cx),
+            Awaited::Detour(verdict) => verdict.as_mut().poll(cx),
         }
     }
 

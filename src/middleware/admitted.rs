@@ -2,7 +2,11 @@
 
 use http::{Extensions, Response};
 
-use super::config::Config;
+use super::{
+    config::Config,
+    holding::{CarryHolds, Tab},
+    rules::Rules,
+};
 use crate::{decision::Decision, headers::AllowedFields, rejection::extensions::insert_if_strictest};
 
 /// What the response to an allowed request gets. Small, because the response future contains it; the decision itself
@@ -11,6 +15,8 @@ pub(crate) struct Admitted {
     fields: AllowedFields,
     /// The decision for the extensions of the response, if a layer asks for it.
     decision: Option<Box<Decision>>,
+    /// The holds of the request.
+    tab: Option<Box<Tab>>,
 }
 
 /// In the extensions of a request: a layer wants the decision in the response. The layers inside read this.
@@ -20,12 +26,21 @@ struct WantedInResponse;
 impl<K, R> Config<K, R> {
     /// Puts an allowed decision into the extensions of its request, and writes what the response gets.
     #[inline]
-    pub(super) fn admit(&self, decision: Decision, request: &mut Extensions) -> Admitted {
-        let fields = self.writer.write_allowed(&decision);
+    pub(super) fn admit(
+        &self,
+        rules: &Rules,
+        decision: Decision,
+        mut tab: Option<Box<Tab>>,
+        request: &mut Extensions,
+    ) -> Admitted {
+        if let Some(tab) = &mut tab {
+            tab.keep_made(&decision);
+        }
+        let fields = rules.writer.write_allowed(&decision);
         let nested = insert_if_strictest(decision, request);
         let wanted = self.decision_in_response || nested && request.get::<WantedInResponse>().is_some();
         let decision = if wanted { for_response(request) } else { None };
-        Admitted { fields, decision }
+        Admitted { fields, decision, tab }
     }
 }
 
@@ -38,9 +53,32 @@ fn for_response(request: &mut Extensions) -> Option<Box<Decision>> {
 }
 
 impl Admitted {
-    /// Adds the fields, and the decision if it is wanted, to the response of the inner service.
+    /// Adds the fields, and the decision if it is wanted, to the response of the inner service. The holds of the
+    /// request end now, or with the body of the response.
     #[inline]
-    pub(super) fn complete<B>(self, response: &mut Response<B>) {
+    pub(super) fn complete<C: CarryHolds<B>, B>(mut self, mut response: Response<B>) -> Response<C::Body> {
+        if let Some(tab) = self.tab.take() {
+            return self.complete_held::<C, B>(tab, response);
+        }
+        self.add_to(&mut response);
+        C::plain(response)
+    }
+
+    /// As [`complete`](Self::complete), for a request with holds.
+    #[inline(never)]
+    fn complete_held<C: CarryHolds<B>, B>(self, tab: Box<Tab>, response: Response<B>) -> Response<C::Body> {
+        let (parts, body) = response.into_parts();
+        let tab = tab.respond(&parts, C::is_end(&body));
+        let mut response = Response::from_parts(parts, body);
+        self.add_to(&mut response);
+        match tab {
+            Some(tab) => C::holding(response, tab),
+            None => C::plain(response),
+        }
+    }
+
+    #[inline]
+    fn add_to<B>(self, response: &mut Response<B>) {
         self.fields.apply(response.headers_mut());
         if let Some(decision) = self.decision {
             insert_if_strictest(*decision, response.extensions_mut());

@@ -5,75 +5,68 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{Response, request::Parts};
 
 use super::{
-    route::{RouteTable, Settings},
+    holding::Settling,
+    rules::{OtherPolicies, Rules, RulesSource},
     setup_checks::{KeySetupCheck, StackSetupCheck},
 };
 use crate::{
-    cost::{Cost, NamedCosts},
     error::ConfigError,
-    failure::FailurePolicy,
-    headers::Writer,
     key::{KeyExtractor, MissingKey},
     limiter::Limiter,
-    policy::{Policy, PolicySource},
+    policy::PolicySource,
     rejection::{Denial, ProblemJson, Reason, Rejection},
 };
 
 /// The settings that a layer shares with its services and their futures.
 pub(crate) struct Config<K, R> {
     pub(super) limiter: Limiter,
-    pub(super) first: KeyedPolicies<K>,
-    pub(super) others: Vec<KeyedPolicies<dyn KeyExtractor>>,
-    pub(super) cost: Cost,
-    pub(super) named_costs: NamedCosts,
-    pub(super) failure: FailurePolicy,
+    pub(super) rules: RulesSource,
+    pub(super) first: KeyExtraction<K>,
+    pub(super) others: Vec<OtherKey>,
     pub(super) missing: MissingKey,
-    pub(super) routes: RouteTable,
     pub(super) stack: Arc<StackSetupCheck>,
     pub(super) rejection: Arc<R>,
-    pub(super) writer: Writer,
     pub(super) outage_retry_after: Duration,
     /// Whether responses to allowed requests get the decision.
     pub(super) decision_in_response: bool,
+    /// Decides how holds end; `None` if the layer makes no holds but the slots of concurrency limits.
+    pub(super) settling: Option<Settling>,
 }
 
-/// A key extractor, and the policies that its keys are charged under.
-pub(super) struct KeyedPolicies<K: ?Sized> {
+/// A key extractor, and the check of its first keys.
+pub(super) struct KeyExtraction<K: ?Sized> {
     pub(super) extractor: Arc<K>,
-    pub(super) policies: Arc<dyn PolicySource>,
     pub(super) setup_check: Arc<KeySetupCheck>,
 }
 
-impl<K> KeyedPolicies<K> {
-    pub(super) fn new(key: K, policies: impl PolicySource) -> Self {
-        Self { extractor: Arc::new(key), policies: Arc::new(policies), setup_check: Arc::default() }
-    }
+/// A further key of a layer, and the policies that it is charged under.
+#[derive(Clone)]
+pub(super) struct OtherKey {
+    pub(super) extraction: KeyExtraction<dyn KeyExtractor>,
+    pub(super) policies: Arc<dyn PolicySource>,
 }
 
-impl KeyedPolicies<dyn KeyExtractor> {
-    /// Erases the type of the extractor, so that one `Vec` can hold the further keys of a layer.
-    pub(super) fn erased(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
-        let KeyedPolicies { extractor, policies, setup_check } = KeyedPolicies::new(key, policies);
-        Self { extractor, policies, setup_check }
+impl OtherKey {
+    pub(super) fn new(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
+        let extraction =
+            KeyExtraction { extractor: Arc::new(key) as Arc<dyn KeyExtractor>, setup_check: Arc::default() };
+        Self { extraction, policies: Arc::new(policies) }
     }
 }
 
 impl<K> Config<K, ProblemJson> {
-    pub(super) fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
+    pub(super) fn new(limiter: Limiter, rules: RulesSource, key: K) -> Self {
         Self {
             limiter,
-            first: KeyedPolicies::new(key, policies),
+            rules,
+            first: KeyExtraction { extractor: Arc::new(key), setup_check: Arc::default() },
             others: Vec::new(),
-            cost: Cost::ONE,
-            named_costs: NamedCosts::default(),
-            failure: FailurePolicy::default(),
             missing: MissingKey::default(),
-            routes: RouteTable::default(),
             stack: Arc::default(),
             rejection: Arc::new(ProblemJson::default()),
-            writer: Writer::default(),
             outage_retry_after: Denial::OUTAGE_RETRY_AFTER,
             decision_in_response: false,
+            settling: None,
         }
     }
 }
@@ -82,18 +75,15 @@ impl<K, R> Config<K, R> {
     pub(super) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
         Config {
             limiter: self.limiter,
+            rules: self.rules,
             first: self.first,
             others: self.others,
-            cost: self.cost,
-            named_costs: self.named_costs,
-            failure: self.failure,
             missing: self.missing,
-            routes: self.routes,
             stack: self.stack,
             rejection: Arc::new(rejection),
-            writer: self.writer,
             outage_retry_after: self.outage_retry_after,
             decision_in_response: self.decision_in_response,
+            settling: self.settling,
         }
     }
 
@@ -101,64 +91,31 @@ impl<K, R> Config<K, R> {
     ///
     /// # Errors
     ///
-    /// A fixed cost that can never pass, two policies that would share a count, a list without policies, or a missing
-    /// local fallback.
+    /// Those of [`Rules::validate`]; holds that the policies or the store do not have.
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        let layer = Settings::default();
-        for settings in std::iter::once(&layer).chain(self.routes.all()) {
-            if settings.exempt {
-                continue;
-            }
-            if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !self.limiter.has_fallback() {
-                return Err(ConfigError::LocalWithoutFallback);
-            }
-            let fixed = || self.sources(settings).filter_map(PolicySource::fixed);
-            if fixed().any(<[Policy]>::is_empty) {
-                return Err(ConfigError::NoPolicy);
-            }
-            let policies: Vec<&Policy> = fixed().flatten().collect();
-            for (index, policy) in policies.iter().enumerate() {
-                if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
-                    return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
-                }
-                let named = settings.named_costs.get(policy).or_else(|| self.named_costs.get(policy));
-                if let Some(cost) = named.or(settings.cost.as_ref()).unwrap_or(&self.cost).fixed() {
-                    policy.check_cost(cost)?;
-                }
-            }
+        let (rules, others) = (self.rules.load(), self.other_policies());
+        rules.validate(&others, self.limiter.has_fallback())?;
+        if self.settling.is_some() {
+            rules.require_holds(&others)?;
         }
-        Ok(())
+        let needs_holds = self.settling.is_some() || rules.has_concurrency(&others);
+        if needs_holds && !self.limiter.has_holds() { Err(ConfigError::StoreWithoutHolds) } else { Ok(()) }
     }
 
-    /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
-    /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
-    pub(super) fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
-        let Some(known) = self.sources(settings).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
-            return Ok(());
-        };
-        let known: Vec<&str> = known.into_iter().flatten().map(Policy::name).collect();
-        if known.iter().any(|known| known.eq_ignore_ascii_case(policy)) {
-            return Ok(());
-        }
-        let known = known.into_iter().map(str::to_owned).collect();
-        Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
-    }
-
-    /// The policy sources of requests with `settings`: the source of the first key, then the sources of the other keys.
-    fn sources<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a dyn PolicySource> {
-        let first = settings.policies.as_deref().unwrap_or(&*self.first.policies);
-        std::iter::once(first).chain(self.others.iter().map(|other| &*other.policies))
+    /// The policies of the further keys.
+    pub(super) fn other_policies(&self) -> OtherPolicies {
+        self.others.iter().map(|other| Arc::clone(&other.policies)).collect()
     }
 
     /// Builds the response to a refused request.
-    pub(super) fn refuse<B>(&self, parts: &Parts, mut denial: Denial) -> Response<B>
+    pub(super) fn refuse<B>(&self, rules: &Rules, parts: &Parts, mut denial: Denial) -> Response<B>
     where
         R: Rejection<B>,
     {
         if let Reason::StoreUnavailable = denial.reason() {
             denial.set_retry_after(self.outage_retry_after);
         }
-        denial.respond(&*self.rejection, &self.writer, parts)
+        denial.respond(&*self.rejection, &rules.writer, parts)
     }
 }
 
@@ -166,57 +123,36 @@ impl<K, R> Clone for Config<K, R> {
     fn clone(&self) -> Self {
         Self {
             limiter: self.limiter.clone(),
+            rules: self.rules.clone(),
             first: self.first.clone(),
             others: self.others.clone(),
-            cost: self.cost.clone(),
-            named_costs: self.named_costs.clone(),
-            failure: self.failure,
             missing: self.missing,
-            routes: self.routes.clone(),
             stack: Arc::clone(&self.stack),
             rejection: Arc::clone(&self.rejection),
-            writer: self.writer,
             outage_retry_after: self.outage_retry_after,
             decision_in_response: self.decision_in_response,
+            settling: self.settling.clone(),
         }
     }
 }
 
-impl<K: ?Sized> Clone for KeyedPolicies<K> {
+impl<K: ?Sized> Clone for KeyExtraction<K> {
     fn clone(&self) -> Self {
-        let Self { extractor, policies, setup_check } = self;
-        Self { extractor: Arc::clone(extractor), policies: Arc::clone(policies), setup_check: Arc::clone(setup_check) }
+        Self { extractor: Arc::clone(&self.extractor), setup_check: Arc::clone(&self.setup_check) }
     }
 }
 
 impl<K, R> fmt::Debug for Config<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            limiter,
-            first,
-            others,
-            cost,
-            named_costs,
-            failure,
-            missing,
-            routes,
-            writer,
-            outage_retry_after,
-            decision_in_response,
-            ..
-        } = self;
+        let Self { limiter, rules, others, missing, outage_retry_after, decision_in_response, settling, .. } = self;
         f.debug_struct("Config")
             .field("limiter", limiter)
-            .field("policies", &first.policies.fixed())
+            .field("rules", rules)
             .field("other_keys", &others.len())
-            .field("cost", cost)
-            .field("named_costs", named_costs)
-            .field("failure", failure)
             .field("missing", missing)
-            .field("routes", routes)
-            .field("writer", writer)
             .field("outage_retry_after", outage_retry_after)
             .field("decision_in_response", decision_in_response)
+            .field("settles", &settling.is_some())
             .finish_non_exhaustive()
     }
 }

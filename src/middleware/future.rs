@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    marker::PhantomData,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,7 +13,13 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{admitted::Admitted, config::Config};
+use super::{
+    admitted::Admitted,
+    config::Config,
+    holding::{CarryHolds, SameBody, Tab},
+    open_tab::discard,
+    rules::KeptRules,
+};
 use crate::{
     limiter::DecisionFuture,
     rejection::{Denial, Rejection},
@@ -29,10 +36,11 @@ pin_project! {
     ///
     /// If the future is dropped while it waits for the store, the check may have been charged without a response. The
     /// check is never charged twice, and the inner service is not called. If the future is dropped later, the charge
-    /// stays.
-    pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+    /// stays, and units that the check [holds](crate::RateLimitLayer::settle) end as those of a request that fails.
+    pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody, B = SameBody> {
         #[pin]
         state: State<S, F, K, R, ReqBody, ResBody>,
+        body: PhantomData<fn() -> B>,
     }
 }
 
@@ -57,76 +65,96 @@ struct Waiting<S, K, R, ReqBody> {
     check: DecisionFuture,
     service: S,
     request: Request<ReqBody>,
+    tab: Option<Box<Tab>>,
     config: Arc<Config<K, R>>,
+    rules: KeptRules,
 }
 
 const POLLED_AGAIN: &str = "`ResponseFuture` polled after completion";
 
-impl<S, F, K, R, ReqBody, ResBody> ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+impl<S, F, K, R, ReqBody, ResBody, B> ResponseFuture<S, F, K, R, ReqBody, ResBody, B> {
+    fn new(state: State<S, F, K, R, ReqBody, ResBody>) -> Self {
+        Self { state, body: PhantomData }
+    }
+
     pub(crate) fn pass(response: F) -> Self {
-        Self { state: State::Calling { response, admitted: None } }
+        Self::new(State::Calling { response, admitted: None })
     }
 
     pub(crate) fn call(response: F, admitted: Admitted) -> Self {
-        Self { state: State::Calling { response, admitted: Some(admitted) } }
+        Self::new(State::Calling { response, admitted: Some(admitted) })
     }
 
     pub(crate) fn refuse(response: Response<ResBody>) -> Self {
-        Self { state: State::Refused { response: Some(response) } }
+        Self::new(State::Refused { response: Some(response) })
     }
 
     pub(crate) fn check(
         check: DecisionFuture,
         service: S,
         request: Request<ReqBody>,
+        tab: Option<Box<Tab>>,
         config: Arc<Config<K, R>>,
+        rules: KeptRules,
     ) -> Self {
-        let waiting = Waiting { check, service, request, config };
-        Self { state: State::Checking { waiting: Some(Box::new(waiting)) } }
+        let waiting = Waiting { check, service, request, tab, config, rules };
+        Self::new(State::Checking { waiting: Some(Box::new(waiting)) })
     }
 }
 
-impl<S, F, K, R, ReqBody, ResBody, E> Future for ResponseFuture<S, F, K, R, ReqBody, ResBody>
+impl<S, F, K, R, ReqBody, ResBody, B, E> Future for ResponseFuture<S, F, K, R, ReqBody, ResBody, B>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>, Error = E, Future = F>,
     F: Future<Output = Result<Response<ResBody>, E>>,
     R: Rejection<ResBody>,
+    B: CarryHolds<ResBody>,
 {
-    type Output = F::Output;
+    type Output = Result<Response<B::Body>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Checking { waiting } => {
-                    let check = &mut waiting.as_mut().expect(POLLED_AGAIN).check;
+                    let Waiting { check, tab, .. } = &mut **waiting.as_mut().expect(POLLED_AGAIN);
+                    if let Some(tab) = tab {
+                        tab.ask();
+                    }
                     let decision = ready!(Pin::new(check).poll(cx));
-                    let Waiting { mut service, mut request, config, .. } = *waiting.take().expect(POLLED_AGAIN);
+                    let Waiting { mut service, mut request, tab, config, rules, .. } =
+                        *waiting.take().expect(POLLED_AGAIN);
+                    let rules = rules.load(&config.rules);
                     if decision.is_allowed() {
-                        let admitted = config.admit(decision, request.extensions_mut());
+                        let admitted = config.admit(&rules, decision, tab, request.extensions_mut());
                         State::Calling { response: service.call(request), admitted: Some(admitted) }
                     } else {
+                        discard(tab);
                         // Releases what the service reserved in `poll_ready`, before the response is built.
                         drop(service);
                         let (parts, _) = request.into_parts();
-                        State::Refused { response: Some(config.refuse(&parts, Denial::of(decision))) }
+                        State::Refused { response: Some(config.refuse(&rules, &parts, Denial::of(decision))) }
                     }
                 }
                 StateProj::Calling { response, admitted } => {
-                    let mut response = ready!(response.poll(cx))?;
-                    if let Some(admitted) = admitted.take() {
-                        admitted.complete(&mut response);
-                    }
-                    return Poll::Ready(Ok(response));
+                    let result = ready!(response.poll(cx));
+                    // Taken before the result is read, so that the holds of a request that failed end now.
+                    let admitted = admitted.take();
+                    let response = result?;
+                    return Poll::Ready(Ok(match admitted {
+                        Some(admitted) => admitted.complete::<B, _>(response),
+                        None => B::plain(response),
+                    }));
                 }
-                StateProj::Refused { response } => return Poll::Ready(Ok(response.take().expect(POLLED_AGAIN))),
+                StateProj::Refused { response } => {
+                    return Poll::Ready(Ok(B::plain(response.take().expect(POLLED_AGAIN))));
+                }
             };
             state.set(next);
         }
     }
 }
 
-impl<S, F, K, R, ReqBody, ResBody> fmt::Debug for ResponseFuture<S, F, K, R, ReqBody, ResBody> {
+impl<S, F, K, R, ReqBody, ResBody, B> fmt::Debug for ResponseFuture<S, F, K, R, ReqBody, ResBody, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResponseFuture")
     }

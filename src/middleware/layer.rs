@@ -1,10 +1,17 @@
 //! The layer: its type, its constructor and the check of its configuration.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use tower_layer::Layer;
 
-use super::{config::Config, service::RateLimit};
+#[cfg(feature = "serde")]
+use super::rules::Follower;
+use super::{
+    config::Config,
+    holding::SameBody,
+    rules::{OtherPolicies, Rules, RulesSource},
+    service::RateLimit,
+};
 use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::PolicySource, rejection::ProblemJson};
 
 /// Layer that applies [`RateLimit`]: requests are charged before they reach the service.
@@ -46,10 +53,12 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 ///
 /// The type of a closure has no name. Box such an extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. Another rejection
 /// is the second parameter: `RateLimitLayer<PeerIp, PlainText>`. Around a service `S`, the layer makes a
-/// `RateLimit<S, PeerIp>`.
+/// `RateLimit<S, PeerIp>`. A layer that [settles](Self::settle) holds has a third parameter:
+/// `RateLimitLayer<PeerIp, ProblemJson, WrappedBody>`.
 #[must_use]
-pub struct RateLimitLayer<K, R = ProblemJson> {
+pub struct RateLimitLayer<K, R = ProblemJson, B = SameBody> {
     pub(super) config: Arc<Config<K, R>>,
+    pub(super) body: PhantomData<fn() -> B>,
 }
 
 impl<K: KeyExtractor> RateLimitLayer<K> {
@@ -75,11 +84,27 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     /// # }
     /// ```
     pub fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
-        Self { config: Arc::new(Config::new(limiter, policies, key)) }
+        Self {
+            config: Arc::new(Config::new(limiter, RulesSource::Fixed(Rules::new(policies)), key)),
+            body: PhantomData,
+        }
     }
 }
 
-impl<K, R> RateLimitLayer<K, R> {
+#[cfg(feature = "serde")]
+impl<K: KeyExtractor> RateLimitLayer<K> {
+    /// Creates a layer whose rules are replaced while it serves requests.
+    pub(crate) fn following(limiter: Limiter, rules: Arc<Follower>, key: K) -> Self {
+        Self { config: Arc::new(Config::new(limiter, RulesSource::Live(rules), key)), body: PhantomData }
+    }
+
+    /// The rules in force.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules::clone(&self.config.rules.load())
+    }
+}
+
+impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Checks the configuration and returns the layer.
     ///
     /// All methods of the layer that return a `Result` check the configuration too. Call `validated` on a layer that
@@ -107,27 +132,44 @@ impl<K, R> RateLimitLayer<K, R> {
         Ok(self)
     }
 
+    /// Changes settings that are no rules.
     pub(super) fn change(mut self, change: impl FnOnce(&mut Config<K, R>)) -> Self {
         change(Arc::make_mut(&mut self.config));
         self
     }
+
+    /// Changes the rules. If the layer follows limits that are replaced, the change stays in force.
+    pub(super) fn change_rules(self, change: impl Fn(&mut Rules) + Send + Sync + 'static) -> Self {
+        self.change(|config| config.rules.change(change))
+    }
+
+    /// As [`change_rules`](Self::change_rules), for a change that may fail. Checks the configuration afterwards.
+    pub(super) fn try_change_rules(
+        mut self,
+        change: impl Fn(&mut Rules, &OtherPolicies) -> Result<(), ConfigError> + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
+        let config = Arc::make_mut(&mut self.config);
+        let others = config.other_policies();
+        config.rules.try_change(&others, change)?;
+        self.validated()
+    }
 }
 
-impl<S, K, R> Layer<S> for RateLimitLayer<K, R> {
-    type Service = RateLimit<S, K, R>;
+impl<S, K, R, B> Layer<S> for RateLimitLayer<K, R, B> {
+    type Service = RateLimit<S, K, R, B>;
 
     fn layer(&self, inner: S) -> Self::Service {
         RateLimit::new(inner, Arc::clone(&self.config))
     }
 }
 
-impl<K, R> Clone for RateLimitLayer<K, R> {
+impl<K, R, B> Clone for RateLimitLayer<K, R, B> {
     fn clone(&self) -> Self {
-        Self { config: Arc::clone(&self.config) }
+        Self { config: Arc::clone(&self.config), body: PhantomData }
     }
 }
 
-impl<K, R> fmt::Debug for RateLimitLayer<K, R> {
+impl<K, R, B> fmt::Debug for RateLimitLayer<K, R, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer").field("config", &self.config).finish()
     }

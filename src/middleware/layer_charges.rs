@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    config::KeyedPolicies,
+    config::OtherKey,
     layer::RateLimitLayer,
     route::{Route, Settings},
 };
 use crate::{cost::IntoCost, error::ConfigError, key::KeyExtractor, policy::PolicySource};
 
-impl<K, R> RateLimitLayer<K, R> {
+impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
     ///
     /// Set the policies first, so that a fixed cost is compared with their limits. A request with a computed cost above
@@ -36,7 +36,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// ```
     pub fn with_cost(self, cost: impl IntoCost) -> Result<Self, ConfigError> {
         let cost = cost.into_cost()?;
-        self.change(|config| config.cost = cost).validated()
+        self.change_rules(move |rules| rules.cost = cost.clone()).validated()
     }
 
     /// Sets the cost of a request under the policy with the name `policy`, in place of the plain cost of the layer and
@@ -76,8 +76,12 @@ impl<K, R> RateLimitLayer<K, R> {
     /// ```
     pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Result<Self, ConfigError> {
         let cost = cost.into_cost()?;
-        self.config.require_policy(policy, &Settings::default())?;
-        self.change(|config| config.named_costs.set(policy, cost)).validated()
+        let policy = policy.to_owned();
+        self.try_change_rules(move |rules, others| {
+            rules.require_policy(&policy, &Settings::default(), others)?;
+            rules.named_costs.set(&policy, cost.clone());
+            Ok(())
+        })
     }
 
     /// Replaces the policies of the first key; policies that [`and`](Self::and) has added stay.
@@ -99,7 +103,8 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn with_policy(self, policies: impl PolicySource) -> Self {
-        self.change(|config| config.first.policies = Arc::new(policies))
+        let policies: Arc<dyn PolicySource> = Arc::new(policies);
+        self.change_rules(move |rules| rules.policies = Arc::clone(&policies))
     }
 
     /// Adds a further key: each request is also charged to the key that `key` extracts, under `policies`.
@@ -135,7 +140,11 @@ impl<K, R> RateLimitLayer<K, R> {
     /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of the same name, [`ConfigError::CostAboveLimit`] if
     /// the fixed cost of the layer or a route could never pass one of `policies`.
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
-        self.change(|config| config.others.push(KeyedPolicies::erased(key, policies))).validated()
+        self.change(|config| {
+            config.others.push(OtherKey::new(key, policies));
+            config.rules.set_others(config.other_policies());
+        })
+        .validated()
     }
 
     /// Sets the settings of one route, in place of the layer's own settings.
@@ -206,12 +215,12 @@ impl<K, R> RateLimitLayer<K, R> {
     /// ```
     pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
         let settings = Settings::try_from(settings)?;
-        for policy in settings.named_costs.names() {
-            self.config.require_policy(policy, &settings)?;
-        }
-        let mut inserted = Ok(());
-        let layer = self.change(|config| inserted = config.routes.insert(route, settings));
-        inserted?;
-        layer.validated()
+        let route = route.to_owned();
+        self.try_change_rules(move |rules, others| {
+            for policy in settings.named_costs.names() {
+                rules.require_policy(policy, &settings, others)?;
+            }
+            rules.routes.insert(&route, settings.clone())
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Settings of the layer: what happens without a verdict or a key, and the form of the responses.
 
-use std::{sync::Arc, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::layer::RateLimitLayer;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     key::MissingKey,
 };
 
-impl<K, R> RateLimitLayer<K, R> {
+impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Lets requests pass without a limit when the store cannot answer: the default, see [`FailurePolicy::Open`].
     ///
     /// # Examples
@@ -27,7 +27,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn fail_open(self) -> Self {
-        self.change(|config| config.failure = FailurePolicy::Open)
+        self.change_rules(|rules| rules.failure = FailurePolicy::Open)
     }
 
     /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
@@ -45,7 +45,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn fail_closed(self) -> Self {
-        self.change(|config| config.failure = FailurePolicy::Closed)
+        self.change_rules(|rules| rules.failure = FailurePolicy::Closed)
     }
 
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
@@ -70,7 +70,34 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn fail_local(self) -> Result<Self, ConfigError> {
-        self.change(|config| config.failure = FailurePolicy::Local).validated()
+        self.change_rules(|rules| rules.failure = FailurePolicy::Local).validated()
+    }
+
+    /// Sets whether the layer is in shadow mode: it counts and reports, and refuses nothing.
+    ///
+    /// All policies of the layer act as [shadow policies](crate::Policy::with_shadow), also those that a
+    /// [`PolicySource`](crate::policy::PolicySource) chooses. The layer writes no fields. A request without a key, with
+    /// a key that cannot be used, or with a wrong configuration passes too, and so does each request while the store
+    /// gives no verdict; observers get what the layer would have refused
+    /// ([`Observer::on_would_refuse`](crate::observe::Observer::on_would_refuse)). Addresses that
+    /// [`ClientIp::deny`](crate::ClientIp::deny) lists are still refused, because the list is access control and no
+    /// limit. Defaults to `false`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_client = Policy::per_minute("per-client", 60)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::default())
+    ///     .with_shadow(std::env::var_os("ENFORCE_LIMITS").is_none());
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_shadow(self, shadow: bool) -> Self {
+        self.change_rules(move |rules| rules.shadow = shadow)
     }
 
     /// Sets the `Retry-After` of a 503 that is sent because the store cannot answer.
@@ -152,7 +179,7 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # }
     /// ```
     pub fn with_header_writer(self, writer: Writer) -> Self {
-        self.change(|config| config.writer = writer)
+        self.change_rules(move |rules| rules.writer = writer)
     }
 
     /// Sets whether responses to allowed requests have the [`Decision`](crate::Decision) in their extensions, for outer
@@ -206,7 +233,10 @@ impl<K, R> RateLimitLayer<K, R> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_rejection<T>(self, rejection: T) -> RateLimitLayer<K, T> {
-        RateLimitLayer { config: Arc::new(Arc::unwrap_or_clone(self.config).with_rejection(rejection)) }
+    pub fn with_rejection<T>(self, rejection: T) -> RateLimitLayer<K, T, B> {
+        RateLimitLayer {
+            config: Arc::new(Arc::unwrap_or_clone(self.config).with_rejection(rejection)),
+            body: PhantomData,
+        }
     }
 }

@@ -5,7 +5,9 @@
 //!
 //! # Rules
 //!
-//! * A request is charged before the inner service is called. A later failure is not refunded.
+//! * A request is charged before the inner service is called. A later failure is not refunded, unless the layer
+//!   [settles](RateLimitLayer::settle) what it holds.
+//! * A slot of a [concurrency limit](crate::Policy::concurrent) is held until the response body has ended.
 //! * All charges of a request are committed together or none is.
 //! * Layers that share a limiter, a policy and a key share the budget. A request that passes two such layers is
 //!   charged twice.
@@ -57,20 +59,35 @@
 //! ```
 
 mod admitted;
+mod charges;
 mod config;
 mod countdown;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;
+mod holding;
 mod layer;
 mod layer_charges;
+mod layer_holds;
 mod layer_responses;
+mod open_tab;
 mod prepare;
 mod route;
+mod rules;
 mod service;
 mod setup_checks;
 
 #[cfg(feature = "axum")]
 pub use self::extract::MissingDecision;
-pub use self::{future::ResponseFuture, layer::RateLimitLayer, route::Route, service::RateLimit};
+#[cfg(feature = "serde")]
+pub(crate) use self::route::{RouteTable, Settings};
+#[cfg(feature = "serde")]
+pub(crate) use self::rules::{Followers, Rules, RulesOwner};
+pub use self::{
+    future::ResponseFuture,
+    holding::{Bill, CarryHolds, HeldBody, SameBody, Settle, WrappedBody},
+    layer::RateLimitLayer,
+    route::Route,
+    service::RateLimit,
+};
 pub use crate::cost::{Cost, IntoCost};

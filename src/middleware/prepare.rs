@@ -2,14 +2,17 @@
 
 use http::request::Parts;
 
-use super::config::{Config, KeyedPolicies};
+use super::{
+    charges::{Charges, Holding},
+    config::{Config, KeyExtraction},
+    rules::Rules,
+};
 use crate::{
     check::Check,
     cost::RequestCost,
-    error::ConfigError,
     failure::FailurePolicy,
     key::{Key, KeyError, KeyExtractor, MissingKey},
-    observe::{Exempt, ExemptCause, RefusalReason},
+    observe::{Exempt, ExemptCause, RefusalReason, Warning},
     policy::{Policy, PolicySource},
 };
 
@@ -25,11 +28,23 @@ pub(super) enum Prepared {
 
 impl<K: KeyExtractor, R> Config<K, R> {
     /// Adds the charges of a request to `check`, and reports exempt and refused requests.
-    pub(super) fn prepare(&self, parts: &Parts, check: &mut Check) -> Prepared {
-        self.fill(parts, check).unwrap_or_else(|reason| {
+    ///
+    /// `can_hold` says whether the responses of the service can carry a hold.
+    pub(super) fn prepare(&self, rules: &Rules, parts: &Parts, check: &mut Check, can_hold: fn() -> bool) -> Prepared {
+        let filled = self.fill(rules, parts, check, can_hold);
+        let filled = if rules.shadow { filled.or_else(|reason| self.pass_in_shadow(parts, &reason)) } else { filled };
+        filled.unwrap_or_else(|reason| {
             self.limiter.report_refusal(&reason);
             Prepared::Refused(reason)
         })
+    }
+
+    /// Lets a request of a shadow layer pass that the layer would refuse, unless its address is denied.
+    #[cold]
+    fn pass_in_shadow(&self, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, RefusalReason> {
+        self.refuse_denied(parts)?;
+        self.limiter.report_would_refuse(reason);
+        Ok(self.exempt(ExemptCause::Shadow))
     }
 
     /// Warns, in the first requests, if a layer around this one has charged the same policy and key.
@@ -42,31 +57,57 @@ impl<K: KeyExtractor, R> Config<K, R> {
         }
     }
 
+    /// Warns once that the layer refuses nothing. A layer may stay in shadow mode by mistake.
+    #[cold]
+    fn warn_on_only_shadow(&self, rules: &Rules, check: &Check) {
+        if let (Some(observer), Some(charge)) = (self.limiter.listener(), check.charges().first())
+            && rules.only_shadow.claim()
+        {
+            observer.on_warning(&Warning::OnlyShadow { policy: charge.policy.name().to_owned() });
+        }
+    }
+
     /// As [`prepare`](Self::prepare), but returns a refusal without a report.
-    fn fill(&self, parts: &Parts, check: &mut Check) -> Result<Prepared, RefusalReason> {
-        let route = self.routes.resolve(parts);
+    fn fill(
+        &self,
+        rules: &Rules,
+        parts: &Parts,
+        check: &mut Check,
+        can_hold: fn() -> bool,
+    ) -> Result<Prepared, RefusalReason> {
+        let route = rules.routes.resolve(parts);
         if let Some(observer) = self.limiter.listener() {
-            self.routes.check_unmatched(route, observer);
+            rules.routes.check_unmatched(route, observer);
         }
         if route.is_some_and(|route| route.exempt) {
-            refuse_denied(&*self.first.extractor, parts)?;
-            self.others.iter().try_for_each(|other| refuse_denied(&*other.extractor, parts))?;
+            self.refuse_denied(parts)?;
             return Ok(self.exempt(ExemptCause::Route));
         }
-        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&self.cost);
-        let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &self.named_costs);
-        let policies = route.and_then(|route| route.policies.as_deref());
-        let mut exempt = self.charge(&self.first, policies, parts, check, &cost)?;
+        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&rules.cost);
+        let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &rules.named_costs);
+        let policies = route.and_then(|route| route.policies.as_deref()).unwrap_or(&*rules.policies);
+        let holding = Holding { limiter: &self.limiter, settles: self.settling.is_some(), can_hold };
+        let mut charges = Charges::new(check, cost, rules.shadow, holding);
+        let mut exempt = self.charge_or_pass(&self.first, policies, parts, &mut charges)?;
         for other in &self.others {
             // If several keys are exempt, a missing key is the reported cause, because it may be a mistake in the
             // setup.
-            let cause = self.charge(other, None, parts, check, &cost)?;
+            let cause = self.charge_or_pass(&other.extraction, &*other.policies, parts, &mut charges)?;
             exempt = if exempt == Some(ExemptCause::MissingKey) { exempt } else { cause.or(exempt) };
         }
-        if let Some(cause) = exempt.filter(|_| check.charges().is_empty()) {
+        if let Some(cause) = exempt.filter(|_| charges.is_empty()) {
             return Ok(self.exempt(cause));
         }
-        Ok(Prepared::Check(route.and_then(|route| route.failure).unwrap_or(self.failure)))
+        if check.is_shadow() {
+            self.warn_on_only_shadow(rules, check);
+        }
+        Ok(Prepared::Check(route.and_then(|route| route.failure).unwrap_or(rules.failure)))
+    }
+
+    /// Refuses a request whose address is denied for one of the keys.
+    fn refuse_denied(&self, parts: &Parts) -> Result<(), RefusalReason> {
+        refuse_denied(&*self.first.extractor, parts)?;
+        self.others.iter().try_for_each(|other| refuse_denied(&*other.extraction.extractor, parts))
     }
 
     /// Reports an exempt request.
@@ -77,26 +118,45 @@ impl<K: KeyExtractor, R> Config<K, R> {
         Prepared::Exempt
     }
 
-    /// Adds the charges of one key to `check`. `policies` are the policies of the route, which replace the policies of
-    /// the key. Returns the cause if the request is exempt from the policies of this key.
+    /// As [`charge`](Self::charge), but if all policies of the key are known to be shadow policies, nothing refuses the
+    /// request except a denied address.
+    #[inline]
+    fn charge_or_pass<E: KeyExtractor + ?Sized>(
+        &self,
+        key: &KeyExtraction<E>,
+        policies: &dyn PolicySource,
+        parts: &Parts,
+        charges: &mut Charges<'_>,
+    ) -> Result<Option<ExemptCause>, RefusalReason> {
+        self.charge(key, policies, parts, charges).or_else(|reason| {
+            let fixed = policies.fixed().filter(|policies| !policies.is_empty());
+            if charges.are_shadow() || !fixed.is_some_and(|policies| policies.iter().all(Policy::is_shadow)) {
+                return Err(reason);
+            }
+            refuse_denied(&*key.extractor, parts)?;
+            self.limiter.report_would_refuse(&reason);
+            Ok(Some(ExemptCause::Shadow))
+        })
+    }
+
+    /// Adds the charges of one key under `policies`. Returns the cause if the request is exempt from these policies.
     fn charge<E: KeyExtractor + ?Sized>(
         &self,
-        keyed: &KeyedPolicies<E>,
-        policies: Option<&dyn PolicySource>,
+        key: &KeyExtraction<E>,
+        policies: &dyn PolicySource,
         parts: &Parts,
-        check: &mut Check,
-        cost: &RequestCost<'_>,
+        charges: &mut Charges<'_>,
     ) -> Result<Option<ExemptCause>, RefusalReason> {
-        let extracted = keyed.extractor.extract(parts);
+        let extracted = key.extractor.extract(parts);
         let missing = match &extracted {
-            Err(error) if error.is_missing() => keyed.extractor.missing_key(parts).unwrap_or(self.missing),
+            Err(error) if error.is_missing() => key.extractor.missing_key(parts).unwrap_or(self.missing),
             _ => self.missing,
         };
         if let Some(observer) = self.limiter.listener() {
-            keyed.setup_check.inspect(|| keyed.extractor.origin(), missing, parts, &extracted, observer);
+            key.setup_check.inspect(|| key.extractor.origin(), missing, parts, &extracted, observer);
         }
         if !matches!(extracted, Ok(Some(_))) {
-            refuse_denied(&*keyed.extractor, parts)?;
+            refuse_denied(&*key.extractor, parts)?;
         }
         let key = match extracted {
             Ok(Some(key)) => key,
@@ -107,12 +167,11 @@ impl<K: KeyExtractor, R> Config<K, R> {
                 _ => return Err(RefusalReason::Key(error)),
             },
         };
-        let source = policies.unwrap_or(&*keyed.policies);
-        match source.fixed() {
-            Some(policies) => add_charges(check, key, policies, cost),
+        match policies.fixed() {
+            Some(policies) => charges.add(key, policies),
             None => {
-                let policies = source.policies(parts, &key);
-                add_charges(check, key, &policies.0, cost)
+                let policies = policies.policies(parts, &key);
+                charges.add(key, &policies.0)
             }
         }
         .map(|()| None)
@@ -122,25 +181,4 @@ impl<K: KeyExtractor, R> Config<K, R> {
 /// Refuses a request that no policy limits if its address is denied, or if a malformed header hides its address.
 fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), RefusalReason> {
     extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(RefusalReason::Key)
-}
-
-#[inline]
-fn add_charges(check: &mut Check, key: Key, policies: &[Policy], cost: &RequestCost<'_>) -> Result<(), RefusalReason> {
-    let Some((last, others)) = policies.split_last() else {
-        return Err(RefusalReason::Misconfigured(ConfigError::NoPolicy));
-    };
-    for policy in others {
-        add_charge(check, key.clone(), policy, cost)?;
-    }
-    add_charge(check, key, last, cost)
-}
-
-#[inline]
-fn add_charge(check: &mut Check, key: Key, policy: &Policy, cost: &RequestCost<'_>) -> Result<(), RefusalReason> {
-    let cost = cost.under(policy);
-    if cost > policy.capacity() {
-        let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-        return Err(RefusalReason::CostAboveLimit { policy, cost, limit });
-    }
-    check.push_distinct(key, policy.clone(), cost).map_err(RefusalReason::Misconfigured)
 }

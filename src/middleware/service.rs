@@ -1,7 +1,9 @@
 //! The service: charges a request, then calls the inner service.
 
 use std::{
-    fmt, mem,
+    fmt,
+    marker::PhantomData,
+    mem,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -9,7 +11,13 @@ use std::{
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::{config::Config, future::ResponseFuture, prepare::Prepared};
+use super::{
+    config::Config,
+    future::ResponseFuture,
+    holding::{CarryHolds, SameBody},
+    open_tab::discard,
+    prepare::Prepared,
+};
 use crate::{
     check::Check,
     key::KeyExtractor,
@@ -46,14 +54,15 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-pub struct RateLimit<S, K, R = crate::ProblemJson> {
+pub struct RateLimit<S, K, R = crate::ProblemJson, B = SameBody> {
     inner: S,
     config: Arc<Config<K, R>>,
+    body: PhantomData<fn() -> B>,
 }
 
-impl<S, K, R> RateLimit<S, K, R> {
+impl<S, K, R, B> RateLimit<S, K, R, B> {
     pub(crate) fn new(inner: S, config: Arc<Config<K, R>>) -> Self {
-        Self { inner, config }
+        Self { inner, config, body: PhantomData }
     }
 
     /// Returns the inner service.
@@ -72,15 +81,16 @@ impl<S, K, R> RateLimit<S, K, R> {
     }
 }
 
-impl<S, K, R, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, K, R>
+impl<S, K, R, B, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, K, R, B>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     K: KeyExtractor,
     R: Rejection<ResBody>,
+    B: CarryHolds<ResBody>,
 {
-    type Response = Response<ResBody>;
+    type Response = Response<B::Body>;
     type Error = S::Error;
-    type Future = ResponseFuture<S, S::Future, K, R, ReqBody, ResBody>;
+    type Future = ResponseFuture<S, S::Future, K, R, ReqBody, ResBody, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -89,24 +99,31 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let mut check = Check::empty();
-        let failure = match self.config.prepare(&parts, &mut check) {
-            Prepared::Exempt => return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body))),
+        // The request uses these rules to its end, even if others replace them meanwhile.
+        let rules = self.config.rules.load();
+        let failure = match self.config.prepare(&rules, &parts, &mut check, B::can_hold) {
+            Prepared::Exempt => {
+                self.config.add_bill(&mut parts);
+                return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body)));
+            }
             Prepared::Refused(reason) => {
-                self.release();
-                return ResponseFuture::refuse(self.config.refuse(&parts, Denial::new(reason.into())));
+                release(&mut self.inner);
+                return ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::new(reason.into())));
             }
             Prepared::Check(failure) => failure,
         };
         self.config.warn_on_double_charge(&mut parts, &check);
+        let tab = self.config.open_tab(&mut parts, &check);
         match self.config.limiter.decide(&mut check, failure) {
             // The store has answered at once, so the inner service that was polled ready is called without a clone.
             Sent::Decided(decision) => {
                 if decision.is_allowed() {
-                    let admitted = self.config.admit(decision, &mut parts.extensions);
+                    let admitted = self.config.admit(&rules, decision, tab, &mut parts.extensions);
                     ResponseFuture::call(self.inner.call(Request::from_parts(parts, body)), admitted)
                 } else {
-                    self.release();
-                    ResponseFuture::refuse(self.config.refuse(&parts, Denial::of(decision)))
+                    discard(tab);
+                    release(&mut self.inner);
+                    ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::of(decision)))
                 }
             }
             Sent::Waiting(check) => {
@@ -115,27 +132,25 @@ where
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
                 let request = Request::from_parts(parts, body);
-                ResponseFuture::check(check, ready, request, Arc::clone(&self.config))
+                ResponseFuture::check(check, ready, request, tab, Arc::clone(&self.config), rules.keep())
             }
         }
     }
 }
 
-impl<S: Clone, K, R> RateLimit<S, K, R> {
-    /// Releases the reservation that `poll_ready` has made for a refused request, by replacing the inner service with a
-    /// clone. Otherwise an idle service would hold the reservation until its next request.
-    fn release(&mut self) {
-        self.inner = self.inner.clone();
-    }
+/// Releases the reservation that `poll_ready` has made for a refused request, by replacing the inner service with a
+/// clone. Otherwise an idle service would hold the reservation until its next request.
+fn release<S: Clone>(inner: &mut S) {
+    *inner = inner.clone();
 }
 
-impl<S: Clone, K, R> Clone for RateLimit<S, K, R> {
+impl<S: Clone, K, R, B> Clone for RateLimit<S, K, R, B> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), config: Arc::clone(&self.config) }
+        Self { inner: self.inner.clone(), config: Arc::clone(&self.config), body: PhantomData }
     }
 }
 
-impl<S: fmt::Debug, K, R> fmt::Debug for RateLimit<S, K, R> {
+impl<S: fmt::Debug, K, R, B> fmt::Debug for RateLimit<S, K, R, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("inner", &self.inner).field("config", &self.config).finish()
     }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     check::{Charge, Check},
-    decision::Decision,
+    decision::{Decision, PolicyDecision},
     error::{Error, ErrorKind},
     failure::FailurePolicy,
     key::Key,
@@ -49,9 +49,8 @@ impl<'a> Decided<'a> {
     /// The charges of the check, in order. Also present without a verdict.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         let standings = self.decision.policies();
-        let violated = move |index: usize| standings.get(index).is_some_and(|standing| standing.violated);
         let charges = self.check.charges().iter().enumerate();
-        charges.map(move |(index, charge)| ObservedCharge::new(charge, violated(index)))
+        charges.map(move |(index, charge)| ObservedCharge::new(charge, standings.get(index)))
     }
 
     /// The outcome in one word: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
@@ -61,14 +60,15 @@ impl<'a> Decided<'a> {
             Source::Local => "local",
             Source::Open => "open",
             Source::Overloaded => "overloaded",
-            Source::DenyCache | Source::Store if self.decision.is_allowed() => "allowed",
-            Source::DenyCache | Source::Queue | Source::Store | Source::WaitersFull => "denied",
+            Source::DenyCache | Source::Lease | Source::Store if self.decision.is_allowed() => "allowed",
+            Source::DenyCache | Source::Lease | Source::Queue | Source::Store | Source::WaitersFull => "denied",
         }
     }
 
     /// Whether the request passes without a verdict.
     pub fn is_fallback_admit(&self) -> bool {
-        self.decision.is_allowed() && !matches!(self.decision.source(), Source::DenyCache | Source::Store)
+        let is_judged = matches!(self.decision.source(), Source::DenyCache | Source::Lease | Source::Store);
+        self.decision.is_allowed() && !is_judged
     }
 }
 
@@ -82,13 +82,21 @@ pub struct ObservedCharge<'a> {
     pub cost: u32,
     /// Whether the check was denied because of this policy.
     pub violated: bool,
+    /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were
+    /// enforced.
+    pub would_deny: bool,
+    /// Whether the cost is [held](crate::Limiter::hold) until it is settled.
+    pub is_hold: bool,
     key: &'a Key,
 }
 
 impl<'a> ObservedCharge<'a> {
-    pub(super) fn new(charge: &'a Charge, violated: bool) -> Self {
-        let Charge { key, policy, cost } = charge;
-        Self { policy, cost: *cost, violated, key }
+    /// `standing` is where the policy stands after the check; `None` without a verdict.
+    pub(super) fn new(charge: &'a Charge, standing: Option<&PolicyDecision>) -> Self {
+        let Charge { key, policy, cost, hold } = charge;
+        let violated = standing.is_some_and(|standing| standing.violated);
+        let would_deny = standing.is_some_and(|standing| standing.would_deny);
+        Self { policy, cost: *cost, violated, would_deny, is_hold: hold.is_some(), key }
     }
 
     /// The fingerprint of the key. Computed on demand, because most observers do not need it.
@@ -146,9 +154,14 @@ impl<'a> StoreFailure<'a> {
         }
     }
 
+    /// Whether all policies of the check are [shadow](Policy::with_shadow) policies, so that it passes in any case.
+    pub fn is_shadow(&self) -> bool {
+        self.check.is_shadow()
+    }
+
     /// The charges of the check.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
-        self.check.charges().iter().map(|charge| ObservedCharge::new(charge, false))
+        self.check.charges().iter().map(|charge| ObservedCharge::new(charge, None))
     }
 }
 
@@ -182,7 +195,7 @@ impl<'a> Abandoned<'a> {
 
     /// The charges of the check. Whether they were charged is unknown.
     pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
-        self.check.charges().iter().map(|charge| ObservedCharge::new(charge, false))
+        self.check.charges().iter().map(|charge| ObservedCharge::new(charge, None))
     }
 }
 
@@ -243,11 +256,13 @@ impl fmt::Debug for Decided<'_> {
 
 impl fmt::Debug for ObservedCharge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, cost, violated, key: _ } = self;
+        let Self { policy, cost, violated, would_deny, is_hold, key: _ } = self;
         f.debug_struct("ObservedCharge")
             .field("policy", &policy.name())
             .field("cost", cost)
             .field("violated", violated)
+            .field("would_deny", would_deny)
+            .field("is_hold", is_hold)
             .field("fingerprint", &self.fingerprint())
             .finish()
     }

@@ -20,6 +20,10 @@ pub enum ExemptCause {
     MissingKey,
     /// The route is [exempt](crate::Route::exempt).
     Route,
+    /// The layer, or each policy of the key, is in [shadow mode](crate::RateLimitLayer::with_shadow), and would have
+    /// refused the request without a check. [`Observer::on_would_refuse`](super::Observer::on_would_refuse) has the
+    /// reason.
+    Shadow,
 }
 
 impl ExemptCause {
@@ -29,6 +33,7 @@ impl ExemptCause {
             Self::Key => "key",
             Self::MissingKey => "missing_key",
             Self::Route => "route",
+            Self::Shadow => "shadow",
         }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) enum FailureEffect {
     Error,
     Pass,
     Refusal,
+    /// Only shadow policies apply to the check, so it passes under every failure policy.
+    Shadow,
     /// Judged by this instance's share of the limit.
     Share,
     /// Refused, because the number of instances is not known yet.
@@ -57,7 +59,8 @@ impl<'a> FailureMessage<'a> {
 
     #[cfg(feature = "tracing")]
     pub(super) fn of(failure: &StoreFailure<'a>) -> Self {
-        Self::new(failure.error, failure.failure.into())
+        let effect = if failure.is_shadow() { FailureEffect::Shadow } else { failure.failure.into() };
+        Self::new(failure.error, effect)
     }
 
     fn effect(&self) -> &'static str {
@@ -65,6 +68,7 @@ impl<'a> FailureMessage<'a> {
             FailureEffect::Error => "The caller of the limiter gets this error.",
             FailureEffect::Pass => "Requests pass without a limit (fail_open).",
             FailureEffect::Refusal => "Requests are refused with 503 (fail_closed).",
+            FailureEffect::Shadow => "Requests pass, because only shadow policies apply to them.",
             FailureEffect::Share => "Requests are judged by this instance's share (fail_local).",
             FailureEffect::UnknownShare => {
                 "Requests are refused with 503 (fail_local): the number of instances is not known yet."
@@ -97,6 +101,9 @@ impl fmt::Display for FailureMessage<'_> {
         let cause = self.cause.to_string();
         let cause = cause.trim_end_matches('.');
         match (self.cause.kind(), self.effect) {
+            (ErrorKind::Overloaded, FailureEffect::Shadow) => {
+                write!(f, "Limits are not counted: {cause}. {}", self.effect())?
+            }
             // Every failure policy refuses a check of an overloaded process.
             (ErrorKind::Overloaded, FailureEffect::Error) => write!(f, "Checks get no verdict: {cause}.")?,
             (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,

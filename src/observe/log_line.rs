@@ -14,7 +14,11 @@ use std::{
 /// The subject of a line. Each topic has a `tracing` target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Topic {
+    #[cfg(feature = "serde")]
+    Limits,
+    Plans,
     Refusal,
+    Resolve,
     Setup,
     Store,
 }
@@ -67,7 +71,11 @@ fn is_taken(topic: Topic) -> bool {
     use tracing::{Level, enabled};
 
     match topic {
+        #[cfg(feature = "serde")]
+        Topic::Limits => enabled!(target: "tollgate::limits", Level::WARN),
+        Topic::Plans => enabled!(target: "tollgate::plans", Level::WARN),
         Topic::Refusal => enabled!(target: "tollgate::refusal", Level::WARN),
+        Topic::Resolve => enabled!(target: "tollgate::resolve", Level::WARN),
         Topic::Setup => enabled!(target: "tollgate::setup", Level::WARN),
         Topic::Store => enabled!(target: "tollgate::store", Level::WARN),
     }
@@ -78,7 +86,11 @@ fn trace(topic: Topic, line: &str) {
     use tracing::warn;
 
     match topic {
+        #[cfg(feature = "serde")]
+        Topic::Limits => warn!(target: "tollgate::limits", "{line}"),
+        Topic::Plans => warn!(target: "tollgate::plans", "{line}"),
         Topic::Refusal => warn!(target: "tollgate::refusal", "{line}"),
+        Topic::Resolve => warn!(target: "tollgate::resolve", "{line}"),
         Topic::Setup => warn!(target: "tollgate::setup", "{line}"),
         Topic::Store => warn!(target: "tollgate::store", "{line}"),
     }

@@ -6,13 +6,19 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
+#[cfg(feature = "serde")]
+use crate::observe::limits_change::LimitsChange;
 use crate::{
     observe::{
         breaker_change::{BreakerChange, BreakerState},
         event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
         exempt::Exempt,
+        hold_end::HoldEnded,
+        near_limit::NearLimit,
         observer::Observer,
+        plan::{PlanFallback, PlanLookup},
         refusal::Refused,
+        resolve::ResolveFailure,
         warning::Warning,
     },
     policy::Policy,
@@ -23,16 +29,24 @@ use crate::{
 ///
 /// | name | kind | labels | counts |
 /// | --- | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `open`, `closed`, `local`, `overloaded` | decisions, once for each policy of the check; of a denied check, for the policies that denied it |
+/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `would_deny`, `open`, `closed`, `local`, `overloaded` | decisions, once for each policy of the check; of a denied check, for the policies that denied it; `would_deny` for each shadow policy that would have denied the check |
 /// | `tollgate_deny_cache_hits_total` | counter | `policy` | decisions that were remembered denials |
 /// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | decisions that let a request pass without a verdict |
 /// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `overloaded`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
 /// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were dropped before their verdict, for example because the client hung up; once for each policy |
 /// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
-/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key` | requests that passed without a check |
+/// | `tollgate_would_refuse_total` | counter | `cause`: as `tollgate_refused_requests_total` | requests that passed, and that the middleware would have refused without a check if it were not for shadow mode |
+/// | `tollgate_near_limit_total` | counter | `policy` | keys that have spent the policy's [near limit](crate::Policy::with_near_limit), once for each key and window |
+/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key`, `shadow` | requests that passed without a check |
+/// | `tollgate_holds_ended_total` | counter | `policy`, `end`: `settled`, `released`, `dropped`, `expired`, `unanswered` | [holds](crate::Limiter::hold) of this process that have ended |
 /// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | resets |
 /// | `tollgate_evicted_counts_total` | counter | `policy` | live counts that a full `MemoryStore` dropped for new keys; their clients started anew |
+/// | `tollgate_plan_lookups_total` | counter | `outcome`: `found`, `no_plan`, `failed`, `invalid`, `timed_out`, `panicked`, `cancelled` | look-ups of plans that ended, if the observer is one of `Plans` |
+/// | `tollgate_plan_lookup_duration_seconds` | histogram | `outcome`, as above | how long a look-up took |
+/// | `tollgate_plan_fallbacks_total` | counter | `plan`: `default`, `stale`; `cause`: `unanswered`, `failed`, `busy`, `no_runtime` | requests without a current plan, by the plan that applied instead |
+/// | `tollgate_resolve_failures_total` | counter | `cause`: `failed`, `timed_out` | requests that a `resolve` layer could not resolve, if the observer is one of that layer |
 /// | `tollgate_warnings_total` | counter | `warning`: the [cause](super::Warning::cause), such as `eviction` | [warnings](super::Warning), once for each kind and store or layer |
+/// | `tollgate_limits_changes_total` | counter | `outcome`: `accepted`, `refused`, `unreadable` | attempts to replace the limits of a `LiveLimits` |
 /// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | time of a check until its verdict or its failure |
 /// | `tollgate_batch_checks` | histogram | | checks that shared a call |
 /// | `tollgate_batch_duration_seconds` | histogram | | how long a call took |
@@ -76,10 +90,19 @@ const FALLBACK_ADMITS: &str = "tollgate_fallback_admits_total";
 const STORE_ERRORS: &str = "tollgate_store_errors_total";
 const ABANDONED: &str = "tollgate_abandoned_checks_total";
 const REFUSED: &str = "tollgate_refused_requests_total";
+const WOULD_REFUSE: &str = "tollgate_would_refuse_total";
+const NEAR_LIMIT: &str = "tollgate_near_limit_total";
 const EXEMPT: &str = "tollgate_exempt_requests_total";
+const HOLDS_ENDED: &str = "tollgate_holds_ended_total";
 const RESETS: &str = "tollgate_resets_total";
 const EVICTED: &str = "tollgate_evicted_counts_total";
+const PLAN_LOOKUPS: &str = "tollgate_plan_lookups_total";
+const PLAN_LOOKUP_DURATION: &str = "tollgate_plan_lookup_duration_seconds";
+const PLAN_FALLBACKS: &str = "tollgate_plan_fallbacks_total";
+const RESOLVE_FAILURES: &str = "tollgate_resolve_failures_total";
 const WARNINGS: &str = "tollgate_warnings_total";
+#[cfg(feature = "serde")]
+const LIMITS_CHANGES: &str = "tollgate_limits_changes_total";
 const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
 const BATCH_CHECKS: &str = "tollgate_batch_checks";
 const BATCH_DURATION: &str = "tollgate_batch_duration_seconds";
@@ -119,10 +142,19 @@ impl Metrics {
         describe_counter!(STORE_ERRORS, Unit::Count, "Checks without a verdict.");
         describe_counter!(ABANDONED, Unit::Count, "Checks that were dropped before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
+        describe_counter!(WOULD_REFUSE, Unit::Count, "Requests that shadow mode alone let pass.");
+        describe_counter!(NEAR_LIMIT, Unit::Count, "Keys that came near a limit, by policy.");
         describe_counter!(EXEMPT, Unit::Count, "Requests that passed without a check.");
+        describe_counter!(HOLDS_ENDED, Unit::Count, "Holds that have ended, by policy and end.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
         describe_counter!(EVICTED, Unit::Count, "Live counts that a full store dropped for new keys.");
+        describe_counter!(PLAN_LOOKUPS, Unit::Count, "Look-ups of plans that ended.");
+        describe_histogram!(PLAN_LOOKUP_DURATION, Unit::Seconds, "How long a look-up of a plan took.");
+        describe_counter!(PLAN_FALLBACKS, Unit::Count, "Requests without a current plan.");
+        describe_counter!(RESOLVE_FAILURES, Unit::Count, "Requests that were not resolved.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
+        #[cfg(feature = "serde")]
+        describe_counter!(LIMITS_CHANGES, Unit::Count, "Attempts to replace the limits, by outcome.");
         describe_histogram!(CHECK_DURATION, Unit::Seconds, "How long a check took.");
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
@@ -159,13 +191,14 @@ impl Observer for Metrics {
         let source = decided.decision.source();
         let fallback_admit = decided.is_fallback_admit();
         // Without a verdict, `on_store_failure` has recorded the time already.
-        if matches!(source, Source::DenyCache | Source::Store) {
+        if matches!(source, Source::DenyCache | Source::Lease | Source::Store) {
             histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
         }
         for charge in decided.charges() {
-            if outcome == "denied" && !charge.violated {
+            if outcome == "denied" && !charge.violated && !charge.would_deny {
                 continue;
             }
+            let outcome = if charge.would_deny { "would_deny" } else { outcome };
             counter!(DECISIONS, self.labels([policy(charge.policy), ("outcome", outcome.into())])).increment(1);
             if source == Source::DenyCache {
                 counter!(DENY_CACHE_HITS, self.labels([policy(charge.policy)])).increment(1);
@@ -201,6 +234,14 @@ impl Observer for Metrics {
         counter!(REFUSED, self.labels([("cause", refused.cause().into())])).increment(1);
     }
 
+    fn on_would_refuse(&self, refused: &Refused<'_>) {
+        counter!(WOULD_REFUSE, self.labels([("cause", refused.cause().into())])).increment(1);
+    }
+
+    fn on_near_limit(&self, near: &NearLimit<'_>) {
+        counter!(NEAR_LIMIT, self.labels([policy(near.policy)])).increment(1);
+    }
+
     fn on_exempt(&self, exempt: &Exempt) {
         counter!(EXEMPT, self.labels([("cause", exempt.cause.as_str().into())])).increment(1);
     }
@@ -211,6 +252,10 @@ impl Observer for Metrics {
         }
     }
 
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        counter!(HOLDS_ENDED, self.labels([policy(ended.policy), ("end", ended.end.as_str().into())])).increment(1);
+    }
+
     fn on_reset(&self, reset: &Reset<'_>) {
         let outcome = if reset.error.is_none() { "ok" } else { "error" };
         counter!(RESETS, self.labels([policy(reset.policy), ("outcome", outcome.into())])).increment(1);
@@ -218,6 +263,27 @@ impl Observer for Metrics {
 
     fn on_evicted(&self, evicted: &Evicted<'_>) {
         counter!(EVICTED, self.labels([policy(evicted.policy)])).increment(1);
+    }
+
+    #[cfg(feature = "serde")]
+    fn on_limits_change(&self, change: &LimitsChange) {
+        counter!(LIMITS_CHANGES, self.labels([("outcome", change.outcome().into())])).increment(1);
+    }
+
+    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+        let outcome = || self.labels([("outcome", lookup.outcome.as_str().into())]);
+        counter!(PLAN_LOOKUPS, outcome()).increment(1);
+        histogram!(PLAN_LOOKUP_DURATION, outcome()).record(lookup.elapsed);
+    }
+
+    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+        let plan = if fallback.is_stale { "stale" } else { "default" };
+        let labels = self.labels([("plan", plan.into()), ("cause", fallback.cause.as_str().into())]);
+        counter!(PLAN_FALLBACKS, labels).increment(1);
+    }
+
+    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
+        counter!(RESOLVE_FAILURES, self.labels([("cause", failure.cause().into())])).increment(1);
     }
 
     fn on_warning(&self, warning: &Warning) {

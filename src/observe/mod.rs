@@ -1,8 +1,8 @@
 //! Observing a limiter: events for metrics, logs and alerts.
 //!
 //! A limiter that stops limiting, or that refuses every request, looks healthy from outside. An [`Observer`] receives
-//! every decision, failure, batch and change of the breaker, refusals without a check, abandoned checks, resets, and
-//! once each [`Warning`] about the setup.
+//! every decision, failure, batch and change of the breaker, refusals without a check, abandoned checks, ends of holds,
+//! resets, and once each [`Warning`] about the setup.
 //!
 //! # Rules
 //!
@@ -84,22 +84,34 @@ mod exempt;
 mod failure_message;
 mod fanout;
 mod fingerprint;
+mod hold_end;
+#[cfg(feature = "serde")]
+mod limits_change;
 mod log_line;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod near_limit;
+mod near_limits;
 mod notices;
 mod observer;
 mod observer_cell;
 mod outage;
+mod plan;
 mod refusal;
+mod reporter;
+mod resolve;
 mod span;
 mod throttle;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod warning;
 
+#[cfg(feature = "serde")]
+pub use self::limits_change::LimitsChange;
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "serde")]
+pub(crate) use self::notices::report_limits_change;
 #[cfg(feature = "redis")]
 pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
@@ -109,11 +121,15 @@ pub use self::{
     event::{Abandoned, Batch, Decided, Evicted, ObservedCharge, Reset, StoreFailure},
     exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,
+    hold_end::{HoldEnd, HoldEnded},
+    near_limit::NearLimit,
     observer::Observer,
+    plan::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
     refusal::{RefusalReason, Refused},
+    resolve::ResolveFailure,
     warning::Warning,
 };
 pub(crate) use self::{
-    failure_message::FailureEffect, fanout::fan_out, notices::Notices, observer_cell::ObserverCell, span::CheckSpan,
-    throttle::Once,
+    failure_message::FailureEffect, fanout::fan_out, near_limits::NearLimits, notices::Notices,
+    observer_cell::ObserverCell, reporter::Reporter, span::CheckSpan, throttle::Once,
 };

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "serde")]
+use crate::observe::limits_change::LimitsChange;
 use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind, StoreEvidence},
@@ -14,7 +16,9 @@ use crate::{
         log_line::{Topic, write_line},
         observer::Observer,
         outage::{Length, Outage},
+        plan::{PlanFallback, PlanLookup},
         refusal::Refused,
+        resolve::ResolveFailure,
         throttle::Throttle,
         warning::Warning,
     },
@@ -33,6 +37,9 @@ pub(crate) struct Notices {
     /// Spaces lines about failures that concern only one check.
     single: Throttle,
     refusal: Throttle,
+    plan_lookup: Throttle,
+    plan_fallback: Throttle,
+    resolve: Throttle,
 }
 
 /// Time between two lines of one kind, in microseconds.
@@ -104,6 +111,15 @@ impl Notices {
     }
 }
 
+/// Reports that new limits are refused or cannot be read. Writes no event if an observer has already `traced` it.
+#[cfg(feature = "serde")]
+pub(crate) fn report_limits_change(change: &LimitsChange, traced: bool) {
+    match change {
+        LimitsChange::Accepted { .. } => {}
+        LimitsChange::Refused { .. } | LimitsChange::Unreadable { .. } => write_line(Topic::Limits, change, traced),
+    }
+}
+
 impl Observer for Notices {
     fn on_refusal(&self, refused: &Refused<'_>) {
         if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
@@ -111,6 +127,38 @@ impl Observer for Notices {
                 Topic::Refusal,
                 format_args!("Requests are refused because the service is set up wrongly: {refused}"),
             );
+        }
+    }
+
+    fn on_would_refuse(&self, refused: &Refused<'_>) {
+        if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
+            self.write(
+                Topic::Refusal,
+                format_args!(
+                    "Requests pass without a limit, and would be refused without shadow mode, because the service is \
+                     set up wrongly: {refused}"
+                ),
+            );
+        }
+    }
+
+    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+        if !lookup.outcome.is_answer() && self.plan_lookup.claim(SystemClock.now_us(), PAUSE_US).is_some() {
+            self.write(Topic::Plans, lookup);
+        }
+    }
+
+    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+        if let Some(advice) = fallback.advice()
+            && self.plan_fallback.claim(SystemClock.now_us(), PAUSE_US).is_some()
+        {
+            self.write(Topic::Plans, advice);
+        }
+    }
+
+    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
+        if self.resolve.claim(SystemClock.now_us(), PAUSE_US).is_some() {
+            self.write(Topic::Resolve, failure);
         }
     }
 

@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "serde")]
+use crate::observe::limits_change::LimitsChange;
 use crate::observe::{
     breaker_change::BreakerChange,
     event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
     exempt::Exempt,
+    hold_end::HoldEnded,
+    near_limit::NearLimit,
+    plan::{PlanFallback, PlanLookup},
     refusal::Refused,
+    resolve::ResolveFailure,
     warning::Warning,
 };
 
@@ -51,6 +57,19 @@ pub trait Observer: Send + Sync + 'static {
         let _ = refused;
     }
 
+    /// The middleware would have refused a request without a check if it were not for shadow mode: see
+    /// [`RateLimitLayer::with_shadow`](crate::RateLimitLayer::with_shadow). The request passes.
+    fn on_would_refuse(&self, refused: &Refused<'_>) {
+        let _ = refused;
+    }
+
+    /// A request has taken what a key has spent to the policy's [near limit](crate::Policy::with_near_limit). Called
+    /// once for each key and window, also for shadow policies. Each process sees the requests that it has sent; a
+    /// process that tracks more than 16 384 keys at a time may repeat the event for some of them.
+    fn on_near_limit(&self, near: &NearLimit<'_>) {
+        let _ = near;
+    }
+
     /// The middleware let a request pass without a check: its route is exempt, or it has no key. A request that another
     /// policy of the layer limits is reported as a decision instead.
     fn on_exempt(&self, exempt: &Exempt) {
@@ -66,6 +85,14 @@ pub trait Observer: Send + Sync + 'static {
         let _ = abandoned;
     }
 
+    /// A [hold](crate::Limiter::hold) of this process has ended: it was settled, released or dropped, or a settlement
+    /// came too late or found no store. Holds that a crash leaves to the store are not reported.
+    ///
+    /// Called once for each hold of a handle, also by a task in the background, and while a handle is dropped.
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        let _ = ended;
+    }
+
     /// A [`Limiter::reset`](crate::Limiter::reset) ended. A reset that is dropped before its end is not reported.
     fn on_reset(&self, reset: &Reset<'_>) {
         let _ = reset;
@@ -78,9 +105,32 @@ pub trait Observer: Send + Sync + 'static {
         let _ = evicted;
     }
 
+    /// A look-up of a plan ended (feature `plans`). Called in the task of the look-up.
+    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+        let _ = lookup;
+    }
+
+    /// A request had no current plan, so the last plan of its key or the default plan applied (feature `plans`).
+    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+        let _ = fallback;
+    }
+
+    /// A [`resolve`](crate::resolve::resolve) layer got an error or no answer in time, and inserted nothing.
+    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
+        let _ = failure;
+    }
+
     /// The setup of a store or a layer looks wrong. Called once for each store or layer and each kind of warning.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
+    }
+
+    /// The limits of a [`LiveLimits`](crate::LiveLimits) were replaced, or new limits were refused. Called for the
+    /// observers of [`LiveLimits::with_observer`](crate::LiveLimits::with_observer), on the thread that has replaced
+    /// the limits, after the limits are in force.
+    #[cfg(feature = "serde")]
+    fn on_limits_change(&self, change: &LimitsChange) {
+        let _ = change;
     }
 
     /// Whether this observer writes `tracing` events about what a limiter [reports by
@@ -115,12 +165,24 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
         (**self).on_refusal(refused);
     }
 
+    fn on_would_refuse(&self, refused: &Refused<'_>) {
+        (**self).on_would_refuse(refused);
+    }
+
+    fn on_near_limit(&self, near: &NearLimit<'_>) {
+        (**self).on_near_limit(near);
+    }
+
     fn on_exempt(&self, exempt: &Exempt) {
         (**self).on_exempt(exempt);
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
         (**self).on_abandoned(abandoned);
+    }
+
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        (**self).on_hold_ended(ended);
     }
 
     fn on_reset(&self, reset: &Reset<'_>) {
@@ -131,8 +193,25 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
         (**self).on_evicted(evicted);
     }
 
+    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+        (**self).on_plan_lookup(lookup);
+    }
+
+    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+        (**self).on_plan_fallback(fallback);
+    }
+
+    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
+        (**self).on_resolve_failure(failure);
+    }
+
     fn on_warning(&self, warning: &Warning) {
         (**self).on_warning(warning);
+    }
+
+    #[cfg(feature = "serde")]
+    fn on_limits_change(&self, change: &LimitsChange) {
+        (**self).on_limits_change(change);
     }
 
     fn traces(&self) -> bool {

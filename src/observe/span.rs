@@ -11,6 +11,7 @@ use crate::{
     failure::FailurePolicy,
     observe::{
         event::{Abandoned, Decided, StoreFailure},
+        near_limits::NearLimits,
         observer::Observer,
     },
 };
@@ -55,6 +56,15 @@ impl CheckSpan {
         if let Some(decision) = decision.filter(|_| self.charges_something()) {
             self.observer.on_decision(&Decided::new(&self.check, decision, self.started.elapsed()));
         }
+    }
+
+    /// Reports a decision with a verdict, and the keys that it has brought near a limit.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_with_verdict(self, decision: &Decision, near_limits: &NearLimits) {
+        let keys = self.check.charges().iter().map(|charge| &charge.key);
+        near_limits.report(&*self.observer, keys, decision);
+        self.end(Some(decision));
     }
 
     /// Reports that the store gave no verdict.

@@ -10,6 +10,8 @@ use std::{
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
+#[cfg(feature = "serde")]
+use crate::observe::limits_change::LimitsChange;
 use crate::{
     clock::{Clock, SystemClock, micros},
     error::ErrorKind,
@@ -18,8 +20,12 @@ use crate::{
         event::{Abandoned, Batch, Decided, ObservedCharge, Reset, StoreFailure},
         exempt::{Exempt, ExemptCause},
         failure_message::FailureMessage,
+        hold_end::{HoldEnd, HoldEnded},
+        near_limit::NearLimit,
         observer::Observer,
+        plan::{PlanFallback, PlanLookup},
         refusal::Refused,
+        resolve::ResolveFailure,
         throttle::Throttle,
         warning::Warning,
     },
@@ -34,14 +40,24 @@ use crate::{
 /// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second for each `cause`; `left_out` is the number of checks in between |
 /// | `tollgate::store` | info | the store answers again: the length of the outage, and the number of failed checks |
 /// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
+/// | `tollgate::limits` | info | the limits of a `LiveLimits` were replaced |
+/// | `tollgate::limits` | warn | new limits were refused, or their file cannot be read: once for each change of the file |
 /// | `tollgate::breaker` | warn, info, debug | the breaker opened, closed, sent a probe or opened again after one |
 /// | `tollgate::decision` | debug | a check was denied, or decided by the failure policy; one event per policy concerned |
+/// | `tollgate::decision` | debug | a shadow policy would have denied a check |
 /// | `tollgate::decision` | trace | a check was allowed; one event per policy |
 /// | `tollgate::decision` | debug | a check was dropped before its verdict; one event per policy |
 /// | `tollgate::refusal` | warn | the layer refuses requests because the service is set up wrongly: at most once a second, `left_out` as above |
 /// | `tollgate::refusal` | debug | a request was refused without a check: no usable key, or a cost above the limit |
+/// | `tollgate::refusal` | warn, debug | the same in shadow mode, where the requests pass |
+/// | `tollgate::near_limit` | debug | a key has spent a policy's near limit: once for each key and window |
 /// | `tollgate::exempt` | debug | a request without a key passed without a check |
 /// | `tollgate::exempt` | trace | a request passed without a check, because its route or its key is exempt |
+/// | `tollgate::plans` | warn | a look-up of a plan failed, or none could start: at most once a second, `left_out` as above |
+/// | `tollgate::plans` | debug | a look-up of a plan ended; trace: a request had no current plan |
+/// | `tollgate::resolve` | warn | a request was not resolved: at most once a second, `left_out` as above |
+/// | `tollgate::hold` | debug | a hold has ended: settled, released, dropped without a settlement, or expired before |
+/// | `tollgate::hold` | warn | no store has answered the change of a hold within its time-to-live: at most once a second, `left_out` as above |
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
@@ -61,6 +77,10 @@ pub struct Tracing {
     /// One throttle for each kind of error.
     causes: [Throttle; 6],
     misconfigured: Throttle,
+    plan_lookup: Throttle,
+    plan_fallback: Throttle,
+    resolve: Throttle,
+    hold: Throttle,
     outage: WarnedOutage,
 }
 
@@ -74,6 +94,10 @@ impl Tracing {
             clock: Arc::new(SystemClock),
             causes: Default::default(),
             misconfigured: Throttle::default(),
+            plan_lookup: Throttle::default(),
+            plan_fallback: Throttle::default(),
+            resolve: Throttle::default(),
+            hold: Throttle::default(),
             outage: WarnedOutage::default(),
         }
     }
@@ -110,9 +134,19 @@ impl Observer for Tracing {
             let outage_ms = self.clock.now_us().saturating_sub(since_us) / 1_000;
             info!(target: "tollgate::store", outage_ms, failed, "the store answers again");
         }
+        if enabled!(target: "tollgate::decision", Level::DEBUG) {
+            for charge in decided.charges().filter(|charge| charge.would_deny) {
+                debug!(
+                    target: "tollgate::decision",
+                    policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                    remembered = decided.decision.source() == Source::DenyCache,
+                    elapsed_us = micros(decided.elapsed), "would be denied"
+                );
+            }
+        }
         match decided.outcome() {
             "allowed" if !enabled!(target: "tollgate::decision", Level::TRACE) => {}
-            "allowed" => decided.charges().for_each(|charge| {
+            "allowed" => decided.charges().filter(|charge| !charge.would_deny).for_each(|charge| {
                 trace!(
                     target: "tollgate::decision",
                     policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
@@ -183,6 +217,24 @@ impl Observer for Tracing {
         }
     }
 
+    fn on_would_refuse(&self, refused: &Refused<'_>) {
+        let cause = refused.cause();
+        if !refused.is_misconfiguration() {
+            debug!(target: "tollgate::refusal", cause, "would be refused without a check: {refused}");
+        } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
+            warn!(target: "tollgate::refusal", cause, left_out, "requests would be refused: {refused}");
+        }
+    }
+
+    fn on_near_limit(&self, near: &NearLimit<'_>) {
+        let NearLimit { policy, spent, limit, .. } = *near;
+        debug!(
+            target: "tollgate::near_limit",
+            policy = policy.name(), key = %near.fingerprint(), spent, limit, is_shadow = policy.is_shadow(),
+            "near the limit"
+        );
+    }
+
     fn on_exempt(&self, exempt: &Exempt) {
         match exempt.cause {
             cause @ ExemptCause::MissingKey => debug!(target: "tollgate::exempt", %cause, "not limited"),
@@ -203,12 +255,67 @@ impl Observer for Tracing {
         }
     }
 
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        let HoldEnded { policy, held, actual, end, .. } = *ended;
+        if end != HoldEnd::Unanswered {
+            debug!(
+                target: "tollgate::hold",
+                policy = policy.name(), key = %ended.fingerprint(), held, actual, %end, "a hold has ended"
+            );
+        } else if let Some(left_out) = self.hold.claim(self.clock.now_us(), PAUSE_US) {
+            warn!(
+                target: "tollgate::hold",
+                policy = policy.name(), held, actual, left_out,
+                "no store has answered the settlement of a hold, so the store ends it as its policy says"
+            );
+        }
+    }
+
     fn on_reset(&self, reset: &Reset<'_>) {
         debug!(
             target: "tollgate::reset",
             policy = reset.policy.name(), key = %reset.fingerprint(), found = reset.found,
             error = reset.error.map(tracing::field::display), elapsed_us = micros(reset.elapsed), "reset"
         );
+    }
+
+    #[cfg(feature = "serde")]
+    fn on_limits_change(&self, change: &LimitsChange) {
+        let outcome = change.outcome();
+        match change {
+            LimitsChange::Accepted { .. } => info!(target: "tollgate::limits", outcome, "{change}"),
+            LimitsChange::Refused { .. } | LimitsChange::Unreadable { .. } => {
+                warn!(target: "tollgate::limits", outcome, "{change}");
+            }
+        }
+    }
+
+    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+        let (outcome, elapsed_us) = (lookup.outcome.as_str(), micros(lookup.elapsed));
+        if lookup.outcome.is_answer() {
+            debug!(target: "tollgate::plans", outcome, elapsed_us, "looked up");
+        } else if let Some(left_out) = self.plan_lookup.claim(self.clock.now_us(), PAUSE_US) {
+            warn!(target: "tollgate::plans", outcome, left_out, elapsed_us, "{lookup}");
+        }
+    }
+
+    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+        let (cause, is_stale) = (fallback.cause.as_str(), fallback.is_stale);
+        match fallback.advice() {
+            Some(advice) => {
+                if let Some(left_out) = self.plan_fallback.claim(self.clock.now_us(), PAUSE_US) {
+                    warn!(target: "tollgate::plans", cause, is_stale, left_out, "{advice}");
+                }
+            }
+            None => trace!(target: "tollgate::plans", cause, is_stale, "no current plan"),
+        }
+    }
+
+    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
+        if let Some(left_out) = self.resolve.claim(self.clock.now_us(), PAUSE_US) {
+            let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
+            warn!(target: "tollgate::resolve", cause, left_out, elapsed_us, "{failure}");
+        }
     }
 
     fn traces(&self) -> bool {

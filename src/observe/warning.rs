@@ -74,6 +74,13 @@ pub enum Warning {
         /// Number of requests from the address.
         requests: u32,
     },
+    /// A layer refuses nothing, because only [shadow policies](crate::Policy::with_shadow) apply to a request. Checked
+    /// in all requests. Reported once for a layer and those derived from it, and once more after each change of live
+    /// limits.
+    OnlyShadow {
+        /// The name of one of the policies.
+        policy: String,
+    },
     /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key, because all of its counts are live.
     /// [`MemoryStore::when_full`](crate::MemoryStore::when_full) decides what the key gets.
     StoreFull {
@@ -101,6 +108,7 @@ impl Warning {
             Self::InstancesUnknown { .. } => "instances_unknown",
             Self::NoPeerAddress => "no_peer_address",
             Self::OneAddress { .. } => "one_address",
+            Self::OnlyShadow { .. } => "only_shadow",
             Self::StoreFull { .. } => "store_full",
             Self::UnmatchedRoute { .. } => "unmatched_route",
         }
@@ -154,6 +162,12 @@ impl fmt::Display for Warning {
                 "all of the first {requests} requests came from one address, probably a proxy's, so that all clients \
                  share one budget: take the address from the header that the proxy sets, with `ClientIp`; if the layer \
                  does so already, make sure that the proxy sets the header and that all proxies are trusted"
+            ),
+            Self::OnlyShadow { policy } => write!(
+                f,
+                "a layer refuses nothing, because only shadow policies such as {policy:?} apply to a request; that is \
+                 right while a limit is tried: enforce the limit with `with_shadow(false)`, or shadow = false in its \
+                 file"
             ),
             Self::StoreFull { capacity } => write!(
                 f,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     error::ConfigError,
-    policy::{definition::micros_up, limit::Policy},
+    policy::{limit::Policy, micros::micros_up},
 };
 
 impl Policy {
@@ -27,8 +27,9 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::BanWithShards`] if the policy has [shards](Self::with_shards). [`ConfigError::InvalidBan`] if
-    /// `denials` is 0, or the duration is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError::BanWithShards`] if the policy has [shards](Self::with_shards). [`ConfigError::ExcludesHolds`] if
+    /// it has [holds](Self::with_holds). [`ConfigError::InvalidBan`] if `denials` is 0, or the duration is shorter than
+    /// 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -47,6 +48,9 @@ impl Policy {
         }
         if self.shards() > 1 {
             return Err(ConfigError::BanWithShards { policy: self.name().to_owned() });
+        }
+        if self.holds().is_some() {
+            return Err(self.excludes_holds("ban_after"));
         }
         Ok(self.change(|d| d.ban = Some((denials, micros_up(duration)))))
     }

@@ -2,7 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{key::partition::PartitionKeys, policy::algorithm::Algorithm};
+use crate::{
+    key::partition::PartitionKeys,
+    policy::{algorithm::Algorithm, holds::Holds},
+};
 
 /// All settings of a policy.
 #[derive(Clone, PartialEq)]
@@ -19,13 +22,46 @@ pub(super) struct Definition {
     pub(super) partition_keys: Option<PartitionKeys>,
     /// The number of denials that lead to a ban, and the duration of the ban in microseconds.
     pub(super) ban: Option<(u32, u64)>,
+    /// How holds are treated; `None` without holds.
+    pub(super) holds: Option<Holds>,
+    /// Whether units are only ever held, so that nothing is charged.
+    pub(super) is_concurrent: bool,
+    /// The largest block of a lease; `None` without leases.
+    pub(super) lease: Option<u32>,
     /// The number of counts that a key has under the policy; 1 unless the policy is divided.
     pub(super) shards: u32,
     /// Whether the policy counts another policy's denials.
     pub(super) is_ban: bool,
+    /// Whether the policy refuses nothing.
+    pub(super) shadow: bool,
+    /// The share of the limit at which a key is near it; `None` without the event.
+    pub(super) near_limit: Option<f64>,
 }
 
 impl Definition {
+    /// A definition without optional settings.
+    pub(super) fn plain(name: Box<str>, limit: u32, window_us: u64) -> Self {
+        Self {
+            name,
+            limit,
+            window_us,
+            algorithm: Algorithm::SlidingWindowLog,
+            resolution_us: 1,
+            burst: limit,
+            count_rejected: false,
+            unit: None,
+            partition_keys: None,
+            ban: None,
+            holds: None,
+            is_concurrent: false,
+            lease: None,
+            shards: 1,
+            is_ban: false,
+            shadow: false,
+            near_limit: None,
+        }
+    }
+
     /// See [`Policy::form`](super::Policy::form).
     pub(super) fn form(&self) -> (Algorithm, u64, u64) {
         (self.algorithm, self.window_us, self.resolution_us)
@@ -34,19 +70,9 @@ impl Definition {
     /// The definition of the policy that counts denials. No user can choose its name, because names have no
     /// parentheses.
     pub(super) fn ban_definition(&self) -> Option<Self> {
-        self.ban.map(|(limit, window_us)| Self {
-            name: format!("{}(ban)", self.name).into_boxed_str(),
-            limit,
-            window_us,
-            algorithm: Algorithm::SlidingWindowLog,
-            resolution_us: 1,
-            burst: limit,
-            count_rejected: false,
-            ban: None,
-            shards: 1,
-            is_ban: true,
-            unit: None,
-            partition_keys: None,
+        self.ban.map(|(limit, window_us)| {
+            let name = format!("{}(ban)", self.name).into_boxed_str();
+            Self { is_ban: true, shadow: self.shadow, ..Self::plain(name, limit, window_us) }
         })
     }
 
@@ -89,8 +115,13 @@ impl fmt::Debug for Definition {
             unit,
             partition_keys,
             ban,
+            holds,
+            is_concurrent,
+            lease,
             shards,
             is_ban: _,
+            shadow,
+            near_limit,
         } = self;
         f.debug_struct("Policy")
             .field("name", name)
@@ -103,14 +134,14 @@ impl fmt::Debug for Definition {
             .field("unit", unit)
             .field("partition_keys", partition_keys)
             .field("ban", &ban.map(|(denials, duration_us)| (denials, Duration::from_micros(duration_us))))
+            .field("holds", holds)
+            .field("is_concurrent", is_concurrent)
+            .field("lease", lease)
             .field("shards", shards)
+            .field("shadow", shadow)
+            .field("near_limit", near_limit)
             .finish()
     }
-}
-
-/// Whole microseconds, rounded up.
-pub(super) fn micros_up(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 /// Whether the name is a Token (RFC 9651, section 3.3.4) of at most 64 characters. A Token is also a String without

@@ -15,7 +15,9 @@ use crate::{
     key::{Key, partition::PartitionKey},
     policy::{
         algorithm::Algorithm,
-        definition::{Definition, is_token, micros_up},
+        definition::{Definition, is_token},
+        micros::micros_up,
+        near_units::{NEAR_LIMIT, near_units},
     },
 };
 
@@ -60,10 +62,16 @@ struct Inner {
     unit_time: (u64, u64),
     /// See [`Policy::capacity`].
     capacity: u32,
+    /// See [`Policy::near_units`].
+    near_units: u64,
+    /// See [`Policy::is_direct`].
+    is_direct: bool,
     /// The policy that counts denials, if they lead to a ban.
     ban: Option<Policy>,
     /// The policies of the shards; empty without shards.
     shards: Box<[Policy]>,
+    /// The same policy as a shadow policy, see [`Policy::shadow`].
+    shadow: OnceLock<Policy>,
     /// A value that another module derives from this policy, see [`Policy::derived`].
     derived: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -108,21 +116,8 @@ impl Policy {
         if window > Self::MAX_WINDOW {
             return Err(ConfigError::WindowTooLong { policy, window });
         }
-        let definition = Definition {
-            name: policy.into_boxed_str(),
-            limit,
-            window_us: micros_up(window),
-            algorithm: Algorithm::default(),
-            resolution_us: 1,
-            burst: limit,
-            count_rejected: false,
-            unit: None,
-            partition_keys: None,
-            ban: None,
-            shards: 1,
-            is_ban: false,
-        };
-        Ok(Self::from(definition))
+        let plain = Definition::plain(policy.into_boxed_str(), limit, micros_up(window));
+        Ok(Self::from(Definition { near_limit: Some(NEAR_LIMIT), ..plain }))
     }
 
     /// Creates a policy of `limit` units per second.
@@ -268,21 +263,9 @@ impl Policy {
 
     /// The policy of the pauses beside this policy: a bucket of `burst_us` microseconds that fills in real time.
     pub(crate) fn pauses(&self, burst_us: u32) -> Self {
-        let definition = Definition {
-            name: format!("{} pause", self.name()).into(),
-            limit: 1_000_000,
-            window_us: 1_000_000,
-            algorithm: Algorithm::TokenBucket,
-            resolution_us: 1,
-            burst: burst_us,
-            shards: 1,
-            count_rejected: false,
-            unit: None,
-            partition_keys: None,
-            ban: None,
-            is_ban: false,
-        };
-        Self::from(definition)
+        let name = format!("{} pause", self.name()).into();
+        let plain = Definition::plain(name, 1_000_000, 1_000_000);
+        Self::from(Definition { algorithm: Algorithm::TokenBucket, burst: burst_us, ..plain })
     }
 
     /// Whether both policies share their counts: they have the same name and form.
@@ -328,6 +311,24 @@ impl Policy {
         }
     }
 
+    /// Whether checks go to the store as they are: the policy has neither shards nor a lease.
+    #[inline]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.0.is_direct
+    }
+
+    /// The number of spent units at which a key is near the limit. More than any key can spend if there is no such
+    /// number.
+    pub(crate) fn near_units(&self) -> u64 {
+        self.0.near_units
+    }
+
+    /// This policy as a shadow policy. Made at the first call, then returned from memory, because a shadow layer asks
+    /// for it at each request.
+    pub(crate) fn shadow(&self) -> &Self {
+        if self.is_shadow() { self } else { self.0.shadow.get_or_init(|| self.clone().change(|d| d.shadow = true)) }
+    }
+
     pub(super) fn definition(&self) -> &Definition {
         &self.0.definition
     }
@@ -348,7 +349,21 @@ impl From<Definition> for Policy {
         let unit_time = (definition.window_us / limit, definition.window_us % limit);
         let capacity = definition.whole_capacity() / definition.shards;
         let shards = if definition.shards > 1 { shards_of(&definition) } else { Box::default() };
-        Self(Arc::new(Inner { definition, name_hash, unit_time, capacity, ban, shards, derived: OnceLock::new() }))
+        let near_units = near_units(definition.near_limit, capacity);
+        let is_direct = definition.shards == 1 && definition.lease.is_none();
+        let (shadow, derived) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(Inner {
+            definition,
+            name_hash,
+            unit_time,
+            capacity,
+            near_units,
+            is_direct,
+            ban,
+            shards,
+            shadow,
+            derived,
+        }))
     }
 }
 

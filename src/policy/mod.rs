@@ -12,7 +12,10 @@
 //!    counts.
 //! 3. A denied request changes no count, unless the policy [counts rejections](Policy::with_count_rejected) or
 //!    [bans](Policy::ban_after).
-//! 4. The call that makes a setting returns a [`ConfigError`](crate::ConfigError) if the setting cannot work.
+//! 4. A [shadow policy](Policy::with_shadow) counts and reports, and refuses nothing. It shares its counts with the
+//!    same policy enforced.
+//! 5. A policy [with holds](Policy::with_holds) counts open holds as spent.
+//! 6. The call that makes a setting returns a [`ConfigError`](crate::ConfigError) if the setting cannot work.
 //!
 //! # The default
 //!
@@ -31,7 +34,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::{Algorithm, Policy};
+//! use tollgate::{Algorithm, Policy, policy::Holds};
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! // 100 requests a second on average, at most 20 at once.
@@ -40,19 +43,31 @@
 //! let upload = Policy::per_day("upload", 100_000_000)?
 //!     .with_unit("content-bytes")?
 //!     .with_resolution(Duration::from_secs(86))?;
+//! // Counts and reports what it would deny, before it is enforced.
+//! let exports = Policy::per_hour("exports", 20)?.with_shadow(true);
 //! // Ten denials within ten minutes lock the key out for ten minutes.
 //! let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600))?;
-//! # let _ = (rate, upload, login);
+//! // Tokens of a model, whose number is known afterwards.
+//! let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
+//! # let _ = (rate, upload, exports, login, tokens);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Policies that depend on the request, such as plans, come from a [`PolicySource`].
+//! Policies that depend on the request, such as plans, come from a [`PolicySource`]. `plans::Plans` (feature `plans`)
+//! is one that looks policies up asynchronously.
 
 mod algorithm;
 mod ban;
+mod concurrent;
 mod definition;
+mod holding;
+mod holds;
+mod lease;
 mod limit;
+mod micros;
+mod near_units;
+mod rollout;
 mod settings;
 mod shards;
 mod source;
@@ -60,6 +75,7 @@ mod source;
 pub(crate) use self::source::SharedSource;
 pub use self::{
     algorithm::Algorithm,
+    holds::{Holds, Unsettled},
     limit::Policy,
     source::{IntoPolicies, Policies, PolicySource},
 };

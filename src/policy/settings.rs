@@ -5,11 +5,7 @@ use std::time::Duration;
 use crate::{
     error::ConfigError,
     key::partition::PartitionKeys,
-    policy::{
-        algorithm::Algorithm,
-        definition::{is_token, micros_up},
-        limit::Policy,
-    },
+    policy::{algorithm::Algorithm, definition::is_token, limit::Policy, micros::micros_up},
 };
 
 impl Policy {
@@ -106,8 +102,9 @@ impl Policy {
     /// Sets whether denied requests are counted, so that a client that does not wait stays limited.
     ///
     /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into
-    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. Defaults to `false`, because a
-    /// client that waits for Retry-After should pass.
+    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. A policy that counts
+    /// rejections has no [holds](Self::with_holds): `true` removes them, and [`Limiter::hold`](crate::Limiter::hold) is
+    /// then an error. Defaults to `false`, because a client that waits for Retry-After should pass.
     ///
     /// # Examples
     ///
@@ -122,7 +119,14 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_count_rejected(self, count_rejected: bool) -> Self {
-        self.change(|d| d.count_rejected = count_rejected)
+        if self.is_concurrent() {
+            return self;
+        }
+        self.change(|d| {
+            d.count_rejected = count_rejected;
+            d.holds = d.holds.filter(|_| !count_rejected);
+            d.lease = d.lease.filter(|_| !count_rejected);
+        })
     }
 
     /// Sets the unit that clients see: `qu` in `RateLimit-Policy` of [`HeaderStyle::Draft11`](crate::HeaderStyle).

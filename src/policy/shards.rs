@@ -30,6 +30,7 @@ impl Policy {
     /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
     ///   check that has no shards denies it too, or if a policy of the check
     ///   [counts rejections](Self::with_count_rejected), because it would count both attempts.
+    /// * A [shadow](Self::with_shadow) policy asks another shard only if the check charges nothing otherwise.
     /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
     ///   [`ConfigError`]; a request with such a computed cost is answered with 400.
     ///
@@ -57,7 +58,8 @@ impl Policy {
     ///
     /// [`ConfigError::InvalidShards`] if `shards` is 0, above 64, or above the limit or the burst.
     /// [`ConfigError::BanWithShards`] if the policy has a [ban](Self::ban_after). [`ConfigError::BurstTooLarge`] if the
-    /// bucket of a shard takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW) to fill.
+    /// bucket of a shard takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW) to fill. [`ConfigError::ExcludesHolds`] if
+    /// the policy has [holds](Self::with_holds).
     ///
     /// # Examples
     ///
@@ -78,6 +80,9 @@ impl Policy {
     /// # }
     /// ```
     pub fn with_shards(self, shards: u32) -> Result<Self, ConfigError> {
+        if shards > 1 && self.holds().is_some() {
+            return Err(self.excludes_holds("with_shards"));
+        }
         self.divide(|_| {}, shards)
     }
 
@@ -223,7 +228,7 @@ mod tests {
         let mut seen = Vec::new();
         for shards in [1, 2, 3, 64] {
             let policy = policy(64).with_shards(shards).unwrap();
-            let charge = Charge { key: key.clone(), policy, cost: 1 };
+            let charge = Charge::new(key.clone(), policy, 1);
             for shard in charge.of_all_shards() {
                 assert!(!shard.policy.is_sharded());
                 assert!(

@@ -151,6 +151,14 @@ pub trait IntoPolicies {
     fn into_policies(self) -> Policies;
 }
 
+impl Deref for Policies {
+    type Target = [Policy];
+
+    fn deref(&self) -> &[Policy] {
+        &self.0
+    }
+}
+
 impl IntoPolicies for Policies {
     fn into_policies(self) -> Policies {
         self

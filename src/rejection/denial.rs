@@ -95,7 +95,7 @@ impl Denial {
             Source::Closed | Source::Open | Source::Overloaded => {
                 return Self { source: Some(source), ..Self::new(Reason::StoreUnavailable) };
             }
-            Source::DenyCache | Source::Local | Source::Queue | Source::Store | Source::WaitersFull => {
+            Source::DenyCache | Source::Lease | Source::Local | Source::Queue | Source::Store | Source::WaitersFull => {
                 let never_fits = decision.violated().find(|policy| policy.never_fits());
                 never_fits.map(|PolicyDecision { policy, cost, .. }| Reason::CostAboveLimit {
                     policy: policy.name().to_owned(),

@@ -3,8 +3,15 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    breaker::settings::Breaker, check::Check, error::Error, key::Key, observe::Observer, policy::Policy,
-    store::pending::Pending, verdict::Verdict,
+    breaker::settings::Breaker,
+    check::Check,
+    error::{ConfigError, Error},
+    hold::{HoldChange, OpenHold, Settlement},
+    key::Key,
+    observe::Observer,
+    policy::Policy,
+    store::pending::Pending,
+    verdict::Verdict,
 };
 
 /// Keeps counts and judges checks against them.
@@ -20,6 +27,10 @@ use crate::{
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Judges `check`: charges all of its charges if all fit, and none otherwise.
     ///
+    /// Charges under [shadow policies](Policy::is_shadow) do not decide. If all other charges fit, the check is
+    /// allowed, and each shadow charge that fits is charged too; [`Outcome::fits`](crate::store::Outcome::fits) says
+    /// which. A store that treats shadow charges as any others denies checks that a shadow charge should not deny.
+    ///
     /// A count belongs to a key and a policy. Find it by [`Key::encoded`] and the policy's name, never by the `Debug`
     /// output of a key, which hides the key.
     ///
@@ -27,8 +38,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that may have been charged.
     fn check(&self, check: &Check) -> Answer<Verdict>;
 
-    /// Forgets what `key` has spent under `policy`, and lifts a ban. Returns whether there was a count or a ban to
-    /// forget.
+    /// Forgets what `key` has spent and holds under `policy`, and lifts a ban. Returns whether there was a count or a
+    /// ban to forget.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
 
     /// Tests whether checks can be judged now, for [`Limiter::ready`](crate::Limiter::ready). Must not charge anything.
@@ -88,6 +99,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Defaults to `None`, unknown.
     fn instances(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether the store has holds: it makes a hold of each charge with a name
+    /// ([`Charge::hold`](crate::store::Charge::hold)), counts open holds as spent under policies with
+    /// [holds](Policy::holds), and ends them.
+    ///
+    /// Defaults to `false`. [`Limiter::hold`](crate::Limiter::hold) is then an error, and the store gets only plain
+    /// charges.
+    fn has_holds(&self) -> bool {
+        false
+    }
+
+    /// Changes a hold: settles it, or moves its end. The answer says whether the hold was still open; a hold that has
+    /// ended is not changed. A change may be sent again if its fate is unknown, so it must not be made twice.
+    ///
+    /// Defaults to an error, for stores without holds.
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        let _ = (hold, change);
+        Answer::Ready(Err(ConfigError::StoreWithoutHolds.into()))
     }
 }
 

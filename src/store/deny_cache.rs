@@ -37,6 +37,12 @@ use crate::{
 /// count them. A banned key is frozen until the ban ends. A verdict to which a slot of a cluster has not contributed is
 /// not remembered either.
 ///
+/// # Shadow policies
+///
+/// A check that is allowed because only its shadow policies have no room is remembered too, if it charged nothing. A
+/// shadow policy does not make a denial certain, so a check that an enforced policy denies needs a frozen enforced
+/// policy. A check that charged anything is not remembered.
+///
 /// # Other changes of a count
 ///
 /// A count also changes by a reset, by a loss of data and, on a cluster, by a refund. A reset or a refund by this
@@ -205,7 +211,7 @@ impl DenyCache {
         };
         let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
         let Some(Certainty { wait_us, is_loose }) = certainty(check, verdict) else { return };
-        if verdict.allowed || counted || epoch != self.epoch(fingerprint) {
+        if verdict.charged(check).next().is_some() || counted || epoch != self.epoch(fingerprint) {
             return;
         }
         let max_age_us = if is_loose { self.max_age_us.min(LOOSE_AGE_US) } else { self.max_age_us };
@@ -276,7 +282,7 @@ impl DenyCache {
             let is_peek = charge.cost == 0;
             if is_peek && outcome.available > 0 {
                 self.forget_if(*group, &charge.policy, |dependencies| &dependencies.spent);
-            } else if !is_peek && verdict.allowed {
+            } else if !is_peek && verdict.allowed && outcome.fits {
                 self.forget_if(*group, &charge.policy, |dependencies| &dependencies.roomy);
             }
         }
@@ -315,8 +321,8 @@ struct Certainty {
     is_loose: bool,
 }
 
-/// Computes for how long a denial is certain. `None` if no violated policy is frozen, because other checks may then
-/// change the verdict at any time.
+/// Computes for how long a denial is certain. `None` if no violated policy that decides is frozen, because other checks
+/// may then change the verdict at any time. In an allowed check that charged nothing, shadow policies decide.
 fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
     let charges = check.charges();
     let mut is_frozen = false;
@@ -328,7 +334,7 @@ fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
                 // After a ban the store counts denials again, so the check has to be sent.
                 let change_us = if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
                 certainty.wait_us = certainty.wait_us.min(change_us);
-                is_frozen = true;
+                is_frozen |= verdict.allowed || !charge.policy.is_shadow();
             }
             Outcome { fits: false, retry_after_us, .. } => {
                 certainty.wait_us = certainty.wait_us.min(retry_after_us.unwrap_or(u64::MAX));

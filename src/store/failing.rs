@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
+    hold::{HoldChange, OpenHold, Settlement},
     key::Key,
     policy::Policy,
     store::{
@@ -71,7 +72,8 @@ impl FailingStore {
         Self { memory, failure: Arc::new(Mutex::new(Some(ErrorKind::Unavailable))) }
     }
 
-    /// Makes every check and every reset fail at once with an error of this kind. No count changes.
+    /// Makes every check, every reset and every change of a hold fail at once with an error of this kind. No count
+    /// changes.
     pub fn fail(&self, kind: ErrorKind) {
         self.set(Some(kind));
     }
@@ -109,6 +111,17 @@ impl Store for FailingStore {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.reset(key, policy),
+        }
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        match self.error() {
+            Some(error) => Answer::Ready(Err(error)),
+            None => self.memory.change_hold(hold, change),
         }
     }
 

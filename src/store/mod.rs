@@ -6,13 +6,17 @@
 //!
 //! # Rules for a store
 //!
-//! 1. It judges a check **atomically**: all charges of the check fit and are charged, or none is.
+//! 1. It judges a check **atomically**: all charges of the check fit and are charged, or none is. A charge under a
+//!    [shadow policy](crate::Policy::with_shadow) does not decide, and is charged if the check passes and it fits.
 //! 2. A denial is a [`Verdict`] with `allowed: false`. An [`Error`](crate::Error) means that there is no verdict.
 //! 3. Its [`Answer`] is `Ready` if it never waits, otherwise a future that does nothing before it is polled. The
 //!    limiter applies the [deadline](Store::deadline) and the [breaker](Store::breaker) to the future.
 //! 4. It sends a check once. If the fate of a check is unknown, its error says so
 //!    ([`Error::charge_unknown`](crate::Error::charge_unknown)).
 //! 5. Its memory is bounded, whatever keys clients make up.
+//! 6. If it [has holds](Store::has_holds), a charge with a [name](Charge::hold) is held until it is
+//!    [settled](Store::change_hold) or its time-to-live has passed, and counts as spent until then. A hold ends once,
+//!    however often its settlement is sent.
 //!
 //! # The default
 //!
@@ -39,7 +43,8 @@
 //! # A store of your own
 //!
 //! This store counts in fixed windows, whatever algorithm a policy has. It drops counts of past windows, then evaluates
-//! all charges of a check before it commits any.
+//! all charges of a check before it commits any. The suite of this crate tests your store too: `testing::store_suite`
+//! (feature `test-util`).
 //!
 //! ```
 //! use std::{collections::HashMap, sync::Mutex};
@@ -75,12 +80,12 @@
 //!             let spent = counts.get(&id(&charge.key, &charge.policy)).copied().unwrap_or(0);
 //!             charge.cost == 0 || spent.saturating_add(charge.cost) <= charge.policy.limit()
 //!         }).collect();
-//!         let allowed = fits.iter().all(|fits| *fits);
+//!         let allowed = check.charges().iter().zip(&fits).all(|(charge, fits)| *fits || charge.policy.is_shadow());
 //!
 //!         // Commit: charge all or nothing, and report each charge.
 //!         let outcomes = check.charges().iter().zip(fits).map(|(charge, fits)| {
 //!             let spent = counts.entry(id(&charge.key, &charge.policy)).or_default();
-//!             if allowed {
+//!             if allowed && fits {
 //!                 *spent += charge.cost;
 //!             }
 //!             let wait_us = end_us(&charge.policy, now_us) - now_us;
@@ -128,7 +133,7 @@
 //!
 //! use tollgate::{
 //!     Key, Limiter, MemoryStore, Policy, failure::Breaker, observe::Observer,
-//!     store::{Answer, Check, Store, Verdict},
+//!     store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
 //! };
 //!
 //! /// Prints every check before it is judged.
@@ -174,6 +179,14 @@
 //!     fn instances(&self) -> Option<u32> {
 //!         self.0.instances()
 //!     }
+//!
+//!     fn has_holds(&self) -> bool {
+//!         self.0.has_holds()
+//!     }
+//!
+//!     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+//!         self.0.change_hold(hold, change)
+//!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -207,5 +220,6 @@ pub use self::{
 };
 pub use crate::{
     check::{Charge, Check},
+    hold::{HoldChange, HoldId, OpenHold, Settlement},
     verdict::{Outcome, Verdict},
 };

@@ -91,7 +91,7 @@
 //!
 //! Around reqwest, whose client is a service of its own requests and responses. Each host has a budget, writes cost
 //! more than reads, calls may wait for half a minute, and processes that have the same `RedisStore` share budgets and
-//! pauses. `examples/reqwest_client.rs` is a whole program.
+//! pauses. `examples/reqwest_client` is a whole program.
 //!
 //! ```
 //! use std::time::Duration;

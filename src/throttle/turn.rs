@@ -14,7 +14,10 @@ use crate::key::Key;
 /// [`Throttled`] as soon as it is certain that the call would wait for longer than it may.
 pub(super) async fn turn(settings: Arc<Settings>, key: Key, cost: u32) -> Result<(), Throttled> {
     let max_wait = settings.max_wait;
-    settings.policy.check_cost(cost).map_err(|error| Throttled::too_large(error, max_wait))?;
+    let is_shadow = settings.policy.is_shadow();
+    if !is_shadow {
+        settings.policy.check_cost(cost).map_err(|error| Throttled::too_large(error, max_wait))?;
+    }
     let started = Instant::now();
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {
@@ -25,6 +28,8 @@ pub(super) async fn turn(settings: Arc<Settings>, key: Key, cost: u32) -> Result
             // If a pause has begun while the store was asked, the call takes another turn, with a charge of its own:
             // the upstream counts the call after the pause, and the first charge may have left the window by then.
             Ok(_) if settings.paused(&key).is_none() => return Ok(()),
+            // A shadow policy makes no call wait, so only pauses keep the call back.
+            Ok(_) if is_shadow => return outlast_pauses(&settings, &key, left).await,
             Ok(_) => {}
             Err(error) if !settings.failure.resolve(Err(error.clone())).is_allowed() => {
                 return Err(Throttled::without_verdict(error, settings.paused(&key), max_wait));

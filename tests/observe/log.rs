@@ -8,6 +8,7 @@ use tollgate::{
     RateLimitLayer,
     key::KeyError,
     observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing, Warning},
+    policy::Holds,
 };
 use tracing::Level;
 
@@ -23,7 +24,8 @@ async fn denials_are_debug_events_with_a_fingerprint() {
         limiter.check_all(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
     }
     let lines = log.take();
-    let [denied] = &lines[..] else { panic!("{lines:?}") };
+    let [near, denied] = &lines[..] else { panic!("{lines:?}") };
+    assert!(near.starts_with("DEBUG tollgate::near_limit: near the limit policy=\"narrow\" "), "{near}");
     let key = Fingerprint::of(&Key::from("alice"));
     let expected = format!(
         "DEBUG tollgate::decision: denied policy=\"narrow\" key={key} cost=1 remembered=false retry_after_ms=60000"
@@ -191,4 +193,15 @@ async fn abandoned_checks_resets_and_warnings_are_logged() {
     assert!(abandoned.starts_with(&expected), "{abandoned}");
     assert!(reset.starts_with(&format!("DEBUG tollgate::reset: reset policy=\"p\" key={key} found=false ")), "{reset}");
     assert!(warning.starts_with("WARN tollgate::setup: the server's maxmemory-policy is allkeys-lru"), "{warning}");
+}
+
+#[tokio::test]
+async fn ends_of_holds_are_logged_without_the_key() {
+    let (log, _guard) = Log::start(Level::DEBUG);
+    let policy = per_minute("p", 10).with_holds(Holds::new()).unwrap();
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
+    limiter.hold("alice", &policy, 3).await.unwrap().into_hold().unwrap().settle(2).await.unwrap();
+    let key = Fingerprint::of(&Key::from("alice"));
+    let expected = format!("DEBUG tollgate::hold: a hold has ended policy=\"p\" key={key} held=3 actual=2 end=settled");
+    assert_eq!(log.take(), [expected]);
 }

@@ -7,6 +7,7 @@ use metrics::set_default_local_recorder;
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
     observe::{BreakerChange, BreakerState, Metrics, Observer, Warning},
+    policy::Holds,
 };
 
 use crate::support::{
@@ -130,6 +131,26 @@ async fn refusals_abandoned_checks_resets_and_warnings_are_counted() {
             r#"tollgate_resets_total{policy="p",outcome="ok"} 1"#,
             r#"tollgate_resets_total{policy="p",outcome="error"} 1"#,
             r#"tollgate_warnings_total{warning="eviction"} 1"#,
+        ],
+    );
+}
+
+#[tokio::test]
+async fn ends_of_holds_are_counted() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
+    let policy = per_minute("p", 10).with_holds(Holds::new()).unwrap();
+    let hold = async || limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap();
+    hold().await.settle(1).await.unwrap();
+    hold().await.release().await.unwrap();
+    drop((hold().await, hold().await));
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_holds_ended_total{policy="p",end="settled"} 1"#,
+            r#"tollgate_holds_ended_total{policy="p",end="released"} 1"#,
+            r#"tollgate_holds_ended_total{policy="p",end="dropped"} 2"#,
         ],
     );
 }

@@ -4,6 +4,7 @@ mod events;
 mod exempt;
 mod log;
 mod metrics;
+mod near_limit;
 mod notices;
 mod refusals;
 mod setup_warnings;

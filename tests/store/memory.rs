@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, ConfigError, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+use tollgate::{Algorithm, Check, ConfigError, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
 
-use super::suite::ALGORITHMS;
+use crate::support::ALGORITHMS;
 
 #[tokio::test]
 async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
@@ -122,4 +122,27 @@ async fn law_6_peeks_and_denials_leave_no_key_behind() {
 #[test]
 fn stores_can_be_created_outside_a_runtime() {
     let _ = (MemoryStore::new(), RedisStore::connect("redis://127.0.0.1:1").unwrap());
+}
+
+#[test]
+fn a_check_has_at_most_64_charges_and_no_two_policies_of_one_name_for_a_key() {
+    let policy = |name: String| Policy::per_minute(name, 10).unwrap();
+    let first = Check::new("k", &policy("p0".into()), 1);
+    let many = |count: u32| (1..count).try_fold(first.clone(), |check, n| check.and("k", &policy(format!("p{n}")), 1));
+    assert_eq!(many(64).unwrap().charges().len(), 64);
+    assert_eq!(many(65).unwrap_err(), ConfigError::TooManyCharges { most: 64 });
+    let namesake = Policy::per_hour("p0", 10).unwrap();
+    assert_eq!(first.and("k", &namesake, 1).unwrap_err(), ConfigError::DuplicatePolicy { policy: "p0".into() });
+}
+
+#[tokio::test]
+async fn law_11_clones_of_a_limiter_spend_from_one_budget() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::per_minute("p", 10).unwrap();
+    let clones: Vec<_> = (0..5).map(|_| limiter.clone()).collect();
+    let mut admitted = 0;
+    for limiter in clones.iter().cycle().take(50) {
+        admitted += u32::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(admitted, 10);
 }

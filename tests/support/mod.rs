@@ -3,6 +3,7 @@
 
 pub mod app;
 pub mod counting;
+pub mod holds;
 pub mod http;
 pub mod log;
 pub mod random;
@@ -17,9 +18,13 @@ use std::{
 };
 
 use tollgate::{
-    Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
+    Algorithm, Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
     store::{Answer, Store, Verdict},
 };
+
+/// All algorithms.
+pub const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];
 
 /// A store that fails every check and reset with [`ErrorKind::Unavailable`].
 #[derive(Debug)]

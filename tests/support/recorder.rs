@@ -9,7 +9,8 @@ use tollgate::{
     ErrorKind,
     decision::Source,
     observe::{
-        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, Observer, Refused, Reset, StoreFailure, Warning,
+        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, HoldEnded, NearLimit, Observer, Refused, Reset,
+        StoreFailure, Warning,
     },
 };
 
@@ -25,8 +26,15 @@ pub(crate) struct RecordedEvents {
     pub(crate) changes: Vec<BreakerChange>,
     pub(crate) refusals: Vec<&'static str>,
     pub(crate) exempt: Vec<&'static str>,
+    /// For each charge of each decision, whether its shadow policy would deny it.
+    pub(crate) would_deny: Vec<Vec<bool>>,
+    pub(crate) would_refuse: Vec<&'static str>,
+    /// The name of the policy, the spent units and the limit.
+    pub(crate) near: Vec<(String, u32, u32)>,
     /// The name and cost of each charge.
     pub(crate) abandoned: Vec<Vec<(String, u32)>>,
+    /// The name of the policy, the held units, the units to charge, and the end.
+    pub(crate) holds: Vec<(String, u32, u32, &'static str)>,
     /// The name of the policy, and the result of a reset that succeeded.
     pub(crate) resets: Vec<(String, Option<bool>)>,
     pub(crate) warnings: Vec<Warning>,
@@ -60,6 +68,7 @@ impl Observer for Recorder {
     fn on_decision(&self, decided: &Decided<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{decided:?}\n");
+        seen.would_deny.push(decided.charges().map(|charge| charge.would_deny).collect());
         seen.decisions.push(RecordedDecision {
             outcome: decided.outcome(),
             source: decided.decision.source(),
@@ -97,6 +106,18 @@ impl Observer for Recorder {
         seen.refusals.push(refused.cause());
     }
 
+    fn on_would_refuse(&self, refused: &Refused<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{refused:?} {refused}\n");
+        seen.would_refuse.push(refused.cause());
+    }
+
+    fn on_near_limit(&self, near: &NearLimit<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{near:?}\n");
+        seen.near.push((near.policy.name().to_owned(), near.spent, near.limit));
+    }
+
     fn on_exempt(&self, exempt: &Exempt) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{exempt:?}\n");
@@ -108,6 +129,12 @@ impl Observer for Recorder {
         seen.debug += &format!("{abandoned:?}\n");
         let charges = abandoned.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
         seen.abandoned.push(charges);
+    }
+
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{ended:?}\n");
+        seen.holds.push((ended.policy.name().to_owned(), ended.held, ended.actual, ended.end.as_str()));
     }
 
     fn on_reset(&self, reset: &Reset<'_>) {

@@ -4,8 +4,10 @@
 
 mod algorithms;
 mod client_ip;
+mod config;
 mod grpc;
 mod headers;
+mod holds;
 mod outcome;
 mod problem;
 
@@ -40,8 +42,14 @@ async fn main() -> ExitCode {
                 algorithms::run(&file, &clock, &limiter).await
             }
             "client_ip.json" => client_ip::run(&file).await,
+            "config.json" => config::run(&file).await,
             "grpc.json" => grpc::run(&file).await,
             "headers.json" => headers::run(&file),
+            "holds.json" => {
+                // `server-tests` runs the same cases on Redis.
+                let clock = ManualClock::default();
+                holds::run(&file, &clock, &MemoryStore::new().with_clock(clock.clone())).await
+            }
             "problem.json" => problem::run(&file).await,
             _ => skip_all(&file),
         };

@@ -35,6 +35,7 @@ pub(super) fn by_queue(
         policy: waiter.policy.clone(),
         cost: waiter.cost,
         violated: true,
+        would_deny: false,
         available: 0,
         retry_after: Some(wait),
         next: left(Forecast::next_at),

@@ -17,6 +17,7 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
     limiter::{
         acquire::{forecast::after, handle::Acquire, place::Place, queues::QueueId},
+        check_future::CheckFuture,
         guarded::NO_TIMERS,
     },
     runtime::drivers::Driver,
@@ -47,6 +48,10 @@ impl Acquire {
             return Err(ConfigError::LocalWithoutFallback.into());
         }
         let check = Check::new(key.clone(), &policy, cost);
+        check.refuse_holds()?;
+        if policy.is_shadow() {
+            return CheckFuture::new(purpose, core, check).await;
+        }
         let span = core.start_span(&check, None);
         let result = if cost == 0 || cost > policy.capacity() {
             // No wait changes the outcome.

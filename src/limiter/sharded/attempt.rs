@@ -32,13 +32,17 @@ impl Attempt {
 
     /// Chooses another shard, at random, wherever the shard of this attempt was full.
     ///
-    /// `None` if no other shard could let the check pass, because a policy without shards denies it too or a cost fits
-    /// no shard. `None` also if a policy counts rejections, because it would count both attempts.
+    /// `None` if the first attempt has charged anything. `None` if no other shard could let the check pass, because a
+    /// policy without shards denies it too or a cost fits no shard. `None` also if a policy counts rejections, because
+    /// it would count both attempts.
     pub(super) fn second(&self, check: &Check, denial: &Verdict) -> Option<Self> {
         let is_full = |index: usize| denial.outcomes.get(index).is_some_and(|outcome| !outcome.fits);
         let is_hopeful = |Charge { policy, cost, .. }: &Charge| policy.is_sharded() && *cost <= policy.capacity();
-        let mut full = check.charges().iter().enumerate().filter(|(index, _)| is_full(*index)).peekable();
-        if denial.allowed
+        // Shadow policies decide nothing, except in an allowed check that has charged nothing.
+        let decides = |charge: &Charge| denial.allowed || !charge.policy.is_shadow();
+        let mut full =
+            check.charges().iter().enumerate().filter(|(index, charge)| is_full(*index) && decides(charge)).peekable();
+        if denial.charged(check).next().is_some()
             || full.peek().is_none()
             || !full.all(|(_, charge)| is_hopeful(charge))
             || check.charges().iter().any(|charge| charge.policy.count_rejected())

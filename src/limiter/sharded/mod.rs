@@ -128,7 +128,7 @@ fn ask_all(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
 }
 
 /// The answer to one call of the store, behind the breaker and within `time`.
-async fn answer(
+pub(super) async fn answer(
     core: &Core,
     sent: &Check,
     check: &Check,

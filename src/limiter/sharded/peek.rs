@@ -52,7 +52,7 @@ fn merge_two(one: Outcome, other: Outcome) -> Outcome {
 ///
 /// The error of any shard, after all shards have been tried.
 pub(in crate::limiter) async fn reset(limiter: &Limiter, key: &Key, policy: &Policy) -> Result<bool, Error> {
-    let charge = Charge { key: key.clone(), policy: policy.clone(), cost: 0 };
+    let charge = Charge::new(key.clone(), policy.clone(), 0);
     let shards: Vec<Charge> = charge.of_all_shards().collect();
     let mut resets: Vec<ResetFuture<'_>> = Vec::new();
     for shard in &shards {

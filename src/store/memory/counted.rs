@@ -1,12 +1,13 @@
 //! Evaluates and commits one count of a check.
 
 use crate::{
-    algorithm::{Admission, CountState},
+    algorithm::Admission,
+    hold::{HoldChange, HoldId, Settlement},
     key::Key,
     policy::Policy,
     store::{
         ban::PolicyCost,
-        memory::{shard::Shard, table::Place},
+        memory::{hold_counts::Count, shard::Shard, table::Place},
     },
     verdict::Outcome,
 };
@@ -15,6 +16,8 @@ use crate::{
 pub(super) struct Counted<'a> {
     pub(super) key: &'a Key,
     pub(super) charged: PolicyCost<'a>,
+    /// The name of the hold if the cost is held.
+    pub(super) hold: Option<HoldId>,
     pub(super) place: Place,
     pub(super) room: Room,
     /// The index of the count in its shard. `None` if the shard has no such count.
@@ -27,7 +30,7 @@ pub(super) enum Room {
     /// In its own place: the count exists, or a live count is dropped for it.
     Own,
     /// In its own place, which is free. The count starts with what the key may have spent in a shared bucket.
-    Free { start: Option<Box<CountState>> },
+    Free { start: Option<Box<Count>> },
     /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` units of it.
     Shared { ahead: u32 },
     /// Nowhere: the store is full until this time in microseconds, or longer.
@@ -46,17 +49,17 @@ impl Counted<'_> {
     }
 
     /// The state of a count that is not in the table.
-    fn start(&self) -> CountState {
+    fn start(&self) -> Count {
         match &self.room {
-            Room::Free { start: Some(start) } => CountState::clone(start),
-            _ => CountState::new(self.charged.policy),
+            Room::Free { start: Some(start) } => Count::clone(start),
+            _ => Count::new(self.charged.policy),
         }
     }
 }
 
 impl Shard {
-    /// Evaluates: sets whether the cost fits. Changes nothing in the shard.
-    pub(super) fn evaluate(&self, counted: &mut Counted<'_>, now: u64) {
+    /// Evaluates: sets whether the cost fits. Ends holds whose time has passed, and changes nothing otherwise.
+    pub(super) fn evaluate(&mut self, counted: &mut Counted<'_>, now: u64) {
         let PolicyCost { policy, cost } = counted.charged;
         counted.index = self.find(counted.key, policy, counted.place.hash);
         let ahead = match counted.room {
@@ -70,14 +73,14 @@ impl Shard {
         };
         let cost = cost.saturating_add(ahead);
         counted.fits = match counted.index {
-            Some(index) => self.entries.state(index).evaluate(policy, now, cost),
+            Some(index) => self.entries.state_mut(index).evaluate(policy, now, cost),
             None => counted.start().evaluate(policy, now, cost),
         };
     }
 
     /// Commits: charges the cost if the check is admitted or rejections count. Returns the outcome.
     pub(super) fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
-        let &Counted { key, charged: PolicyCost { policy, cost }, ref place, ref room, index, fits } = counted;
+        let &Counted { key, charged: PolicyCost { policy, cost }, hold, ref place, ref room, index, fits } = counted;
         let index = match room {
             Room::Nowhere { until } if !policy.is_ban() => return without_place(policy, cost, fits, until - now),
             // An earlier charge of the same check may have added the count.
@@ -85,10 +88,10 @@ impl Shard {
             _ => index,
         };
         if let Some(index) = index {
-            return self.entries.state_mut(index).commit(policy, now, cost, fits, admission);
+            return self.entries.state_mut(index).commit(policy, now, cost, hold, fits, admission);
         }
         let mut state = counted.start();
-        let outcome = state.commit(policy, now, cost, fits, admission);
+        let outcome = state.commit(policy, now, cost, hold, fits, admission);
         // A count that is not charged needs no place, even if it starts with the units of a shared bucket.
         let is_charged =
             admission == Admission::Admitted || (admission == Admission::Rejected && policy.count_rejected());
@@ -107,16 +110,29 @@ impl Shard {
         match self.find(key, policy, place.hash) {
             // The ban starts with this denial.
             Some(index) if is_counted && outcome.available == 0 => {
-                self.entries.state_mut(index).commit(policy, now, policy.limit(), false, Admission::Admitted)
+                self.entries.state_mut(index).commit(policy, now, policy.limit(), None, false, Admission::Admitted)
             }
             _ => outcome,
         }
     }
 
-    /// When the count becomes idle, in microseconds. `None` if the shard has no such count.
-    pub(super) fn idle_at_of(&self, counted: &Counted<'_>) -> Option<u64> {
-        let Counted { key, charged: PolicyCost { policy, .. }, place, .. } = counted;
-        self.find(key, policy, place.hash).map(|index| self.entries.state(index).idle_at(policy))
+    /// Changes a hold of a count. The answer is `Expired` if the shard has no such count.
+    pub(super) fn change_hold(
+        &mut self,
+        key: &Key,
+        policy: &Policy,
+        hash: u64,
+        now: u64,
+        id: HoldId,
+        change: HoldChange,
+    ) -> Settlement {
+        let found = self.find(key, policy, hash);
+        found.map_or(Settlement::Expired, |index| self.entries.state_mut(index).change(policy, now, id, change))
+    }
+
+    /// When a count becomes idle, in microseconds; 0 if the shard has no such count.
+    pub(super) fn idle_at_of(&self, key: &Key, policy: &Policy, hash: u64) -> u64 {
+        self.find(key, policy, hash).map_or(0, |index| self.entries.state(index).idle_at(policy))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::CountState, key::Key, policy::Policy};
+use crate::{key::Key, policy::Policy, store::memory::hold_counts::Count};
 
 /// One count, and what identifies it: the key, and the policy by its name, algorithm, window and resolution.
 ///
@@ -15,11 +15,11 @@ pub(super) struct Entry {
     hash: u64,
     key: Key,
     pub(super) policy: Policy,
-    pub(super) state: CountState,
+    pub(super) state: Count,
 }
 
 impl Entry {
-    pub(super) fn new(hash: u64, key: Key, policy: Policy, state: CountState) -> Self {
+    pub(super) fn new(hash: u64, key: Key, policy: Policy, state: Count) -> Self {
         Self { hash, key, policy, state }
     }
 
@@ -67,11 +67,11 @@ impl Entries {
         self.list.get(position)
     }
 
-    pub(super) fn state(&self, position: usize) -> &CountState {
+    pub(super) fn state(&self, position: usize) -> &Count {
         &self.list[position].state
     }
 
-    pub(super) fn state_mut(&mut self, position: usize) -> &mut CountState {
+    pub(super) fn state_mut(&mut self, position: usize) -> &mut Count {
         &mut self.list[position].state
     }
 
@@ -94,7 +94,7 @@ impl Entries {
     }
 
     /// Puts another count in the place of an entry. The list must not contain the count.
-    pub(super) fn replace(&mut self, position: usize, hash: u64, key: &Key, policy: &Policy, state: CountState) {
+    pub(super) fn replace(&mut self, position: usize, hash: u64, key: &Key, policy: &Policy, state: Count) {
         self.forget(self.list[position].hash, position);
         let Self { list, index } = self;
         index.insert_unique(hash, narrow(position), |&position| list[wide(position)].hash);
@@ -155,7 +155,6 @@ fn narrow(position: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::CountState;
 
     #[cfg(target_pointer_width = "64")]
     #[test]
@@ -172,7 +171,7 @@ mod tests {
             let (mut entries, mut expected) = (Entries::default(), Vec::new());
             let mut random = 1_u64;
             for key in 0..2_000_u32 {
-                let entry = Entry::new(hash(key), key.into(), policy.clone(), CountState::new(&policy));
+                let entry = Entry::new(hash(key), key.into(), policy.clone(), Count::new(&policy));
                 entries.push(entry);
                 expected.push(key);
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -186,7 +185,7 @@ mod tests {
                 }
                 if key % 5 == 0 && !expected.is_empty() {
                     let (position, replaced) = (a % expected.len(), key + 1_000_000);
-                    entries.replace(position, hash(replaced), &replaced.into(), &raised, CountState::new(&raised));
+                    entries.replace(position, hash(replaced), &replaced.into(), &raised, Count::new(&raised));
                     assert_eq!(entries.get(position).unwrap().policy.limit(), 2);
                     expected[position] = replaced;
                 }

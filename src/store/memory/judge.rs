@@ -8,12 +8,14 @@ use crate::{
     algorithm::Admission,
     check::Charge,
     clock::Clock,
+    hold::{HoldChange, HoldId, OpenHold, Settlement},
     key::Key,
     policy::Policy,
     store::{
         ban,
         memory::{
             counted::{Counted, Room},
+            hold_counts::Count,
             shard::{Shard, Victim, lock},
             table::{Place, Table},
             when_full::WhenFull,
@@ -41,6 +43,48 @@ impl Table {
         state.map_or(0, |state| policy.capacity() - state.available(policy, now_us(clock)))
     }
 
+    /// Holds units in the key's own count, whether or not they fit. Also ends holds whose time has passed, because a
+    /// count that is never judged would keep them.
+    pub(super) fn hold_anyway(&self, key: &Key, policy: &Policy, id: HoldId, units: u32, clock: &dyn Clock) {
+        let place = self.place(key, policy);
+        let mut shard = lock(&self.shards[place.shard]);
+        let now = now_us(clock);
+        if let Some(index) = shard.find(key, policy, place.hash) {
+            let count = shard.entries.state_mut(index);
+            count.end_expired(policy, now);
+            count.hold(policy, now, id, units);
+        } else if self.evicts() || shard.has_room() || shard.find_room(now).is_ok() {
+            let mut count = Count::new(policy);
+            count.hold(policy, now, id, units);
+            shard.keep(key, policy, place.hash, count, now);
+        }
+        let victims = shard.make_room(now, self.evicts());
+        drop(shard);
+        if !victims.is_empty() {
+            self.fullness.report(&victims);
+        }
+    }
+
+    /// Changes a hold, in its key's own count and in the bucket that new keys share: a count that starts with what the
+    /// bucket has spent has its holds too.
+    pub(super) fn change_hold(&self, hold: &OpenHold, change: HoldChange, clock: &dyn Clock) -> Settlement {
+        let OpenHold { key, policy, id } = hold;
+        let place = self.place(key, policy);
+        let mut shard = lock(&self.shards[place.shard]);
+        let now = now_us(clock);
+        let own = shard.change_hold(key, policy, place.hash, now, *id, change);
+        if !self.fullness.is_shared(now) {
+            return own;
+        }
+        let mut shared = lock(&self.fullness.shared);
+        let in_bucket = shared.change_hold(&self.fullness.shared_key, policy, policy.name_hash(), now, *id, change);
+        if in_bucket == Settlement::Settled {
+            self.fullness.shared_until(shared.idle_at_of(&self.fullness.shared_key, policy, policy.name_hash()));
+            return in_bucket;
+        }
+        own
+    }
+
     /// Forgets a count. Returns whether it was live.
     pub(super) fn remove(&self, key: &Key, policy: &Policy, clock: &dyn Clock) -> bool {
         let place = self.place(key, policy);
@@ -48,7 +92,7 @@ impl Table {
         shard.remove(key, policy, place.hash, now_us(clock))
     }
 
-    /// Judges a check of one charge without a ban, under one lock.
+    /// Judges a plain check of one charge without a ban, under one lock.
     #[inline]
     pub(super) fn judge_one(&self, charge: &Charge, may_share: bool, clock: &dyn Clock) -> Verdict {
         let place = self.place(&charge.key, &charge.policy);
@@ -57,13 +101,13 @@ impl Table {
         match shard.find(&charge.key, &charge.policy, place.hash) {
             Some(index) => {
                 let state = shard.entries.state_mut(index);
-                Verdict::of_one(state.evaluate_and_commit(&charge.policy, now, charge.cost), now)
+                Verdict::of_one(state.evaluate_and_commit(&charge.policy, now, charge.cost), &charge.policy, now)
             }
             None => self.judge_first(charge, place.hash, may_share, shard, now, clock),
         }
     }
 
-    /// Judges a check of one charge whose key has no count yet.
+    /// Judges a plain check of one charge whose key has no count yet.
     fn judge_first(
         &self,
         charge: &Charge,
@@ -83,7 +127,7 @@ impl Table {
         if !victims.is_empty() {
             self.fullness.report(&victims);
         }
-        Verdict::of_one(outcome, now)
+        Verdict::of_one(outcome, &charge.policy, now)
     }
 
     /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check
@@ -107,7 +151,7 @@ impl Table {
         for counted in &mut counts {
             guards[position(&order, counted)].evaluate(counted, now);
         }
-        let allowed = counts.iter().all(|counted| counted.fits);
+        let allowed = counts.iter().all(|counted| counted.fits || counted.charged.policy.is_shadow());
         let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
         for number in 0..counts.len() {
             let (before, rest) = counts.split_at_mut(number);
@@ -121,12 +165,12 @@ impl Table {
                 }
                 _ => {
                     let banned = after.first().is_some_and(|next| next.charged.policy.is_ban() && !next.fits);
-                    let admission = if banned { Admission::Banned } else { Admission::of(allowed) };
+                    // `counted.fits` is true if the check is allowed, except under a shadow policy.
+                    let admission = if banned { Admission::Banned } else { Admission::of(allowed && counted.fits) };
                     outcomes.push(shard.commit(counted, now, admission));
-                    if let Room::Shared { .. } = counted.room
-                        && let Some(idle_at) = shard.idle_at_of(counted)
-                    {
-                        self.fullness.shared_until(idle_at);
+                    if let Room::Shared { .. } = counted.room {
+                        let policy = counted.charged.policy;
+                        self.fullness.shared_until(shard.idle_at_of(counted.key, policy, counted.place.hash));
                     }
                 }
             }
@@ -206,7 +250,8 @@ impl Table {
     fn counts<'a>(&self, charge: &'a Charge) -> impl Iterator<Item = Counted<'a>> + use<'a, '_> {
         ban::policy_costs(charge).map(|charged| {
             let (key, place) = (&charge.key, self.place(&charge.key, charged.policy));
-            Counted { key, charged, place, room: Room::Own, index: None, fits: false }
+            let hold = charge.hold.filter(|_| !charged.policy.is_ban());
+            Counted { key, charged, hold, place, room: Room::Own, index: None, fits: false }
         })
     }
 }

@@ -1,11 +1,14 @@
 //! The embedded store: counts in the process, without a server.
 //!
 //! `store` has the public type, `table` the shards, `judge` the judgement of a check, `counted` its two steps for one
-//! count, `shard` the counts under one lock, `entries` their list and index, `fullness` what a full store does.
+//! count, `hold_counts` a count with its open holds, `holds` these holds, `shard` the counts under one lock, `entries`
+//! their list and index, `fullness` what a full store does.
 
 mod counted;
 mod entries;
 mod fullness;
+mod hold_counts;
+mod holds;
 mod judge;
 mod shard;
 mod store;

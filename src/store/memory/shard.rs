@@ -10,11 +10,13 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::CountState,
     check::Charge,
     key::Key,
     policy::Policy,
-    store::memory::entries::{Entries, Entry},
+    store::memory::{
+        entries::{Entries, Entry},
+        hold_counts::Count,
+    },
     verdict::Outcome,
 };
 
@@ -66,8 +68,8 @@ impl Shard {
 
     /// Evaluates and commits in one pass, for a check of one charge whose key is new.
     pub(super) fn judge_new(&mut self, charge: &Charge, hash: u64, now: u64) -> Outcome {
-        let Charge { key, policy, cost } = charge;
-        let mut state = CountState::new(policy);
+        let Charge { key, policy, cost, .. } = charge;
+        let mut state = Count::new(policy);
         let outcome = state.evaluate_and_commit(policy, now, *cost);
         if !self.has_room() {
             self.keep(key, policy, hash, state, now);
@@ -81,7 +83,7 @@ impl Shard {
     /// drops another stale entry. Of two entries at the hand, about one is then stale, so that the shard is small and
     /// stays in the processor's caches. Not for a check of several charges, which finds its other entries by their
     /// indices.
-    fn put(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
+    fn put(&mut self, key: &Key, policy: &Policy, hash: u64, state: Count, now: u64) {
         let is_stale = |entry: &Entry| entry.stale_at() <= now;
         if self.at_hand(is_stale) {
             self.entries.replace(self.hand, hash, key, policy, state);
@@ -92,13 +94,13 @@ impl Shard {
         if self.at_hand(is_stale) {
             self.take(self.hand);
         }
-        // Two steps for each new entry, so that the hand gets around. An entry that has moved here from the end is often
-        // new.
+        // Two steps for each new entry, so that the hand gets around. An entry that has moved here from the end is
+        // often new.
         self.hand += 1;
     }
 
     /// Adds the state of a new count, unless a peek or a denial left it empty. The shard must not have the count.
-    pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: CountState, now: u64) {
+    pub(super) fn keep(&mut self, key: &Key, policy: &Policy, hash: u64, state: Count, now: u64) {
         if state.idle_at(policy) > now {
             self.entries.push(Entry::new(hash, key.clone(), policy.clone(), state));
             self.added += 1;
@@ -107,8 +109,12 @@ impl Shard {
 
     /// Forgets a count. Returns whether the count was live.
     pub(super) fn remove(&mut self, key: &Key, policy: &Policy, hash: u64, now: u64) -> bool {
-        let found = self.find(key, policy, hash).and_then(|index| self.take(index));
-        found.is_some_and(|entry| entry.idle_at() > now)
+        let Some(index) = self.find(key, policy, hash) else { return false };
+        let is_live = self.idle_at(index) > now;
+        if !self.entries.state_mut(index).forget(policy) {
+            self.take(index);
+        }
+        is_live
     }
 
     /// For every entry that was added, drops idle entries near the hand. If the shard is still above its capacity and

@@ -6,6 +6,7 @@ use crate::{
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     error::ConfigError,
+    hold::{HoldChange, HoldId, OpenHold, Settlement},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -39,7 +40,9 @@ use crate::{
 /// sliding window log with one request in the window; 190 bytes with five requests and 750 with sixty. Requests that
 /// are spread over more than 71 minutes take up to twice as much each. These figures are resident memory on 64-bit
 /// Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition. Under a policy
-/// with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log.
+/// with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log. A count with open
+/// [holds](crate::Limiter::hold) is live until they have ended and what they have charged has left; if it is dropped,
+/// its holds are dropped too.
 ///
 /// # Examples
 ///
@@ -153,6 +156,12 @@ impl MemoryStore {
         self.table.judge_one(charge, false, &*self.clock);
     }
 
+    /// Holds units in the key's own count, whether or not they fit. If the store is full and drops nothing, units of a
+    /// new key are not held.
+    pub(crate) fn hold_own_count(&self, key: &Key, policy: &Policy, id: HoldId, units: u32) {
+        self.table.hold_anyway(key, policy, id, units, &*self.clock);
+    }
+
     /// The units that a key has spent by its own count; 0 without a count.
     pub(crate) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
         self.table.spent(key, policy, &*self.clock)
@@ -178,7 +187,7 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         match check.charges() {
-            [charge] if charge.policy.ban().is_none() => {
+            [charge] if charge.policy.ban().is_none() && charge.hold.is_none() => {
                 Answer::Ready(Ok(self.table.judge_one(charge, true, &*self.clock)))
             }
             charges => Answer::Ready(Ok(self.table.judge(charges, true, &*self.clock))),
@@ -188,6 +197,14 @@ impl Store for MemoryStore {
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let policies = iter::once(policy).chain(policy.ban());
         Answer::Ready(Ok(policies.fold(false, |found, policy| self.table.remove(key, policy, &*self.clock) | found)))
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
     }
 
     /// Sets the observer of live counts that are dropped. The observer also gets a warning when the store is full for

@@ -65,12 +65,8 @@ async fn attempt(client: &Arc<Client>, runtime: &Arc<PerRuntime>) -> Result<(), 
 async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Result<(), Error> {
     let connection = runtime.pool.get(client.keys.slot_of(&key)).await?;
     let policy = Policy::per_second("ready", 1)?;
-    let outgoing = Outgoing {
-        check: Check::new(key.clone(), &policy, 0),
-        keys: smallvec![key.clone()],
-        progress: Progress::new(false),
-        ticket: None,
-    };
+    let check = Check::new(key.clone(), &policy, 0);
+    let outgoing = Outgoing::new(check, smallvec![key.clone()], Progress::new(false), None);
     let request = Request::whole(Arc::new(outgoing));
     client.call(connection.clone(), std::iter::once(&request)).await?.swap_remove(0)?;
     // The script calls these commands only now and then, and a reset calls UNLINK. They do not change a key that does

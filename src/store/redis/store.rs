@@ -16,6 +16,7 @@ use super::{
         batch,
         client::Client,
         denials::{Lookup, Ticket},
+        holds,
         outgoing::{Outgoing, Request},
         progress::Progress,
     },
@@ -29,6 +30,7 @@ use crate::{
     breaker::settings::Breaker,
     check::Check,
     error::Error,
+    hold::{HoldChange, OpenHold, Settlement},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -110,8 +112,9 @@ use crate::{
 /// `+script|load` is optional: EVAL suffices, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each process that is not quiet leaves an entry in ACL LOG when it
 /// starts. Add `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered),
-/// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown); `+select` for a database other
-/// than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
+/// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown); `+zadd +zscore +zrange +zrem`
+/// for policies with [holds](crate::Policy::with_holds); `+select` for a database other than 0, `+role` behind
+/// sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///
@@ -195,7 +198,7 @@ impl Inner {
         if is_hashed && !key_hash.has_secret() && !client.has_unkeyed_hashes.load(Ordering::Relaxed) {
             client.has_unkeyed_hashes.store(true, Ordering::Relaxed);
         }
-        let outgoing = Arc::new(Outgoing { check, keys, progress, ticket });
+        let outgoing = Arc::new(Outgoing::new(check, keys, progress, ticket));
         let verdict = self.send(Arc::clone(&outgoing)).await?;
         if let Some(ticket) = &outgoing.ticket {
             client.denials.forget_contradicted(&outgoing.check, ticket, &verdict);
@@ -252,14 +255,28 @@ impl Store for RedisStore {
         let slot = client.keys.slot_of(&self.inner.key_hash.apply(key));
         let redis_key = self.redis_key(key, policy);
         let ban = policy.ban().map(|ban| self.redis_key(key, ban));
+        let holds = policy.holds().map(|_| client.keys.holds_text(&self.inner.key_hash.apply(key), policy));
         Answer::pending(async move {
             // Forgets remembered denials now and after the reset, because a check in flight may be judged before the
             // reset or after it.
             let _forget = client.denials.forget(groups);
             let mut connection = client.connect(&client.runtime()?.pool, slot).await?;
-            let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban)).await;
+            let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban).arg(holds)).await;
             result.map(|keys: u32| keys > 0).map_err(|error| client.failed(&connection, &error))
         })
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    /// Changes the hold in one call, which checks may share.
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        let Inner { client, key_hash, .. } = &*self.inner;
+        let progress = Progress::new(false);
+        let key = key_hash.apply(&hold.key);
+        let settlement = holds::change(Arc::clone(client), hold.clone(), key, change, Arc::clone(&progress));
+        Answer::Pending(Pending::new(settlement).with_deadline_handler(progress))
     }
 
     /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Check, Policy, store::WhenFull};
 
 use super::{MINUTE, store};
-use crate::{store::suite::ALGORITHMS, support::random::Random};
+use crate::support::{ALGORITHMS, random::Random};
 
 #[tokio::test]
 async fn law_5_a_new_key_that_is_denied_by_a_full_store_passes_at_retry_after() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Check, Limiter, ManualClock, MemoryStore, Policy, store::WhenFull};
 
 use super::{flood, store};
-use crate::store::suite::ALGORITHMS;
+use crate::support::ALGORITHMS;
 
 #[tokio::test]
 async fn law_14_a_client_that_has_spent_its_limit_stays_denied_through_a_flood_of_made_up_keys() {

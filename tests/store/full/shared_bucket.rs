@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use tollgate::{Check, Policy, store::WhenFull};
 
 use super::{MINUTE, flood, store};
-use crate::{store::suite::ALGORITHMS, support::random::Random};
+use crate::support::{ALGORITHMS, random::Random};
 
 #[tokio::test]
 async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_policy() {

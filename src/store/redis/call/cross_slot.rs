@@ -11,6 +11,9 @@
 //!
 //! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
 //! The other slots have a part of the deadline to answer, because Retry-After is the longest wait of all slots.
+//!
+//! Slots in which only shadow policies count decide nothing. They are committed last, if they have answered the
+//! evaluation, and a check that passes does not wait for them longer than for half of the rest of its deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,28 +27,27 @@ use tokio::{
 use super::{
     batch,
     client::Client,
-    denials::KeyGroups,
     domain_permit::DomainPermit,
     findings::{Findings, given_up, no_charge},
     outgoing::{Charges, Indices, Outgoing, Request, Step},
+    parts::{Part, parts_of},
     per_runtime::no_runtime,
 };
-use crate::{check::Charge, error::Error, runtime::deadline::within, runtime::stalls::Begin, verdict::Verdict};
+use crate::{
+    check::Charge,
+    error::Error,
+    runtime::{deadline::within, stalls::Begin},
+    store::pending::DeadlineHandler,
+    verdict::{Outcome, Verdict},
+};
 
 /// A check in flight, divided into one part for each slot.
 struct CrossSlotCheck {
     client: Arc<Client>,
     outgoing: Arc<Outgoing>,
-    /// The parts, in the order of their slots.
+    /// The parts that decide, in the order of their slots, and then the others.
     parts: Vec<Part>,
     started: Begin,
-}
-
-/// The charges of one slot.
-struct Part {
-    slot: u16,
-    /// The indices of the charges in the check.
-    charges: Indices,
 }
 
 /// Sends a check to the slots of its keys.
@@ -55,13 +57,17 @@ pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result
     if slots.iter().all(|&other| other == slot) {
         return ask(client, slot, Request::whole(outgoing)).await;
     }
-    client.await_first_dials(&client.runtime()?.pool, &slots, &outgoing.progress).await?;
+    let parts = parts_of(&outgoing.check, &slots);
+    // A slot that does not decide delays no check, unless there are no others.
+    let deciding = parts.iter().filter(|part| part.decides || !parts[0].decides);
+    let deciding: SmallVec<[u16; 4]> = deciding.map(|part| part.slot).collect();
+    client.await_first_dials(&client.runtime()?.pool, &deciding, &outgoing.progress).await?;
     // Some steps run in tasks, so a runtime with timers is needed.
     let started = Begin::now(client.settings.deadline).ok_or_else(no_runtime)?;
-    let check = CrossSlotCheck { client, outgoing, parts: parts_of(&slots), started };
-    let mut verdict = check.evaluate().await?;
+    let check = CrossSlotCheck { client, outgoing, parts, started };
+    let (mut verdict, answered) = check.evaluate().await?;
     if verdict.allowed {
-        check.commit(&mut verdict).await?;
+        check.commit(&mut verdict, &answered).await?;
     } else {
         check.reject(&check.parts, &mut verdict).await;
     }
@@ -96,26 +102,44 @@ impl CrossSlotCheck {
         Request { outgoing: Arc::clone(&self.outgoing), charges: Charges::Some(part.charges.clone()), step }
     }
 
-    /// Evaluates the check in all slots at the same time.
+    /// Evaluates the check in all slots at the same time. Also returns whether each part has answered.
     ///
     /// The first denial or error decides that the check is not committed. The other slots then have half of the rest of
     /// the deadline: after an error another slot may still deny the check, and Retry-After is the longest wait of all
-    /// denials.
-    async fn evaluate(&self) -> Result<Verdict, Error> {
+    /// denials. Slots that decide nothing have the same time after all others have answered.
+    async fn evaluate(&self) -> Result<(Verdict, SmallVec<[bool; 4]>), Error> {
         let mut evaluations = JoinSet::new();
+        let deadline = self.client.settings.deadline;
         for (number, part) in self.parts.iter().enumerate() {
             let evaluation = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Evaluate));
-            evaluations.spawn(async move { (number, evaluation.await) });
+            let decides = part.decides;
+            evaluations.spawn(async move {
+                // The check itself has a deadline, but it may be over before a slot that does not decide has answered.
+                let result = if decides { Some(evaluation.await) } else { within(deadline, evaluation).await };
+                (number, result)
+            });
         }
-        let mut findings = Findings::new(self.outgoing.keys.len());
-        let add = |findings: &mut Findings, evaluation: Result<(usize, _), JoinError>| match evaluation {
-            Ok((number, result)) => findings.add(&self.parts[number].charges, result),
-            Err(_) => findings.add(&[], Err(given_up())),
+        let mut findings = Findings::new(&self.outgoing.check);
+        let mut answered: SmallVec<[bool; 4]> = SmallVec::from_elem(false, self.parts.len());
+        let mut undecided = self.parts.iter().filter(|part| part.decides).count();
+        let mut add = |findings: &mut Findings, evaluation: Result<(usize, Option<_>), JoinError>| match evaluation {
+            Ok((number, result)) => {
+                let part = &self.parts[number];
+                let result = result.unwrap_or_else(|| Err(self.outgoing.progress.error(deadline)));
+                answered[number] = result.is_ok();
+                findings.add(&part.charges, part.decides, result);
+                part.decides
+            }
+            Err(_) => {
+                findings.add(&[], true, Err(given_up()));
+                false
+            }
         };
-        while !findings.are_decisive()
+        while undecided > 0
+            && !findings.are_decisive()
             && let Some(evaluation) = evaluations.join_next().await
         {
-            add(&mut findings, evaluation);
+            undecided -= usize::from(add(&mut findings, evaluation));
         }
         let others = async {
             while let Some(evaluation) = evaluations.join_next().await {
@@ -124,22 +148,28 @@ impl CrossSlotCheck {
         };
         // Evaluations that are still unanswered are given up. They change no count.
         let _ = within(self.left() / 2, others).await;
-        findings.into_verdict()
+        if undecided == 0 {
+            // The check may be over before its deadline. The breaker of a silent slot has to learn of it nevertheless.
+            evaluations.detach_all();
+        }
+        Ok((findings.into_verdict(&self.outgoing.check)?, answered))
     }
 
-    /// Commits a check that fits, slot by slot. Refunds the commits if a slot denies its part.
+    /// Commits a check that fits, slot by slot. Refunds the commits if a slot denies its part. `answered` are the parts
+    /// that have answered the evaluation.
     ///
     /// Slots in which only costs of 0 are charged get no commit, because it would change nothing: a peek at many shards
     /// takes one round trip.
-    async fn commit(&self, verdict: &mut Verdict) -> Result<(), Error> {
+    async fn commit(&self, verdict: &mut Verdict, answered: &[bool]) -> Result<(), Error> {
         let mut commits: SmallVec<[(&Part, Verdict); 4]> = SmallVec::new();
-        for (number, part) in self.parts.iter().enumerate().filter(|(_, part)| self.has_cost(part)) {
+        let decides = |(_, part): &(usize, &Part)| part.decides && self.has_cost(part);
+        for (number, part) in self.parts.iter().enumerate().filter(decides) {
             let commit = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Commit)).await;
             let is_first = commits.is_empty();
             let commit = commit.map_err(|error| if is_first { error } else { error.charge_unknown() })?;
             if !commit.allowed {
                 for (part, commit) in &commits {
-                    self.refund(part, commit.time_us);
+                    self.refund(part, commit);
                 }
                 verdict.allowed = false;
                 part.put(&commit, verdict);
@@ -152,43 +182,57 @@ impl CrossSlotCheck {
         for (part, commit) in &commits {
             part.put(commit, verdict);
         }
+        let changes_count = |(index, charge): (usize, &Charge)| {
+            charge.cost > 0 && (verdict.outcomes[index].fits || charge.policy.counts_denials())
+        };
+        let others = self.parts.iter().zip(answered).filter(|(part, is_answered)| {
+            !part.decides && **is_answered && part.charges_of(&self.outgoing.check).any(changes_count)
+        });
+        let others: SmallVec<[&Part; 4]> = others.map(|(part, _)| part).collect();
+        self.send_in_tasks(&others, Step::Commit, |part, committed| part.put(&committed, verdict)).await;
         Ok(())
     }
 
     /// Whether a charge of this part has a cost.
     fn has_cost(&self, part: &Part) -> bool {
-        part.charges.iter().any(|&index| self.outgoing.check.charges()[usize::from(index)].cost > 0)
+        part.charges_of(&self.outgoing.check).any(|(_, charge)| charge.cost > 0)
     }
 
-    /// Sends the rejection to the slots of `parts` that count rejections.
-    ///
-    /// A task sends it to each slot, once, so the rejection also counts when the caller has gone. The slots have half
-    /// of the rest of the deadline to answer, because the rejection may make the wait longer or lead to a ban. The
-    /// check is denied even without their answers.
+    /// Sends the rejection to the slots of `parts` that count rejections. Their answers may make the wait longer or
+    /// lead to a ban. The check is denied even without them.
     async fn reject(&self, parts: &[Part], verdict: &mut Verdict) {
+        let check = &self.outgoing.check;
+        let counts = |part: &&Part| part.charges_of(check).any(|(_, charge)| charge.policy.counts_denials());
+        let parts: SmallVec<[&Part; 4]> = parts.iter().filter(counts).collect();
+        let put = |part: &Part, rejected: Verdict| match rejected.allowed {
+            // A part that was denied before and fits by now keeps its earlier outcome.
+            true => part.put_would_deny(&rejected, check, verdict),
+            false => part.put(&rejected, verdict),
+        };
+        self.send_in_tasks(&parts, Step::Reject, put).await;
+    }
+
+    /// Sends one step to the slots of `parts`, and passes their answers to `put`.
+    ///
+    /// A task sends it to each slot, once, so the step also counts when the caller has gone. The slots have half of the
+    /// rest of the deadline to answer.
+    async fn send_in_tasks(&self, parts: &[&Part], step: Step, mut put: impl FnMut(&Part, Verdict)) {
         let deadline = self.client.settings.deadline;
-        let (sender, mut rejections) = mpsc::unbounded_channel();
+        let (sender, mut answers) = mpsc::unbounded_channel();
         for (number, part) in parts.iter().enumerate() {
-            let counts = |Charge { policy, .. }: &Charge| policy.count_rejected() || policy.ban().is_some();
-            let request = self.request(part, Step::Reject);
-            if request.charges().any(|(charge, _)| counts(charge)) {
-                let rejection = within(deadline, batch::send(Arc::clone(&self.client), part.slot, request));
-                let sender = sender.clone();
-                tokio::spawn(async move {
-                    if let Some(Ok(rejected)) = rejection.await {
-                        // Fails if the caller has its answer already.
-                        let _ = sender.send((number, rejected));
-                    }
-                });
-            }
+            let answer = batch::send(Arc::clone(&self.client), part.slot, self.request(part, step));
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                if let Some(Ok(verdict)) = within(deadline, answer).await {
+                    // Fails if the caller has its answer already.
+                    let _ = sender.send((number, verdict));
+                }
+            });
         }
         drop(sender);
         let all = async {
-            while let Some((number, rejected)) = rejections.recv().await {
-                // A part that was denied before and fits by now keeps its earlier outcome.
-                if !rejected.allowed {
-                    parts[number].put(&rejected, verdict);
-                }
+            while let Some((number, verdict)) = answers.recv().await {
+                put(parts[number], verdict);
             }
         };
         let _ = within(self.left() / 2, all).await;
@@ -196,12 +240,14 @@ impl CrossSlotCheck {
 
     /// Refunds a commit in a task, because the caller has its answer already, and a caller that leaves must not stop
     /// the refund.
-    fn refund(&self, part: &Part, committed_us: u64) {
-        let is_refunded = |&&index: &&u8| {
-            let Charge { policy, cost, .. } = &self.outgoing.check.charges()[usize::from(index)];
-            *cost > 0 && !policy.count_rejected()
-        };
-        let charges: Indices = part.charges.iter().filter(is_refunded).copied().collect();
+    fn refund(&self, part: &Part, commit: &Verdict) {
+        let committed_us = commit.time_us;
+        // A shadow charge that did not fit was not committed.
+        let is_refunded =
+            |charge: &Charge, outcome: &Outcome| charge.cost > 0 && outcome.fits && !charge.policy.count_rejected();
+        let committed = part.charges.iter().zip(part.charges_of(&self.outgoing.check)).zip(&commit.outcomes);
+        let refunded = committed.filter(|((_, (_, charge)), outcome)| is_refunded(charge, outcome));
+        let charges: Indices = refunded.map(|((&index, _), _)| index).collect();
         if charges.is_empty() {
             return;
         }
@@ -215,32 +261,4 @@ impl CrossSlotCheck {
             let _ = batch::send(Arc::clone(&client), slot, request).await;
         });
     }
-}
-
-impl Part {
-    /// Copies the outcomes of this part into the verdict on the check.
-    fn put(&self, found: &Verdict, verdict: &mut Verdict) {
-        for (&index, outcome) in self.charges.iter().zip(&found.outcomes) {
-            verdict.outcomes[usize::from(index)] = *outcome;
-        }
-    }
-
-    /// The groups of remembered denials that the keys of this part belong to.
-    fn groups(&self, outgoing: &Outgoing) -> KeyGroups {
-        let groups = outgoing.ticket.as_ref().map_or(&[][..], |ticket| ticket.groups());
-        self.charges.iter().filter_map(|&index| groups.get(usize::from(index)).copied()).collect()
-    }
-}
-
-/// The parts of a check whose charges are in these slots, in the order of the slots.
-fn parts_of(slots: &[u16]) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
-    for (index, &slot) in (0_u8..).zip(slots) {
-        match parts.iter_mut().find(|part| part.slot == slot) {
-            Some(part) => part.charges.push(index),
-            None => parts.push(Part { slot, charges: Indices::from_slice(&[index]) }),
-        }
-    }
-    parts.sort_by_key(|part| part.slot);
-    parts
 }

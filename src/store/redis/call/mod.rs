@@ -12,8 +12,12 @@ pub(crate) mod failure_domain;
 mod findings;
 #[cfg(feature = "cluster")]
 pub(crate) mod hash_tags;
+mod hold_record;
+pub(crate) mod holds;
 mod lone_call;
 pub(crate) mod outgoing;
+#[cfg(feature = "cluster")]
+mod parts;
 pub(crate) mod per_runtime;
 pub(crate) mod progress;
 mod protocol;

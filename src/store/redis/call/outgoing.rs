@@ -1,6 +1,9 @@
 //! A check on its way to Redis, and the requests that carry it.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use smallvec::SmallVec;
 
@@ -10,6 +13,7 @@ use super::{
 };
 use crate::{
     check::{Charge, Check},
+    hold::HoldChange,
     key::Key,
     verdict::Verdict,
 };
@@ -23,12 +27,27 @@ pub(crate) struct Outgoing {
     pub(crate) progress: Arc<Progress>,
     /// What is needed to remember a denial. `None` if denials are not remembered.
     pub(crate) ticket: Option<Ticket>,
+    /// Whether units of a charge were held when the check was evaluated.
+    meets_holds: AtomicBool,
 }
 
 impl Outgoing {
-    /// Remembers the verdict on the check, if it is a denial that is certain to hold for a while.
+    /// A check that is about to be sent.
+    pub(crate) fn new(check: Check, keys: SmallVec<[Key; 1]>, progress: Arc<Progress>, ticket: Option<Ticket>) -> Self {
+        Self { check, keys, progress, ticket, meets_holds: AtomicBool::new(false) }
+    }
+
+    /// Records that units of a charge are held.
+    pub(crate) fn meets_holds(&self) {
+        self.meets_holds.store(true, Ordering::Relaxed);
+    }
+
+    /// Remembers the verdict on the check, if it is a denial that is certain to hold for a while. Not beside open
+    /// holds: they may end at any time.
     pub(crate) fn remember(&self, denials: &Denials, verdict: &Verdict) {
-        if let Some(ticket) = &self.ticket {
+        if let Some(ticket) = &self.ticket
+            && !self.meets_holds.load(Ordering::Relaxed)
+        {
             denials.remember(&self.check, ticket, verdict);
         }
     }
@@ -45,12 +64,26 @@ pub(crate) enum Step {
     Evaluate,
     /// Evaluates the charges, and commits them if all fit.
     Commit,
+    /// Changes the hold that the only charge names.
+    Change(HoldChange),
     /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
     #[cfg(feature = "cluster")]
     Reject,
     /// Refunds the commit that was made at `committed_us`, by the server's clock. Evaluates nothing.
     #[cfg(feature = "cluster")]
     Refund { committed_us: u64 },
+}
+
+impl Step {
+    /// Whether the step evaluates the charges.
+    pub(crate) fn is_check(self) -> bool {
+        match self {
+            Self::Change(_) => false,
+            #[cfg(feature = "cluster")]
+            Self::Refund { .. } => false,
+            _ => true,
+        }
+    }
 }
 
 /// One step with the charges of a check that belong to one slot.

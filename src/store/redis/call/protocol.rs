@@ -3,12 +3,13 @@
 use redis::Cmd;
 
 use super::{
+    hold_record::{self, holds_of},
     outgoing::{Request, Step},
     redis_key::RedisKeys,
 };
 use crate::{
     check::Charge,
-    policy::{Algorithm, Policy},
+    policy::{Algorithm, Holds, Policy},
     store::ban::{self, PolicyCost},
 };
 
@@ -18,6 +19,10 @@ mod algorithm {
     pub(super) const SLIDING_WINDOW_COUNTER: u8 = 2;
     pub(super) const FIXED_WINDOW: u8 = 3;
     pub(super) const TOKEN_BUCKET: u8 = 4;
+    /// The open holds of the charge before.
+    pub(super) const HOLDS: u8 = 8;
+    /// Added to the number of an algorithm whose charge is followed by its holds.
+    pub(super) const BESIDE_HOLDS: u8 = 8;
 }
 
 /// What the script does with a charge. `lua/check.lua` has the same numbers.
@@ -34,6 +39,8 @@ mod usage {
     pub(super) const REFUND: u8 = 4;
     /// Counts the denials of the previous charge, which may lead to a ban.
     pub(super) const BAN: u8 = 8;
+    /// Flag: the charge does not decide the check, and is committed only if it fits itself.
+    pub(super) const SHADOW: u8 = 16;
 }
 
 /// What a call uses. The script creates nothing else. `lua/check.lua` has the same flags.
@@ -45,6 +52,7 @@ mod uses {
     #[cfg(feature = "cluster")]
     pub(super) const REFUND: u8 = 16;
     pub(super) const SEVERAL_CHARGES: u8 = 32;
+    pub(super) const HOLDS: u8 = 128;
 }
 
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
@@ -59,11 +67,18 @@ pub(super) fn write<'a>(
     for request in requests {
         runs.begin(counts_of(request));
         for (charge, key) in request.charges() {
+            let holds = holds_of(charge, request.step);
             for count in counts(charge, request.step) {
                 encoded.clear();
                 keys.encode(&mut encoded, key, count.policy);
                 command.arg(&encoded);
-                runs.add(count, request.step);
+                runs.add(count, request.step, holds.is_some());
+            }
+            if let Some(holds) = holds {
+                encoded.clear();
+                keys.encode_holds(&mut encoded, key, &charge.policy);
+                command.arg(&encoded);
+                runs.add_holds(charge, holds, request.step);
             }
         }
         runs.end();
@@ -82,19 +97,22 @@ struct Runs {
     last: usize,
     /// Where the check that is added starts.
     check: usize,
+    /// Whether that check has several charges.
+    has_several: bool,
 }
 
 impl Runs {
     /// No checks.
     fn new() -> Self {
-        Self { packed: vec![0], last: 1, check: 1 }
+        Self { packed: vec![0], last: 1, check: 1, has_several: false }
     }
 
     /// Begins a check with this number of charges, as a run of its own.
     fn begin(&mut self, charges: usize) {
         let charges =
             u8::try_from(charges).expect("a check has at most Check::MAX_CHARGES charges, of two counts each");
-        if charges > 1 {
+        self.has_several = charges > 1;
+        if self.has_several {
             self.uses(uses::SEVERAL_CHARGES);
         }
         self.check = self.packed.len();
@@ -102,8 +120,8 @@ impl Runs {
         self.packed.push(charges);
     }
 
-    /// Adds a charge to the check.
-    fn add(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>, step: Step) {
+    /// Adds a charge to the check. Its holds follow if it is beside holds.
+    fn add(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>, step: Step, is_beside_holds: bool) {
         let (algorithm, parameter) = match policy.algorithm() {
             Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
             Algorithm::SlidingWindowCounter => (algorithm::SLIDING_WINDOW_COUNTER, 0),
@@ -111,11 +129,32 @@ impl Runs {
             Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity().into()),
         };
         self.uses(uses::algorithm(algorithm));
-        self.packed.extend_from_slice(&[algorithm, usage_of(policy, step)]);
+        // A lone charge is committed exactly if it fits, under a shadow policy too, so it needs no flag.
+        let shadow = if policy.is_shadow() && self.has_several { shadow_flag(step) } else { 0 };
+        let beside = if is_beside_holds { algorithm::BESIDE_HOLDS } else { 0 };
+        self.packed.extend_from_slice(&[algorithm + beside, usage_of(policy, step) | shadow]);
         self.packed.extend_from_slice(&policy.limit().to_le_bytes());
         self.packed.extend_from_slice(&double(policy.window_us()));
         self.packed.extend_from_slice(&double(parameter));
         self.packed.extend_from_slice(&cost.to_le_bytes());
+        self.add_time_of_commit(step);
+    }
+
+    /// Adds the holds of the charge that was added last.
+    fn add_holds(&mut self, charge: &Charge, holds: &Holds, step: Step) {
+        self.uses(uses::HOLDS);
+        let (usage, unsettled, ttl_us, id, actual) = hold_record::record(charge, holds, step);
+        self.packed.extend_from_slice(&[algorithm::HOLDS, usage]);
+        self.packed.extend_from_slice(&unsettled.to_le_bytes());
+        self.packed.extend_from_slice(&double(ttl_us));
+        self.packed.extend_from_slice(&id);
+        self.packed.extend_from_slice(&actual.to_le_bytes());
+        self.add_time_of_commit(step);
+    }
+
+    /// Adds the time of the commit that a refund undoes.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]
+    fn add_time_of_commit(&mut self, step: Step) {
         #[cfg(feature = "cluster")]
         if let Step::Refund { committed_us } = step {
             self.uses(uses::REFUND);
@@ -158,9 +197,11 @@ fn has_ban_count(charge: &Charge, step: Step) -> bool {
     charge.policy.ban().is_some()
 }
 
-/// The number of counts that a request concerns. The script calls each of them a charge.
+/// The number of counts that a request concerns. The script calls each of them a charge. The open holds of a count are
+/// one more, as is the count of denials; no policy has both.
 pub(super) fn counts_of(request: &Request) -> usize {
-    request.charges().map(|(charge, _)| 1 + usize::from(has_ban_count(charge, request.step))).sum()
+    let more = |charge: &Charge| has_ban_count(charge, request.step) || holds_of(charge, request.step).is_some();
+    request.charges().map(|(charge, _)| 1 + usize::from(more(charge))).sum()
 }
 
 /// The usage of a policy in one step.
@@ -171,7 +212,7 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
         false => usage::COMMIT,
     };
     match step {
-        Step::Commit => commit,
+        Step::Commit | Step::Change(_) => commit,
         #[cfg(feature = "cluster")]
         Step::Evaluate => usage::EVALUATE,
         #[cfg(feature = "cluster")]
@@ -183,8 +224,140 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
     }
 }
 
+/// The flag of a shadow policy in one step. A refund decides nothing.
+#[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]
+fn shadow_flag(step: Step) -> u8 {
+    #[cfg(feature = "cluster")]
+    if matches!(step, Step::Refund { .. }) {
+        return 0;
+    }
+    usage::SHADOW
+}
+
 /// Packs a number as a double. Windows are validated to be below 2^53 microseconds, so no digit is lost.
 #[expect(clippy::cast_precision_loss)]
 fn double(number: u64) -> [u8; 8] {
     (number as f64).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        check::Check,
+        hold::HoldChange,
+        policy::Unsettled,
+        store::redis::call::{
+            outgoing::{Charges, Outgoing},
+            progress::Progress,
+            redis_key::Slots,
+        },
+    };
+
+    /// The runs of one check.
+    fn packed(charges: &[(&Policy, u32)]) -> Vec<u8> {
+        let mut runs = Runs::new();
+        runs.begin(charges.len());
+        for &(policy, cost) in charges {
+            runs.add(PolicyCost { policy, cost }, Step::Commit, false);
+        }
+        runs.end();
+        runs.packed
+    }
+
+    /// One charge: algorithm, usage, limit 10, a minute, resolution 1, cost.
+    fn log(usage: u8, cost: u8) -> Vec<u8> {
+        [&[1, usage, 10, 0, 0, 0][..], &60e6_f64.to_le_bytes(), &1_f64.to_le_bytes(), &[cost, 0, 0, 0]].concat()
+    }
+
+    #[test]
+    fn a_check_of_one_charge_is_written_as_without_shadow_policies() {
+        let policy = Policy::per_minute("p", 10).unwrap();
+        let plain = [&[1, 1, 0, 1][..], &log(0, 3)].concat();
+        assert_eq!(packed(&[(&policy, 3)]), plain);
+        assert_eq!(packed(&[(&policy.with_shadow(true), 3)]), plain);
+    }
+
+    /// The keys and the runs of a whole call.
+    fn written(check: Check, step: Step) -> (Vec<String>, Vec<u8>) {
+        let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
+        let outgoing = Arc::new(Outgoing::new(check, keys, Progress::new(false), None));
+        let request = Request { outgoing, charges: Charges::All, step };
+        let mut command = Cmd::new();
+        write(&mut command, &RedisKeys::new("t:", Slots::OneServer), None, std::iter::once(&request));
+        let mut arguments: Vec<Vec<u8>> = command
+            .args_iter()
+            .map(|argument| match argument {
+                redis::Arg::Simple(bytes) => bytes.to_vec(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let runs = arguments.pop().unwrap();
+        let mut texts = arguments.into_iter().map(|key| String::from_utf8(key).unwrap());
+        assert_eq!(texts.next().unwrap(), texts.len().to_string(), "the number of keys");
+        (texts.collect(), runs)
+    }
+
+    #[test]
+    fn the_calls_of_plain_policies_have_not_one_byte_for_holds() {
+        let plain = Policy::per_minute("p", 10).unwrap();
+        let head = [1, 1, 0, 1];
+        let alone = written(Check::new("a", &plain, 3), Step::Commit);
+        assert_eq!(alone, (vec!["t:{a}:p:l5:1m".to_owned()], [&head[..], &log(0, 3)].concat()));
+        let other = Policy::per_minute("q", 10).unwrap();
+        let (keys, runs) = written(Check::new("a", &plain, 3).and("a", &other, 1).unwrap(), Step::Commit);
+        assert_eq!(keys, ["t:{a}:p:l5:1m", "t:{a}:q:l5:1m"]);
+        assert_eq!(runs, [&[33, 1, 0, 2][..], &log(0, 3), &log(0, 1)].concat());
+    }
+
+    #[test]
+    fn the_holds_of_a_policy_follow_its_count() {
+        let ttl = Duration::from_secs(30);
+        let policy = Policy::per_minute("p", 10).unwrap();
+        let charged = policy.clone().with_holds(Holds::new().with_ttl(ttl)).unwrap();
+        let released = policy.with_holds(Holds::new().with_ttl(ttl).with_unsettled(Unsettled::Release)).unwrap();
+        let keys = ["t:{a}:p:l5:1m", "t:{a}:p(holds):l5:1m"].map(str::to_owned).to_vec();
+        let count = |cost| [&[9], &log(0, cost)[1..]].concat();
+        // The fields of holds: 8, usage, what becomes of unsettled ones, TTL, id, units to charge.
+        let holds = |usage, unsettled, id: u64, actual: u32| {
+            let ttl = 30e6_f64.to_le_bytes();
+            [&[8, usage, unsettled, 0, 0, 0][..], &ttl, &id.to_be_bytes(), &actual.to_le_bytes()].concat()
+        };
+        // Log, several charges, holds.
+        let head = [161, 1, 0, 2];
+        let runs = |count: Vec<u8>, holds: Vec<u8>| (keys.clone(), [&head[..], &count, &holds].concat());
+        assert_eq!(written(Check::new("a", &charged, 3), Step::Commit), runs(count(3), holds(0, 0, 0, 0)));
+
+        let hold = Check::hold("a", &released, 3).unwrap();
+        let open = hold.charges()[0].open_hold().unwrap();
+        let id = open.id.get();
+        assert_eq!(written(hold, Step::Commit), runs(count(3), holds(0, 1, id, 0)));
+        let changed = |change| written(Check::of_open_hold(open.clone()), Step::Change(change));
+        assert_eq!(changed(HoldChange::Settle(7)), runs(count(0), holds(1, 1, id, 7)));
+        assert_eq!(changed(HoldChange::Renew), runs(count(0), holds(2, 1, id, 0)));
+    }
+
+    #[test]
+    fn only_shadow_charges_of_larger_checks_have_the_flag() {
+        let (policy, shadow) = (Policy::per_minute("p", 10).unwrap(), Policy::per_minute("s", 10).unwrap());
+        let head = [33, 1, 0, 2];
+        assert_eq!(packed(&[(&policy, 3), (&shadow, 1)]), [&head[..], &log(0, 3), &log(0, 1)].concat());
+        let shadow = shadow.with_shadow(true);
+        assert_eq!(packed(&[(&policy, 3), (&shadow, 1)]), [&head[..], &log(0, 3), &log(16, 1)].concat());
+        let counting = shadow.with_count_rejected(true);
+        assert_eq!(packed(&[(&policy, 3), (&counting, 1)]), [&head[..], &log(0, 3), &log(17, 1)].concat());
+        let banning = policy.with_shadow(true).ban_after(2, Policy::MAX_WINDOW).unwrap();
+        let charge = Check::new("k", &banning, 1).take_last().unwrap();
+        let usages: Vec<u8> = counts(&charge, Step::Commit)
+            .map(|count| {
+                let mut runs = Runs::new();
+                runs.begin(2);
+                runs.add(count, Step::Commit, false);
+                runs.packed[5]
+            })
+            .collect();
+        assert_eq!(usages, [16, 24], "a ban of a shadow policy decides nothing either");
+    }
 }

@@ -70,6 +70,18 @@ impl RedisKeys {
     /// and no two subjects or policies share a key. The form describes the value: algorithm and format version, window
     /// and resolution. Values of another form are never read or written.
     pub(crate) fn encode(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
+        self.encode_with(encoded, key, policy, b"");
+    }
+
+    /// Appends the Redis key of the open holds beside a subject's count. No count has it, because no name of a policy
+    /// has parentheses, and policies with bans or shards have no holds.
+    pub(crate) fn encode_holds(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
+        self.encode_with(encoded, key, policy, b"(holds)");
+    }
+
+    /// Appends a Redis key with `part` behind the policy's name.
+    #[inline]
+    fn encode_with(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy, part: &[u8]) {
         let (algorithm, window, resolution) = policy.form();
         let form: &[u8] = match algorithm {
             Algorithm::FixedWindow => b":f2:",
@@ -88,6 +100,7 @@ impl RedisKeys {
         encoded.extend_from_slice(key.encoded());
         encoded.extend_from_slice(b"}:");
         encoded.extend_from_slice(policy.name().as_bytes());
+        encoded.extend_from_slice(part);
         encoded.extend_from_slice(form);
         push_time(encoded, window);
         if resolution > 1 {
@@ -100,8 +113,20 @@ impl RedisKeys {
     pub(crate) fn text(&self, key: &Key, policy: &Policy) -> String {
         let mut encoded = Vec::new();
         self.encode(&mut encoded, key, policy);
-        String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
+        to_text(encoded)
     }
+
+    /// The Redis key of the open holds of `key` as text.
+    pub(crate) fn holds_text(&self, key: &Key, policy: &Policy) -> String {
+        let mut encoded = Vec::new();
+        self.encode_holds(&mut encoded, key, policy);
+        to_text(encoded)
+    }
+}
+
+/// A Redis key as text.
+fn to_text(encoded: Vec<u8>) -> String {
+    String::from_utf8(encoded).expect("the prefix is text, and all else is ASCII")
 }
 
 /// Appends a time in the longest unit that divides it, because Redis handles short keys faster.

@@ -4,12 +4,15 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::{
+    hold_record::holds_of,
     outgoing::Request,
     protocol::{counts, counts_of},
 };
 use crate::{
-    algorithm::Reported,
+    algorithm::{Held, Reported},
+    check::Charge,
     error::{Error, ErrorKind},
+    key::Key,
     policy::{Algorithm, Policy},
     store::ban::{self, PolicyCost},
     verdict::{Outcome, Source, Verdict},
@@ -43,13 +46,18 @@ pub(super) fn read<'a>(
                 let outcomes: SmallVec<_> = request
                     .charges()
                     .map(|(charge, _)| {
+                        if holds_of(charge, request.step).is_some() {
+                            return packed.outcome_beside_holds(charge, request);
+                        }
                         // The outcome of the charge, merged with that of the count of its denials.
                         let mut outcomes = counts(charge, request.step).map(|count| packed.outcome(count));
                         let own = outcomes.next().ok_or_else(unexpected)??;
                         outcomes.next().map_or(Ok(own), |denials| Ok(ban::merge(own, denials?)))
                     })
                     .collect::<Result<_, Error>>()?;
-                let allowed = outcomes.iter().all(|outcome: &Outcome| outcome.fits);
+                let decides = |(charge, _): (&Charge, &Key)| !charge.policy.is_shadow();
+                let denies = |(charge, outcome): (_, &Outcome)| !outcome.fits && decides(charge);
+                let allowed = !request.charges().zip(&outcomes).any(denies);
                 Ok(Verdict { allowed, source: Source::Store, time_us: packed.time_us, outcomes })
             }
         };
@@ -100,10 +108,20 @@ impl<'a> Packed<'a> {
 
     /// The outcome of one count.
     fn outcome(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>) -> Result<Outcome, Error> {
+        match self.count(policy)? {
+            (_, Count::Log(outcome)) => Ok(outcome),
+            (fits, Count::Other(reported)) => Ok(reported.outcome(policy, cost, fits)),
+        }
+    }
+
+    /// One count, and whether its charge fits.
+    fn count(&mut self, policy: &Policy) -> Result<(bool, Count), Error> {
         let (number, time) = (self.numbers.natural()?, self.times.natural()?);
         let (fits, has_more, number) = (number & 1 == 1, number & 2 == 2, number >> 2);
         let reported = match policy.algorithm() {
-            Algorithm::SlidingWindowLog => return self.log(policy, fits, has_more, number, time),
+            Algorithm::SlidingWindowLog => {
+                return Ok((fits, Count::Log(self.log(policy, fits, has_more, number, time)?)));
+            }
             Algorithm::SlidingWindowCounter => {
                 let previous = if has_more { self.more.natural()? } else { 0 };
                 Reported::SlidingWindowCounter { previous, current: number, left: time }
@@ -111,7 +129,40 @@ impl<'a> Packed<'a> {
             Algorithm::FixedWindow => Reported::FixedWindow { count: number, left: time },
             Algorithm::TokenBucket => Reported::TokenBucket { ahead: time, fraction: number },
         };
-        Ok(reported.outcome(policy, cost, fits))
+        Ok((fits, Count::Other(reported)))
+    }
+
+    /// The outcome of a charge beside open holds. Its numbers are those of its count, as if nothing were held, and
+    /// those of the holds. A changed hold fits if it was open.
+    fn outcome_beside_holds(&mut self, charge: &Charge, request: &Request) -> Result<Outcome, Error> {
+        let &Charge { ref policy, cost, .. } = charge;
+        let (_, count) = self.count(policy)?;
+        let (number, last_end) = (self.numbers.natural()?, self.times.natural()?);
+        let (fits, held) = (number & 1 == 1, Held { units: number >> 2, last_end });
+        if held.units > 0 {
+            request.outgoing.meets_holds();
+        }
+        let plain = match count {
+            Count::Log(plain) => Outcome { fits, ..plain },
+            Count::Other(reported) => return Ok(reported.outcome_beside(policy, cost, fits, held)),
+        };
+        if held.units == 0 || !request.step.is_check() {
+            return Ok(plain);
+        }
+        // The script has searched the log for the waits beside the holds.
+        let retry_us = if fits { None } else { self.more.wait()? };
+        let next_us = if u64::from(plain.available) < held.units { self.more.wait()? } else { None };
+        let denied = (!fits && cost <= policy.capacity()).then_some(cost);
+        let wait = |asked: u32| match u64::from(asked) {
+            _ if asked <= plain.available => 0,
+            _ if denied == Some(asked) => plain.retry_after_us.unwrap_or(0),
+            _ if asked == plain.available + 1 => plain.next_us,
+            _ if asked == policy.capacity() => plain.reset_us,
+            beside if beside == u64::from(cost) + held.units => retry_us.unwrap_or(u64::MAX),
+            beside if beside == 1 + held.units => next_us.unwrap_or(u64::MAX),
+            _ => 0,
+        };
+        Ok(held.outcome(policy, 0, plain, denied, wait))
     }
 
     /// The outcome of a log, which alone can search its records for the waits.
@@ -136,6 +187,14 @@ impl<'a> Packed<'a> {
         let available = u32::try_from(available).map_err(|_| unexpected())?;
         Ok(Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us: 0 })
     }
+}
+
+/// What the script reports about one count.
+enum Count {
+    /// A log, whose outcome the script has found.
+    Log(Outcome),
+    /// The state of another count.
+    Other(Reported),
 }
 
 /// Packed doubles.
@@ -190,6 +249,7 @@ mod tests {
     use super::*;
     use crate::{
         check::Check,
+        policy::{Holds, Unsettled},
         store::redis::call::{outgoing::Outgoing, progress::Progress},
     };
 
@@ -201,7 +261,7 @@ mod tests {
                 check = check.and(number.to_string(), policy, 1).unwrap();
             }
             let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
-            Request::whole(Arc::new(Outgoing { check, keys, progress: Progress::new(false), ticket: None }))
+            Request::whole(Arc::new(Outgoing::new(check, keys, Progress::new(false), None)))
         };
         checks.iter().map(request).collect()
     }
@@ -276,6 +336,11 @@ mod tests {
         let policies: Vec<_> = [short, long, Policy::per_minute("p", 7).unwrap()]
             .iter()
             .flat_map(|policy| algorithms.map(|algorithm| policy.clone().with_algorithm(algorithm)))
+            .flat_map(|policy| {
+                let release = Holds::new().with_unsettled(Unsettled::Release);
+                let with_holds = |holds| policy.clone().with_holds(holds).unwrap();
+                [with_holds(Holds::new()), with_holds(release), policy]
+            })
             .chain([Policy::per_minute("q", 5).unwrap().ban_after(3, Duration::from_secs(60)).unwrap()])
             .collect();
         let doubles = [

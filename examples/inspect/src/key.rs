@@ -1,0 +1,138 @@
+//! The client's key, as the service's key extractor makes it.
+
+use http::Request;
+use tollgate::{ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, MatchedPathKey};
+
+use crate::files::read_file;
+
+/// How the service's address extractor groups addresses.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    pub(crate) keep_nat64: bool,
+    pub(crate) nat64_prefix: Option<String>,
+}
+
+const KINDS: &str = "ip:ADDRESS, ip/LENGTH:ADDRESS, text:VALUE, token:@FILE, route:PATH, unmatched or global";
+
+/// The key of one extractor, or the compound key of a tuple of extractors.
+pub(crate) fn parse(parts: &[String], addresses: &Addresses) -> Result<Key, String> {
+    match parts {
+        [] => Err(format!("no key: name the client by {KINDS}")),
+        [part] => parse_part(part, addresses),
+        parts => {
+            let keys: Result<Vec<Key>, String> = parts.iter().map(|part| parse_part(part, addresses)).collect();
+            keys.map(Key::join)
+        }
+    }
+}
+
+fn parse_part(part: &str, addresses: &Addresses) -> Result<Key, String> {
+    let (kind, value) = part.split_once(':').unwrap_or((part, ""));
+    match kind {
+        "global" if value.is_empty() => without_caller(part, &GlobalKey),
+        "unmatched" if value.is_empty() => without_caller(part, &MatchedPathKey),
+        "ip" => address(part, value, None, addresses),
+        "text" => Ok(Key::from(value)),
+        "token" => match value.strip_prefix('@') {
+            Some(file) => Ok(ApiKey::bearer().key_of(read_file(file)?)),
+            None => Err("token: write the token into a file and name it: token:@FILE".to_owned()),
+        },
+        "route" if value.starts_with('/') => Ok(Key::from(without_trailing_slash(value))),
+        "route" => Err(format!("{part}: a route begins with a slash: route:/search")),
+        _ => match kind.strip_prefix("ip/").map(str::parse) {
+            Some(Ok(length)) => address(part, value, Some(length), addresses),
+            Some(Err(_)) => Err(format!("{part}: the length of a prefix is a number: ip/56:2001:db8::1")),
+            None => Err(format!("{part:?} is not a key: write {KINDS}")),
+        },
+    }
+}
+
+/// The key of an address. [`PeerIp`](tollgate::PeerIp) makes the same keys as [`ClientIp`], which has more settings.
+fn address(part: &str, text: &str, prefix: Option<u8>, addresses: &Addresses) -> Result<Key, String> {
+    let address = text.parse().map_err(|_| format!("{part}: {text:?} is not an IPv4 or IPv6 address"))?;
+    let mut extractor = ClientIp::behind_unix_socket();
+    if let Some(length) = prefix {
+        extractor = extractor.with_ipv6_prefix(length).map_err(|error| format!("{part}: {error}"))?;
+    }
+    if addresses.keep_nat64 {
+        extractor = extractor.keep_nat64();
+    }
+    if let Some(prefix) = &addresses.nat64_prefix {
+        extractor = extractor.with_nat64_prefix(prefix).map_err(|error| format!("--nat64-prefix: {error}"))?;
+    }
+    Ok(extractor.key_of(address))
+}
+
+/// The key of an extractor that does not look at the caller.
+fn without_caller(part: &str, extractor: &impl KeyExtractor) -> Result<Key, String> {
+    let (parts, ()) = Request::new(()).into_parts();
+    match extractor.extract(&parts) {
+        Ok(Some(key)) => Ok(key),
+        Ok(None) => Err(format!("{part}: the extractor exempts the request")),
+        Err(error) => Err(format!("{part}: {error}")),
+    }
+}
+
+/// The path as [`MatchedPathKey`] charges it.
+fn without_trailing_slash(path: &str) -> &str {
+    match path.trim_end_matches('/') {
+        "" => "/",
+        trimmed => trimmed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::PeerIp;
+
+    use super::*;
+
+    fn key(parts: &[&str]) -> Result<Key, String> {
+        let parts: Vec<String> = parts.iter().map(|part| part.to_string()).collect();
+        parse(&parts, &Addresses::default())
+    }
+
+    #[test]
+    fn keys_are_those_of_the_extractors() {
+        let address = "2001:db8:1:2:3::4".parse().unwrap();
+        assert_eq!(key(&["ip:2001:db8:1:2:3::4"]), Ok(PeerIp::default().key_of(address)));
+        let wide = PeerIp::default().with_ipv6_prefix(56).unwrap();
+        assert_eq!(key(&["ip/56:2001:db8:1:2:3::4"]), Ok(wide.key_of(address)));
+        assert_eq!(key(&["text:17"]), Ok(Key::from(17_u64)));
+        assert_eq!(key(&["text:a:b"]), Ok(Key::from("a:b")));
+        assert_eq!(key(&["route:/search/"]), Ok(Key::from("/search")));
+        assert_eq!(key(&["route:/"]), Ok(Key::from("/")));
+        let tuple = Key::join([Key::from("alice"), Key::from("/search")]);
+        assert_eq!(key(&["text:alice", "route:/search"]), Ok(tuple));
+        assert_ne!(key(&["global"]), key(&["text:*"]));
+        assert_ne!(key(&["unmatched"]), key(&["global"]));
+    }
+
+    #[test]
+    fn settings_of_the_extractor_change_the_key() {
+        let own = Addresses { keep_nat64: true, nat64_prefix: Some("2001:db8:122:344::/64".to_owned()) };
+        let part = ["ip:2001:db8:122:344:c0:2:2100::".to_owned()];
+        assert_eq!(parse(&part, &own), Ok(Key::from("192.0.2.33")));
+        assert_ne!(parse(&part, &Addresses::default()), Ok(Key::from("192.0.2.33")));
+        let translated = ["ip:64:ff9b::203.0.113.7".to_owned()];
+        assert_ne!(parse(&translated, &own), parse(&translated, &Addresses::default()));
+    }
+
+    #[test]
+    fn a_wrong_key_is_one_message_that_says_what_to_write() {
+        for (parts, expected) in [
+            (&[][..], "no key: name the client by ip:ADDRESS"),
+            (&["203.0.113.7"], "\"203.0.113.7\" is not a key: write ip:ADDRESS"),
+            (&["ip:203.0.113"], "ip:203.0.113: \"203.0.113\" is not an IPv4 or IPv6 address"),
+            (&["ip/x:::1"], "ip/x:::1: the length of a prefix is a number"),
+            (&["ip/200:::1"], "ip/200:::1: "),
+            (&["token:sk-live"], "token: write the token into a file and name it"),
+            (&["route:search"], "route:search: a route begins with a slash"),
+            (&["global:x"], "\"global:x\" is not a key"),
+        ] {
+            let message = key(parts).unwrap_err();
+            assert!(message.starts_with(expected), "{message}");
+            assert!(!message.contains("sk-live"), "{message}");
+        }
+    }
+}

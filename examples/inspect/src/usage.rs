@@ -1,0 +1,62 @@
+//! The text of `--help`.
+
+pub(crate) const USAGE: &str = "\
+Looks at the counts of one client in Redis, and resets them.
+
+Usage: tollgate-inspect peek  OPTIONS KEY...
+       tollgate-inspect reset OPTIONS KEY...
+
+peek prints where the client stands under each policy. It charges nothing.
+reset forgets what the client has spent, lifts bans, and prints what it removed.
+
+KEY is the client as the service's key extractor names it. Several KEYs are one
+client: the parts of a tuple of extractors, in its order.
+
+  ip:203.0.113.7     PeerIp, ClientIp; IPv6 addresses are grouped by /64
+  ip/56:2001:db8::1  the same with with_ipv6_prefix(56)
+  text:alice         HeaderKey, ExtensionKey, closures; numbers and UUIDs too
+  token:@FILE        ApiKey, Key::hashed; the file contains the token
+  route:/search      MatchedPathKey
+  unmatched          MatchedPathKey, for requests that no route matched
+  global             GlobalKey
+
+Redis: exactly one of
+
+  --redis URL        one server [the environment's TOLLGATE_REDIS]
+  --cluster URL      a node of a cluster; repeat the option for further nodes
+  --sentinel URL     a sentinel; repeat the option for further sentinels
+  --master NAME      with --sentinel: the master's name, or a URL with the name
+                     as its host: redis://user:password@mymaster/2
+
+Policies: --policy, --config, or both
+
+  --policy NAME=RATE[,WORD=VALUE]...
+                     for example per-client=60/min or
+                     api=100/s,algorithm=token-bucket,burst=20. The words are
+                     those of a limits file; ban-after=20/10m means 20 denials,
+                     for 10 minutes. Repeat the option for further policies.
+  --config FILE      the service's limits file (TOML)
+  --policy NAME      with --config: only this policy of the file
+
+Settings of the service's store
+
+  --prefix TEXT      the prefix of all Redis keys [tollgate:]
+  --secret-file FILE the secret of the keys, without its last line break [the
+                     environment's TOLLGATE_KEY_SECRET, otherwise no secret]
+  --plain-keys       the service calls plain_keys()
+  --hash-tags N      the cluster_hash_tags of a cluster, or none [48]
+  --keep-nat64       the ClientIp calls keep_nat64()
+  --nat64-prefix P   the extractor's with_nat64_prefix(P)
+
+Connection
+
+  --timeout TIME     longest wait for an answer: 500ms, 5s [5s]
+  --ca FILE          certificates (PEM) for rediss:// [those of the system]
+  --client-cert FILE --client-key FILE
+                     the client's certificate and key (PEM)
+
+Other users of this machine can read the arguments of a program. So URLs may be
+written as @FILE: the file contains the URL. Tokens are always written so.
+
+Exit code: 0 done, 1 Redis gave no answer or an error, 2 wrong arguments.
+";

@@ -1,0 +1,101 @@
+//! A reqwest client that stays within the quota of an upstream.
+//!
+//! Run it with `cargo run --release -p tollgate-reqwest-client [-- --redis URL]`.
+//!
+//! The upstream is a local server that grants 10 calls a second and refuses the others with 429. Twenty tasks share a
+//! client whose layer makes each call wait for its turn. With Redis, clients in several processes share the quota, and
+//! the pauses that the upstream asks for. The program prints when the calls were made, and that none was refused.
+
+use std::{
+    net::SocketAddr,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use axum::{Router, routing::get};
+use tokio::{net::TcpListener, task::JoinSet};
+use tollgate::{
+    GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, ThrottleLayer, throttle::Throttled,
+};
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The number of tasks, which make one call each.
+const CALLS: u32 = 20;
+/// The calls that the upstream grants in a second.
+const QUOTA: u32 = 10;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Failure> {
+    let limiter = match redis_url()? {
+        Some(url) => Limiter::new(RedisStore::connect(&url)?),
+        None => Limiter::new(MemoryStore::new()),
+    };
+    let url = format!("http://{}/", start_upstream().await?);
+
+    // What is known of the quota. The layer obeys the fields of the upstream too, so a wrong guess costs little.
+    let quota = Policy::per_second("upstream", QUOTA)?;
+    let throttle = ThrottleLayer::new(limiter, quota, "upstream")
+        .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
+        .within(Duration::from_secs(5))
+        .share_pauses();
+    let client = ServiceBuilder::new().layer(throttle).service(reqwest::Client::new());
+
+    let started = Instant::now();
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLS {
+        let (mut client, url) = (client.clone(), url.clone());
+        calls.spawn(async move {
+            let request = client.get_ref().get(url).build()?;
+            let response = client.ready().await?.call(request).await?;
+            Ok::<_, Failure>((started.elapsed(), response.status()))
+        });
+    }
+    let mut refused = 0;
+    while let Some(call) = calls.join_next().await {
+        match call? {
+            Ok((at, status)) => {
+                println!("{:6.2} s  {status}", at.as_secs_f64());
+                refused += u32::from(status == reqwest::StatusCode::TOO_MANY_REQUESTS);
+            }
+            Err(error) => match error.downcast_ref::<Throttled>() {
+                Some(throttled) => println!("not made: {throttled}"),
+                None => return Err(error),
+            },
+        }
+    }
+    println!("{refused} of {CALLS} calls were refused by the upstream");
+    Ok(())
+}
+
+/// Starts the upstream, which enforces its own quota.
+async fn start_upstream() -> Result<SocketAddr, Failure> {
+    let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("quota", QUOTA)?, GlobalKey);
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Ok(address)
+}
+
+/// Reads `--redis URL`.
+fn redis_url() -> Result<Option<String>, String> {
+    const USAGE: &str = "Usage: tollgate-reqwest-client [--redis URL]";
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
+        (None, ..) => Ok(None),
+        (Some("--redis"), Some(url), None) => Ok(Some(url)),
+        _ => Err(USAGE.to_owned()),
+    }
+}

@@ -1,0 +1,122 @@
+//! Two routes whose cost is known late: tokens of a model, and uploads of which only three may run at once.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::{
+    Extension, Router,
+    body::{Body, Bytes, HttpBody},
+    http::{StatusCode, Uri, header::CONTENT_TYPE, request, response},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use http_body::Frame;
+use serde_json::json;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tollgate::{
+    ConfigError, Limiter, PeerIp, Policy, RateLimitLayer,
+    middleware::{Bill, Settle},
+    policy::Holds,
+};
+
+use crate::options::Options;
+
+/// The routes, each behind a layer of its own.
+pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, ConfigError> {
+    let holds = Holds::new().with_ttl(options.hold_ttl);
+    let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(holds)?;
+    // The estimate is held while the model works. What the handler has put on the bill is charged at the end.
+    let per_token = RateLimitLayer::new(limiter.clone(), tokens, PeerIp::default())
+        .with_cost(|request: &request::Parts| Generate::parse(&request.uri).map_or(0, |generate| generate.estimate))?
+        .fail_closed()
+        .with_headers(options.headers)
+        .settle(|_: &response::Parts| Settle::AtEnd)?;
+    let uploads = Policy::concurrent("uploads", 3)?.with_holds(holds)?;
+    let at_once =
+        RateLimitLayer::new(limiter.clone(), uploads, PeerIp::default()).fail_closed().with_headers(options.headers);
+    Ok(Router::new().route("/generate", post(generate).layer(per_token)).route("/upload", get(upload).layer(at_once)))
+}
+
+/// The parameters of `POST /generate`.
+struct Generate {
+    /// The units that are held.
+    estimate: u32,
+    /// The units that the model uses.
+    actual: u32,
+}
+
+impl Generate {
+    fn parse(uri: &Uri) -> Result<Self, String> {
+        let estimate = parameter(uri, &["estimate", "actual"], "estimate", u32::MAX)?.unwrap_or(100);
+        let actual = parameter(uri, &["estimate", "actual"], "actual", u32::MAX)?.unwrap_or(estimate);
+        match estimate {
+            0 => Err("estimate=0 would hold nothing; write 1 or more\n".to_owned()),
+            _ => Ok(Self { estimate, actual }),
+        }
+    }
+}
+
+/// Stands in for a model that reports its usage.
+async fn generate(Extension(bill): Extension<Bill>, uri: Uri) -> Response {
+    match Generate::parse(&uri) {
+        Ok(Generate { actual, .. }) => {
+            bill.set_cost(actual);
+            ([(CONTENT_TYPE, "application/json")], json!({ "charged": actual }).to_string()).into_response()
+        }
+        Err(mistake) => (StatusCode::BAD_REQUEST, mistake).into_response(),
+    }
+}
+
+/// Streams for as long as the client has asked for, or until the client goes away.
+async fn upload(uri: Uri) -> Response {
+    match parameter(&uri, &["ms"], "ms", 86_400_000) {
+        Ok(ms) => {
+            let now = Instant::now();
+            let end = now + Duration::from_millis(ms.unwrap_or(1_000).into());
+            Body::new(Dots { end, next: Box::pin(sleep_until(now)) }).into_response()
+        }
+        Err(mistake) => (StatusCode::BAD_REQUEST, mistake).into_response(),
+    }
+}
+
+/// A body with a dot every 20 ms, until it ends.
+struct Dots {
+    end: Instant,
+    next: Pin<Box<Sleep>>,
+}
+
+impl HttpBody for Dots {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        ready!(self.next.as_mut().poll(cx));
+        let now = Instant::now();
+        if now >= self.end {
+            return Poll::Ready(None);
+        }
+        let next = self.end.min(now + Duration::from_millis(20));
+        self.next.as_mut().reset(next);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b".")))))
+    }
+}
+
+/// A number up to `most` in the query of `uri`; `None` if it is absent. All parameters must be `known`.
+fn parameter(uri: &Uri, known: &[&str], name: &str, most: u32) -> Result<Option<u32>, String> {
+    let mut found = None;
+    for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if !known.contains(&key) {
+            return Err(format!("{key:?} is not a parameter; write {}\n", known.join("=N or ") + "=N"));
+        }
+        if key == name {
+            let number = value.parse().ok().filter(|number| *number <= most);
+            found = Some(number.ok_or_else(|| format!("{name}={value} is not a whole number from 0 to {most}\n"))?);
+        }
+    }
+    Ok(found)
+}

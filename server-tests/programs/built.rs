@@ -1,0 +1,47 @@
+//! Builds the programs of `examples/`.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::LazyLock,
+};
+
+use serde_json::Value;
+
+/// The paths of the programs.
+pub(crate) struct Programs {
+    pub(crate) inspect: PathBuf,
+    pub(crate) server: PathBuf,
+}
+
+/// Builds all programs once, with the profile of the tests and the features of the whole workspace, so that nothing is
+/// compiled that `tests/run` has compiled already.
+pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
+    let this = env::current_exe().unwrap();
+    let profile_directory = this.ancestors().nth(2).unwrap();
+    let profile = match profile_directory.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        profile => profile,
+    };
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--workspace", "--all-features", "--offline", "--locked", "--message-format", "json"])
+        .args(["--bin", "tollgate-inspect", "--example", "server"])
+        .args(["--profile", profile, "--target-dir"])
+        .arg(profile_directory.parent().unwrap())
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let messages = String::from_utf8(output.stdout).unwrap();
+    Programs { inspect: built(&messages, "tollgate-inspect"), server: built(&messages, "server") }
+});
+
+/// The path of the program `name`, from the messages of cargo.
+fn built(messages: &str, name: &str) -> PathBuf {
+    let messages = messages.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut programs = messages.filter(|message| message["target"]["name"] == name);
+    let path = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.expect("cargo names each program that it has built")
+}

@@ -1,0 +1,10 @@
+//! The programs of `examples/`, as a user runs them.
+#![allow(clippy::unwrap_used)]
+
+mod built;
+mod holds;
+mod inspect;
+mod running;
+mod server;
+#[path = "../support/mod.rs"]
+mod support;

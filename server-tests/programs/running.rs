@@ -1,0 +1,97 @@
+//! A running example server, and its responses.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use crate::built::PROGRAMS;
+
+/// A running server. The process ends with this value.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: String,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Server {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut process = Command::new(&PROGRAMS.server)
+            .args(["--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = Arc::<Mutex<String>>::default();
+        let (lines, collected) = (BufReader::new(process.stderr.take().unwrap()).lines(), Arc::clone(&stderr));
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                collected.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        let mut first = String::new();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        stdout.read_line(&mut first).unwrap();
+        // A closed pipe would be an error of the server's next line.
+        thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        let address = first.trim().strip_prefix("Listening on http://");
+        let address = address.unwrap_or_else(|| panic!("{first}{}", stderr.lock().unwrap())).to_owned();
+        Self { process, address, stderr }
+    }
+
+    pub(crate) fn fetch(&self, method: &str, path: &str) -> Response {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let fields = lines.map(|line| line.split_once(": ").unwrap());
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Response { status, fields, body: body.to_owned() }
+    }
+
+    /// The `ratelimit-policy` of `/watch`, which costs one unit.
+    pub(crate) fn policy(&self) -> String {
+        self.fetch("GET", "/watch").fields["ratelimit-policy"].clone()
+    }
+
+    /// Kills the server as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// What the server has printed on standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) fields: BTreeMap<String, String>,
+    pub(crate) body: String,
+}
+
+impl Response {
+    /// The units left, from a field such as `ratelimit: "per-client";r=58;t=60`.
+    pub(crate) fn remaining(&self) -> u32 {
+        let field = &self.fields["ratelimit"];
+        field.split(';').find_map(|parameter| parameter.strip_prefix("r=")).unwrap().parse().unwrap()
+    }
+}

@@ -1,0 +1,55 @@
+//! Holds on Redis.
+
+mod agreement;
+mod clock_steps;
+mod cluster;
+mod costs;
+mod denials;
+mod keys;
+mod processes;
+mod shared_names;
+mod slots;
+mod unanswered;
+
+use std::time::Duration;
+
+use tollgate::{
+    Check, Error, ManualClock, Policy, RedisStore,
+    store::{Answer, HoldChange, OpenHold, RedisStoreBuilder, Settlement, Store, Verdict},
+};
+
+use crate::support::redis_server::RedisServer;
+
+/// A store with plain keys and a long deadline, so that a loaded machine causes no timeouts.
+fn builder() -> RedisStoreBuilder {
+    RedisStore::builder().plain_keys().deadline(Duration::from_secs(10))
+}
+
+fn with_clock(server: &RedisServer, clock: &ManualClock) -> RedisStore {
+    builder().clock(clock.clone()).connect(&server.url()).unwrap()
+}
+
+async fn answer<T>(answer: Answer<T>) -> Result<T, Error> {
+    match answer {
+        Answer::Ready(result) => result,
+        Answer::Pending(pending) => pending.await,
+    }
+}
+
+async fn check(store: &dyn Store, check: &Check) -> Verdict {
+    answer(store.check(check)).await.unwrap()
+}
+
+async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChange) -> Settlement {
+    answer(store.change_hold(hold, change)).await.unwrap()
+}
+
+/// Holds units. `None` if they do not fit.
+async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u32) -> Option<OpenHold> {
+    let held = Check::hold(key, policy, cost).unwrap();
+    check(store, &held).await.allowed.then(|| held.charges()[0].open_hold().unwrap())
+}
+
+async fn available(store: &dyn Store, key: &str, policy: &Policy) -> u32 {
+    check(store, &Check::new(key, policy, 0)).await.outcomes[0].available
+}

@@ -1,0 +1,209 @@
+//! Policies with leases on Redis: several processes that spend one key, over a network, over restarts and stops.
+
+use std::{
+    env, fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime, task::JoinSet};
+use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::Holds};
+
+use crate::support::{
+    link::Link,
+    redis_server::{RedisServer, calls},
+    time_us,
+};
+
+const WINDOW: Duration = Duration::from_millis(500);
+const LIMIT: u32 = 20_000;
+const KEY: &str = "hot";
+
+fn policy() -> Policy {
+    let holds = Holds::new().with_ttl(Duration::from_secs(1));
+    let policy = Policy::new("p", LIMIT, WINDOW).unwrap().with_resolution(WINDOW / 1_000).unwrap();
+    policy.with_holds(holds).unwrap().with_lease(2_000).unwrap()
+}
+
+fn limiter(url: &str) -> Limiter {
+    Limiter::new(RedisStore::builder().deadline(Duration::from_millis(500)).connect(url).unwrap())
+}
+
+/// What a load was admitted: by source, and the times by the clock of Redis.
+#[derive(Debug, Default)]
+struct Got {
+    times_us: Vec<u64>,
+    from_blocks: usize,
+    failed: usize,
+}
+
+impl Got {
+    fn add(&mut self, other: Self) {
+        self.times_us.extend(other.times_us);
+        self.from_blocks += other.from_blocks;
+        self.failed += other.failed;
+    }
+}
+
+/// Checks with 16 tasks, at most about 60 000 times a second: three processes exceed the limit of the policy.
+async fn load(limiter: Limiter, time: Duration) -> Got {
+    let end = Instant::now() + time;
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let limiter = limiter.clone();
+        tasks.spawn(async move {
+            let mut got = Got::default();
+            while Instant::now() < end {
+                for _ in 0..4 {
+                    match limiter.check(KEY, &policy(), 1).await {
+                        Ok(decision) if decision.is_allowed() => {
+                            got.times_us.push(time_us(&decision).unwrap());
+                            got.from_blocks += usize::from(decision.source() == Source::Lease);
+                        }
+                        Ok(_) => {}
+                        Err(_) => got.failed += 1,
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            got
+        });
+    }
+    let mut all = Got::default();
+    while let Some(got) = tasks.join_next().await {
+        all.add(got.unwrap());
+    }
+    all
+}
+
+/// The units in the fullest window, and in the window that ends with the last unit.
+fn fullest_and_last(mut times_us: Vec<u64>) -> (usize, usize) {
+    times_us.sort_unstable();
+    let window_us = u64::try_from(WINDOW.as_micros()).unwrap();
+    let (mut first, mut most, mut last) = (0, 0, 0);
+    for (index, time_us) in times_us.iter().enumerate() {
+        while times_us[first] + window_us <= *time_us {
+            first += 1;
+        }
+        last = index + 1 - first;
+        most = most.max(last);
+    }
+    (most, last)
+}
+
+/// Runs the load of four processes, each with connections of its own.
+fn four(url: &str, time: Duration) -> Got {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut loads = JoinSet::new();
+        for _ in 0..4 {
+            loads.spawn(load(limiter(url), time));
+        }
+        let mut all = Got::default();
+        while let Some(got) = loads.join_next().await {
+            all.add(got.unwrap());
+        }
+        all
+    })
+}
+
+#[test]
+fn law_1_four_processes_spend_one_key_from_blocks_and_never_more_than_the_limit() {
+    for round_trip in [Duration::ZERO, Duration::from_millis(5)] {
+        let server = RedisServer::start();
+        let url = if round_trip.is_zero() { server.url() } else { Link::to(server.port(), round_trip).url() };
+        let got = four(&url, Duration::from_secs(2));
+        let (most, last) = fullest_and_last(got.times_us);
+        assert!(most <= LIMIT as usize, "{most} of {LIMIT}, round trip {round_trip:?}");
+        assert!(last >= LIMIT as usize * 8 / 10, "{last} of {LIMIT} in the last window, round trip {round_trip:?}");
+        assert!(got.from_blocks >= LIMIT as usize, "{} from blocks", got.from_blocks);
+        assert_eq!(got.failed, 0, "round trip {round_trip:?}");
+    }
+}
+
+#[test]
+fn law_1_a_restart_of_redis_lets_no_more_through_than_the_limit() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let url = server.url();
+    let loads = thread::spawn(move || four(&url, Duration::from_secs(4)));
+    thread::sleep(Duration::from_millis(1_500));
+    server.restart();
+    let got = loads.join().unwrap();
+    let (most, last) = fullest_and_last(got.times_us);
+    assert!(most <= LIMIT as usize, "{most} of {LIMIT}");
+    assert!(last > 0, "the limiters have recovered");
+}
+
+#[test]
+fn keys_that_are_checked_once_take_the_same_calls_as_without_a_lease() {
+    let server = RedisServer::start();
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut sent = Vec::new();
+    for policy in [Policy::per_minute("plain", 100).unwrap(), policy()] {
+        let before = calls(&server, "evalsha");
+        runtime.block_on(async {
+            let limiter = limiter(&server.url());
+            for number in 0..500 {
+                assert!(limiter.check(format!("k{number}"), &policy, 1).await.unwrap().is_allowed());
+            }
+            limiter.close().await;
+        });
+        sent.push(calls(&server, "evalsha") - before);
+    }
+    assert_eq!(sent[0], sent[1]);
+}
+
+/// A process whose times are read from a file.
+fn spawn(url: &str, output: &PathBuf) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "redis::leases::lease_process", "--ignored", "--nocapture"])
+        .env("LEASES_URL", url)
+        .env("LEASES_OUTPUT", output)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Not a test: the process that the test below stops.
+#[test]
+#[ignore = "started by the test below"]
+fn lease_process() {
+    let (url, output) = (env::var("LEASES_URL").unwrap(), env::var("LEASES_OUTPUT").unwrap());
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let got = runtime.block_on(load(limiter(&url), Duration::from_secs(6)));
+    let times: Vec<String> = got.times_us.iter().map(u64::to_string).collect();
+    fs::write(output, times.join("\n")).unwrap();
+}
+
+#[test]
+fn law_1_a_process_that_is_stopped_spends_no_block_that_has_expired() {
+    let server = RedisServer::start();
+    let output = env::temp_dir().join(format!("tollgate-leases-{}-{}", std::process::id(), server.port()));
+    let mut child = spawn(&server.url(), &output);
+    let signal = |signal: &str| {
+        let status = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    };
+    let url = server.url();
+    let loads = thread::spawn(move || four(&url, Duration::from_secs(6)));
+    thread::sleep(Duration::from_millis(1_500));
+    for _ in 0..2 {
+        // For longer than a hold lives, and a window.
+        signal("STOP");
+        thread::sleep(Duration::from_millis(1_700));
+        signal("CONT");
+        thread::sleep(Duration::from_millis(200));
+    }
+    let mut times_us = loads.join().unwrap().times_us;
+    assert!(child.wait().unwrap().success());
+    let text = fs::read_to_string(&output).unwrap();
+    fs::remove_file(&output).unwrap();
+    let before = times_us.len();
+    times_us.extend(text.lines().map(|time| time.parse::<u64>().unwrap()));
+    assert!(times_us.len() > before, "the other process was admitted too");
+    let (most, _) = fullest_and_last(times_us);
+    assert!(most <= LIMIT as usize, "{most} of {LIMIT}");
+}

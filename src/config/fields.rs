@@ -1,0 +1,239 @@
+//! All fields of a file. The reader and the JSON Schema use this one description.
+
+use crate::{failure::FailurePolicy, headers::HeaderStyle, policy::Algorithm};
+
+/// A table with fixed fields.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) fields: &'static [&'static Field],
+    /// Names that are no fields of this table although a reader may expect them, and the reason.
+    pub(super) refused: &'static [(&'static str, &'static str)],
+    /// The fields of which a table needs all of one row. Empty if all fields are optional.
+    pub(super) required: &'static [&'static [&'static Field]],
+}
+
+/// A field of a table.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// The description in the JSON Schema.
+    pub(super) about: &'static str,
+    /// A word or a field on which this field depends.
+    pub(super) rule: Rule,
+}
+
+/// What a field excludes or needs beside it.
+#[derive(Debug)]
+pub(super) enum Rule {
+    Free,
+    /// The table has none of these fields.
+    Without(&'static [&'static Field]),
+    /// The table has this field with this word.
+    With(&'static Field, &'static str),
+}
+
+/// The values of a field.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Duration,
+    Flag,
+    /// A list of policy names.
+    Names,
+    Rate,
+    /// A number above 0 and up to 1, or `false`.
+    ShareOrOff,
+    Table(&'static Table),
+    /// A table with keys that the user chooses.
+    TableOf(Keys, &'static Kind),
+    Text,
+    Whole {
+        least: u32,
+        most: u32,
+    },
+    /// One of these words.
+    Word(&'static [&'static str]),
+}
+
+/// The keys of a table that the user chooses.
+#[derive(Debug)]
+pub(super) enum Keys {
+    Policies,
+    Routes,
+}
+
+/// The words of `algorithm`.
+pub(super) const ALGORITHMS: [(&str, Algorithm); 4] = [
+    ("log", Algorithm::SlidingWindowLog),
+    ("counter", Algorithm::SlidingWindowCounter),
+    ("fixed", Algorithm::FixedWindow),
+    (TOKEN_BUCKET, Algorithm::TokenBucket),
+];
+
+const TOKEN_BUCKET: &str = "token-bucket";
+
+/// The words of `on-store-failure`.
+pub(super) const FAILURE_POLICIES: [(&str, FailurePolicy); 3] =
+    [("open", FailurePolicy::Open), ("closed", FailurePolicy::Closed), ("local", FailurePolicy::Local)];
+
+/// The words of `headers`.
+pub(super) const HEADER_STYLES: [(&str, HeaderStyle); 9] = [
+    ("draft-11", HeaderStyle::Draft11),
+    ("draft-07", HeaderStyle::Draft07),
+    ("draft-06", HeaderStyle::Draft06),
+    ("draft-03", HeaderStyle::Draft03),
+    ("x-ratelimit", HeaderStyle::XRateLimitDelta),
+    ("x-ratelimit-epoch", HeaderStyle::XRateLimitEpoch),
+    ("envoy", HeaderStyle::EnvoyCompat),
+    ("tower-governor", HeaderStyle::TowerGovernorCompat),
+    ("none", HeaderStyle::None),
+];
+
+/// The words of pairs of word and value.
+const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut index = 0;
+    while index < N {
+        words[index] = pairs[index].0;
+        index += 1;
+    }
+    words
+}
+
+static ALGORITHM_WORDS: [&str; ALGORITHMS.len()] = words(&ALGORITHMS);
+static FAILURE_WORDS: [&str; FAILURE_POLICIES.len()] = words(&FAILURE_POLICIES);
+static HEADER_WORDS: [&str; HEADER_STYLES.len()] = words(&HEADER_STYLES);
+
+const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field { name, kind, about, rule: Rule::Free }
+}
+
+const UNITS: Kind = Kind::Whole { least: 1, most: u32::MAX };
+
+/// The file as a whole.
+pub(super) static FILE: Table = Table {
+    fields: &[&SCHEMA, &HEADERS, &SHADOW, &POLICIES, &DEFAULT, &ROUTES],
+    refused: &[],
+    required: &[&[&POLICIES, &DEFAULT]],
+};
+
+pub(super) static SCHEMA: Field =
+    field("$schema", Kind::Text, "The address of this schema, for editors. It has no effect on the limits.");
+pub(super) static HEADERS: Field =
+    field("headers", Kind::Word(&HEADER_WORDS), "The style of the RateLimit fields. Defaults to \"draft-11\".");
+pub(super) static SHADOW: Field = field(
+    "shadow",
+    Kind::Flag,
+    "Whether the layer counts and reports, but refuses nothing and writes no fields. Defaults to false.",
+);
+pub(super) static POLICIES: Field =
+    field("policies", Kind::TableOf(Keys::Policies, &Kind::Table(&POLICY)), "The policies, by name.");
+pub(super) static DEFAULT: Field =
+    field("default", Kind::Table(&DEFAULTS), "The settings of every request whose route has no settings of its own.");
+pub(super) static ROUTES: Field = field(
+    "routes",
+    Kind::TableOf(Keys::Routes, &Kind::Table(&ROUTE)),
+    "Settings of single routes, by \"/path\" or \"METHOD /path\". A field that a route leaves out is that of \
+     `default`.",
+);
+
+/// A policy.
+pub(super) static POLICY: Table = Table {
+    fields: &[
+        &RATE,
+        &LIMIT,
+        &WINDOW,
+        &ALGORITHM,
+        &RESOLUTION,
+        &BURST,
+        &COUNT_REJECTED,
+        &UNIT,
+        &BAN_AFTER,
+        &SHARDS,
+        &POLICY_SHADOW,
+        &NEAR_LIMIT,
+    ],
+    refused: &[],
+    required: &[&[&RATE], &[&LIMIT, &WINDOW]],
+};
+
+pub(super) static RATE: Field = Field {
+    name: "rate",
+    kind: Kind::Rate,
+    about: "Units per window: \"10/s\", \"60/min\", \"100/hour\", \"9500/day\" or \"3/500ms\".",
+    rule: Rule::Without(&[&LIMIT, &WINDOW]),
+};
+pub(super) static LIMIT: Field = field("limit", UNITS, "Units per window, in place of `rate`.");
+pub(super) static WINDOW: Field =
+    field("window", Kind::Duration, "The window, up to 366 days, in place of `rate`: \"90s\" or \"1d\".");
+pub(super) static ALGORITHM: Field =
+    field("algorithm", Kind::Word(&ALGORITHM_WORDS), "How units are counted. Defaults to \"log\", which is exact.");
+pub(super) static RESOLUTION: Field = field(
+    "resolution",
+    Kind::Duration,
+    "The resolution of a log, up to its window: bounds the memory of a large limit. Defaults to one microsecond.",
+);
+pub(super) static BURST: Field = Field {
+    name: "burst",
+    kind: UNITS,
+    about: "The units that a full token bucket holds. Defaults to the limit.",
+    rule: Rule::With(&ALGORITHM, TOKEN_BUCKET),
+};
+pub(super) static COUNT_REJECTED: Field =
+    field("count-rejected", Kind::Flag, "Whether denied requests are counted. Defaults to false.");
+pub(super) static UNIT: Field =
+    field("unit", Kind::Text, "The unit that clients see, such as \"content-bytes\". Defaults to \"requests\".");
+pub(super) static BAN_AFTER: Field =
+    field("ban-after", Kind::Table(&BAN), "After this number of denials within a duration, a key is banned for it.");
+pub(super) static SHARDS: Field = field(
+    "shards",
+    Kind::Whole { least: 1, most: 64 },
+    "The number of counts of each key, for a key that is too hot for one node of a cluster. Defaults to 1.",
+);
+
+pub(super) static POLICY_SHADOW: Field =
+    field("shadow", Kind::Flag, "Whether the policy counts and reports, but refuses nothing. Defaults to false.");
+pub(super) static NEAR_LIMIT: Field = field(
+    "near-limit",
+    Kind::ShareOrOff,
+    "The share of the limit at which a key is reported as near it; false turns the report off. Defaults to 0.8.",
+);
+
+pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR], refused: &[], required: &[&[&DENIALS, &FOR]] };
+
+pub(super) static DENIALS: Field = field("denials", UNITS, "The number of denials that leads to a ban.");
+pub(super) static FOR: Field =
+    field("for", Kind::Duration, "The duration of the ban, and the time within which denials count, up to 366 days.");
+
+/// The settings of requests without a route of their own.
+pub(super) static DEFAULTS: Table = Table {
+    fields: &[&CHARGED, &COST, &COSTS, &ON_STORE_FAILURE],
+    refused: &[(
+        "exempt",
+        "an exempt default would leave almost every request without a limit; write exempt in single routes",
+    )],
+    required: &[&[&CHARGED]],
+};
+
+/// The settings of a route.
+pub(super) static ROUTE: Table =
+    Table { fields: &[&CHARGED, &COST, &COSTS, &ON_STORE_FAILURE, &EXEMPT], refused: &[], required: &[] };
+
+pub(super) static CHARGED: Field = field("policies", Kind::Names, "The policies that a request is charged under.");
+pub(super) static COST: Field = field("cost", UNITS, "The units that a request takes. Defaults to 1.");
+pub(super) static COSTS: Field = field(
+    "costs",
+    Kind::TableOf(Keys::Policies, &Kind::Whole { least: 0, most: u32::MAX }),
+    "Costs under single policies, by policy name, in place of `cost`. 0 charges nothing under that policy.",
+);
+pub(super) static ON_STORE_FAILURE: Field = field(
+    "on-store-failure",
+    Kind::Word(&FAILURE_WORDS),
+    "What happens to a request when the store cannot answer. Defaults to \"open\".",
+);
+pub(super) static EXEMPT: Field = Field {
+    name: "exempt",
+    kind: Kind::Flag,
+    about: "Whether the route has no limit. An exempt route has no other fields. Defaults to false.",
+    rule: Rule::Without(&[&CHARGED, &COST, &COSTS, &ON_STORE_FAILURE]),
+};

@@ -1,0 +1,168 @@
+//! Reads a whole file.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de::Error};
+
+use super::{
+    costs, coverage,
+    entry::{Entry, Named},
+    fields::{self, Field},
+    limits::{Charges, LimitsConfig},
+    mistake::{LimitsError, Mistakes},
+    place::Place,
+    policy,
+    section::{Read, Section, entries},
+    tree::Tree,
+    values,
+};
+use crate::middleware::{RouteTable, Settings};
+
+/// A file of limits before it is checked. Deserializing it fails only if the format is violated, so that
+/// [`check`](Self::check) can report all mistakes at once.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::config::{LimitsConfig, LimitsFile};
+///
+/// fn read(text: &str) -> Result<LimitsConfig, Box<dyn std::error::Error>> {
+///     Ok(toml::from_str::<LimitsFile>(text)?.check()?)
+/// }
+///
+/// assert!(read("[policies.per-client]\nrate = \"60/min\"\n[default]\npolicies = [\"per-client\"]\n").is_ok());
+/// let mistakes = read("[policies.per-client]\nrate = \"fast\"\n").unwrap_err().to_string();
+/// assert_eq!(mistakes.lines().count(), 2, "the rate, and no default");
+/// ```
+#[derive(Clone)]
+pub struct LimitsFile(Tree);
+
+impl LimitsFile {
+    /// Checks the file.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitsError`] with all mistakes of the file.
+    pub fn check(self) -> Result<LimitsConfig, LimitsError> {
+        let mut mistakes = Mistakes::default();
+        let limits = read(self.0, &mut mistakes);
+        mistakes.or(limits)
+    }
+}
+
+impl<'de> Deserialize<'de> for LimitsFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Tree::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for LimitsConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        LimitsFile::deserialize(deserializer)?.check().map_err(D::Error::custom)
+    }
+}
+
+impl fmt::Debug for LimitsFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LimitsFile").field(&self.0).finish()
+    }
+}
+
+fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
+    // An empty YAML document is null.
+    let file = if file == Tree::Null { Tree::Table(Vec::new()) } else { file };
+    let mut file = Section::open(file, Place::default(), &fields::FILE, mistakes)?;
+    file.read(&fields::SCHEMA, mistakes, values::text);
+    let style = |_: &Field, value| values::word(&fields::HEADER_STYLES, &value);
+    let headers = file.read(&fields::HEADERS, mistakes, style).value().unwrap_or_default();
+    let shadow = file.read(&fields::SHADOW, mistakes, values::flag).value().unwrap_or_default();
+    let known = policies(&mut file, mistakes);
+    let default = default(&mut file, &known, mistakes);
+    let routes = routes(&mut file, &known, mistakes);
+    if let Some(default) = &default {
+        costs::check_default(default, mistakes);
+        for (_, route) in &routes {
+            costs::check_route(route, default, mistakes);
+        }
+    }
+    let default = charges(default?)?;
+    let routes = routes.into_iter().map(|(name, entry)| Some((name, charges(entry)?))).collect::<Option<Vec<_>>>()?;
+    let policies = known.into_iter().map(|(_, policy)| policy).collect::<Option<Vec<_>>>()?;
+    Some(LimitsConfig::new(policies, default, routes, headers, shadow))
+}
+
+/// The policies of the file, by name.
+fn policies(file: &mut Section, mistakes: &mut Mistakes) -> Vec<Named> {
+    let Some(value) = file.take(&fields::POLICIES) else { return Vec::new() };
+    let place = file.place_of(&fields::POLICIES);
+    let mut known: Vec<Named> = Vec::new();
+    for (name, value) in entries(value, &place, mistakes).unwrap_or_default() {
+        let at = place.at(&name);
+        if known.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
+            mistakes.add(at, "another policy has this name (case is ignored); rename one");
+            continue;
+        }
+        let section = Section::open(value, at, &fields::POLICY, mistakes);
+        let policy = section.and_then(|section| policy::read(&name, section, mistakes));
+        known.push((name, policy));
+    }
+    known
+}
+
+fn default<'a>(file: &mut Section, known: &'a [Named], mistakes: &mut Mistakes) -> Option<Entry<'a>> {
+    let place = file.place_of(&fields::DEFAULT);
+    let value = file.take(&fields::DEFAULT).unwrap_or(Tree::Table(Vec::new()));
+    let default = Entry::read(value, place, &fields::DEFAULTS, known, mistakes)?;
+    if default.policies.is_absent() {
+        let message = "no policy, so nothing would be limited; write policies = [..] with the name of at least one";
+        mistakes.add(default.place.at(fields::CHARGED.name), message);
+    }
+    Some(default)
+}
+
+/// The routes of the file, by name.
+fn routes<'a>(file: &mut Section, known: &'a [Named], mistakes: &mut Mistakes) -> Vec<(String, Entry<'a>)> {
+    let Some(value) = file.take(&fields::ROUTES) else { return Vec::new() };
+    let place = file.place_of(&fields::ROUTES);
+    let mut table = RouteTable::default();
+    let mut routes = Vec::new();
+    for (name, value) in entries(value, &place, mistakes).unwrap_or_default() {
+        let at = place.at_route(&name);
+        if let Err(error) = table.insert(&name, Settings::default()) {
+            mistakes.add(at.clone(), error.to_string());
+        } else if name.contains("//") {
+            // Its settings would apply behind a router alone. Elsewhere repeated slashes of a path count as one.
+            mistakes.add(
+                at.clone(),
+                "no path has an empty segment, because repeated slashes count as one; write one slash",
+            );
+        }
+        let Some(entry) = Entry::read(value, at, &fields::ROUTE, known, mistakes) else { continue };
+        routes.push((name, entry));
+    }
+    if routes.iter().all(|(_, entry)| entry.is_exempt) {
+        let names: Vec<&str> = routes.iter().map(|(name, _)| name.as_str()).collect();
+        if let Some(route) = coverage::exempts_everything(&names) {
+            let message = "the exempt routes cover every request, so nothing would be limited; leave exempt out, or \
+                           give a route of its own to what is limited";
+            mistakes.add(place.at_route(route).at(fields::EXEMPT.name), message);
+        }
+    }
+    routes
+}
+
+/// The settings of an entry without mistakes.
+fn charges(entry: Entry<'_>) -> Option<Charges> {
+    let policies = match entry.policies {
+        Read::Absent => None,
+        Read::Wrong => return None,
+        Read::Value(policies) => Some(policies.into_iter().map(|(_, policy)| policy.clone()).collect::<Option<_>>()?),
+    };
+    Some(Charges {
+        is_exempt: entry.is_exempt,
+        policies,
+        cost: entry.cost.value(),
+        costs: entry.costs,
+        failure: entry.failure,
+    })
+}

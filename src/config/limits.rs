@@ -1,0 +1,143 @@
+//! Limits as a value: what a file means.
+
+use crate::{
+    error::ConfigError,
+    failure::FailurePolicy,
+    headers::HeaderStyle,
+    key::KeyExtractor,
+    limiter::Limiter,
+    middleware::{RateLimitLayer, Route},
+    policy::Policy,
+};
+
+/// The limits of a file: policies, routes, costs, failure policies and header style. See the [module](super) for the
+/// format.
+///
+/// Two values are equal if their files mean the same; the order of policies and routes in a file has no meaning.
+///
+/// Deserialize a `LimitsConfig` directly where the format reports errors well. [`LimitsFile`](super::LimitsFile) keeps
+/// the mistakes apart from the errors of the format.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, PeerIp, config::LimitsConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits: LimitsConfig = toml::from_str(
+///     r#"
+///         [policies.per-client]
+///         rate = "60/min"
+///         [default]
+///         policies = ["per-client"]
+///         [routes."/search"]
+///         cost = 10
+///     "#,
+/// )?;
+/// assert_eq!(limits.policy("per-client").map(|policy| policy.limit()), Some(60));
+/// let layer = limits.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitsConfig {
+    /// By name.
+    policies: Vec<Policy>,
+    default: Charges,
+    /// By name.
+    routes: Vec<(String, Charges)>,
+    headers: HeaderStyle,
+    shadow: bool,
+}
+
+/// What requests are charged: the default, or a route. `None` means the default's setting, or the default of the layer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Charges {
+    pub(super) is_exempt: bool,
+    pub(super) policies: Option<Vec<Policy>>,
+    pub(super) cost: Option<u32>,
+    /// Costs under single policies, by policy name.
+    pub(super) costs: Vec<(String, u32)>,
+    pub(super) failure: Option<FailurePolicy>,
+}
+
+impl LimitsConfig {
+    pub(super) fn new(
+        mut policies: Vec<Policy>,
+        mut default: Charges,
+        mut routes: Vec<(String, Charges)>,
+        headers: HeaderStyle,
+        shadow: bool,
+    ) -> Self {
+        policies.sort_by(|one, other| one.name().cmp(other.name()));
+        routes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        for charges in std::iter::once(&mut default).chain(routes.iter_mut().map(|(_, charges)| charges)) {
+            charges.costs.sort();
+        }
+        Self { policies, default, routes, headers, shadow }
+    }
+
+    /// Creates a layer with these limits for the key that `key` extracts. Every setter of the layer applies to it: a
+    /// rejection, a further key, the handling of missing keys.
+    ///
+    /// Layers of one `LimitsConfig` and one limiter share their budgets, because they share the policies.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::LocalWithoutFallback`] if the file has `on-store-failure = "local"` and the limiter has no
+    /// [local fallback](Limiter::with_local). A checked file has no other error.
+    pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
+        let Charges { policies, cost, costs, failure, .. } = &self.default;
+        let policies = policies.clone().unwrap_or_default();
+        let mut layer = RateLimitLayer::new(limiter, policies, key).with_headers(self.headers).with_shadow(self.shadow);
+        // The costs of single policies come first: a plain cost may be above the limit of a policy that has its own.
+        for (policy, cost) in costs {
+            layer = layer.with_cost_of(policy, *cost)?;
+        }
+        if let Some(cost) = cost {
+            layer = layer.with_cost(*cost)?;
+        }
+        layer = match failure.unwrap_or_default() {
+            FailurePolicy::Closed => layer.fail_closed(),
+            FailurePolicy::Local => layer.fail_local()?,
+            FailurePolicy::Open => layer.fail_open(),
+        };
+        for (name, charges) in &self.routes {
+            layer = layer.route(name, charges.route())?;
+        }
+        layer.validated()
+    }
+
+    /// The policy of this name, for checks without a layer. Ignores the case of the name.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policies.iter().find(|policy| policy.name().eq_ignore_ascii_case(name))
+    }
+
+    /// All policies of the file, by name, whether or not a route uses them.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter()
+    }
+}
+
+impl Charges {
+    /// The settings of a route.
+    fn route(&self) -> Route {
+        let mut route = if self.is_exempt { Route::exempt() } else { Route::new() };
+        if let Some(policies) = &self.policies {
+            route = route.with_policies(policies.clone());
+        }
+        if let Some(cost) = self.cost {
+            route = route.with_cost(cost);
+        }
+        for (policy, cost) in &self.costs {
+            route = route.with_cost_of(policy, *cost);
+        }
+        match self.failure {
+            None => route,
+            Some(FailurePolicy::Closed) => route.fail_closed(),
+            Some(FailurePolicy::Local) => route.fail_local(),
+            Some(FailurePolicy::Open) => route.fail_open(),
+        }
+    }
+}

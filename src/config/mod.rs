@@ -1,0 +1,118 @@
+//! Limits as data: policies, routes, costs, failure policies and header style from a file, in any format of serde
+//! (feature `serde`).
+//!
+//! The words of a file are the setters of [`Policy`](crate::Policy), [`RateLimitLayer`](crate::RateLimitLayer) and
+//! [`Route`](crate::Route) in kebab case, and mean the same. [Limits in a file](crate::guide::limits_in_a_file) lists
+//! all of them.
+//!
+//! # Rules
+//!
+//! 1. A [`LimitsFile`] accepts every value that the format can hold. [`LimitsFile::check`] then reports all mistakes at
+//!    once, each with its place: `routes."/search".cost`.
+//! 2. A field that a route leaves out is that of `default`. A field that `default` leaves out has the default of the
+//!    layer.
+//! 3. Names of policies are compared without case.
+//! 4. A file that limits nothing is refused, unless it says `shadow`.
+//! 5. A [`LimitsConfig`] is a plain value. [`LimitsConfig::layer`] calls the setters of the layer with it.
+//!
+//! # Examples
+//!
+//! A whole file:
+//!
+//! ```
+//! use axum::{Router, body::Body, routing::get};
+//! use http::{Request, StatusCode};
+//! use tollgate::{GlobalKey, Limiter, MemoryStore, config::LimitsFile};
+//! use tower::ServiceExt;
+//!
+//! const FILE: &str = r#"
+//!     headers = "x-ratelimit"
+//!
+//!     [policies.per-client]
+//!     rate = "60/min"
+//!     ban-after = { denials = 100, for = "10m" }
+//!
+//!     [policies.tokens]
+//!     limit = 100_000
+//!     window = "1d"
+//!     algorithm = "token-bucket"
+//!     burst = 5_000
+//!     unit = "tokens"
+//!     near-limit = 0.9
+//!
+//!     [policies.login]
+//!     rate = "5/min"
+//!     count-rejected = true
+//!
+//!     [default]
+//!     policies = ["per-client", "tokens"]
+//!     costs = { tokens = 100 }
+//!
+//!     [routes."/search"]
+//!     cost = 40
+//!     on-store-failure = "closed"
+//!
+//!     [routes."POST /login"]
+//!     policies = ["login"]
+//!
+//!     [routes."/healthz"]
+//!     exempt = true
+//! "#;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = toml::from_str::<LimitsFile>(FILE)?.check()?;
+//! let layer = limits.layer(Limiter::new(MemoryStore::new()), GlobalKey)?;
+//! let app = Router::new().route("/search", get(|| async { "found" })).layer(layer);
+//!
+//! let search = || app.clone().oneshot(Request::get("/search").body(Body::empty()).unwrap());
+//! assert_eq!(search().await?.headers()["x-ratelimit-remaining"], "20");
+//! assert_eq!(search().await?.status(), StatusCode::TOO_MANY_REQUESTS);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Mistakes, all at once:
+//!
+//! ```
+//! use tollgate::config::LimitsFile;
+//!
+//! let file = r#"
+//!     [policies.per-client]
+//!     rate = "60/min"
+//!     [default]
+//!     policies = ["per-clients"]
+//!     [routes."/search"]
+//!     cots = 10
+//! "#;
+//! let error = toml::from_str::<LimitsFile>(file).unwrap().check().unwrap_err();
+//! let message = [
+//!     r#"default.policies: no policy is called "per-clients"; write one of "per-client""#,
+//!     r#"routes."/search".cots: no field has this name; did you mean cost?"#,
+//! ];
+//! assert_eq!(error.to_string(), message.join("\n"));
+//! ```
+
+mod costs;
+mod coverage;
+mod entry;
+mod fields;
+mod file;
+mod json;
+mod limits;
+mod mistake;
+mod place;
+mod policy;
+mod schema;
+mod section;
+mod suggest;
+mod tree;
+mod units;
+mod values;
+
+pub use self::{
+    file::LimitsFile,
+    limits::LimitsConfig,
+    mistake::{LimitsError, Mistake},
+    schema::schema,
+};

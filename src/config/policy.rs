@@ -1,0 +1,164 @@
+//! Reads a policy: calls the methods of [`Policy`] with the fields of a table.
+
+use std::time::Duration;
+
+use super::{
+    fields::{self, Field},
+    mistake::Mistakes,
+    section::{Read, Section},
+    values,
+};
+use crate::{error::ConfigError, policy::Policy};
+
+/// Reads the policy `name`. `None` if its limit, burst or shards have a mistake, so that no cost can be compared with
+/// them. Other mistakes leave a policy that costs are compared with.
+pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) -> Option<Policy> {
+    if let Err(error) = Policy::per_second(name, 1) {
+        mistakes.add(section.place().clone(), error.to_string());
+    }
+    let before = mistakes.count();
+    let base = base(name, &mut section, mistakes);
+    // Without a usable limit, the other fields are read on a policy in which each of them has room.
+    let base = base.or_else(|| Policy::new("policy", u32::MAX, Policy::MAX_WINDOW).ok())?;
+    let mut draft = Draft { policy: base, section, mistakes };
+    draft.set_algorithm();
+    draft.set_shards();
+    let has_capacity = draft.mistakes.count() == before;
+    draft.set_counts();
+    draft.set_ban();
+    draft.set_rollout();
+    has_capacity.then_some(draft.policy)
+}
+
+/// A policy with the limit and the window of the table.
+fn base(name: &str, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
+    let rate = section.read(&fields::RATE, mistakes, values::rate);
+    let limit = section.read(&fields::LIMIT, mistakes, values::whole);
+    let window = section.read(&fields::WINDOW, mistakes, values::duration);
+    if rate.is_absent() {
+        let (no_limit, no_window) = (limit.is_absent(), window.is_absent());
+        if no_limit && no_window {
+            mistakes.add(section.place_of(&fields::RATE), "a policy needs a rate; write rate = \"60/min\" or the like");
+        } else if no_limit {
+            mistakes.add(section.place_of(&fields::LIMIT), "a window needs a limit; write limit = 60 or the like");
+        } else if no_window {
+            mistakes
+                .add(section.place_of(&fields::WINDOW), "a limit needs a window; write window = \"60s\" or the like");
+        }
+        return new_policy(name, limit.value()?, window.value()?, &fields::WINDOW, section, mistakes);
+    }
+    for (field, is_absent) in [(&fields::LIMIT, limit.is_absent()), (&fields::WINDOW, window.is_absent())] {
+        if !is_absent {
+            mistakes.add(section.place_of(field), format!("the rate has a {} already; leave one out", field.name));
+        }
+    }
+    let (limit, window) = rate.value()?;
+    new_policy(name, limit, window, &fields::RATE, section, mistakes)
+}
+
+/// A policy; an error is a mistake of `field`. An unusable name is a mistake already.
+fn new_policy(
+    name: &str,
+    limit: u32,
+    window: Duration,
+    field: &Field,
+    section: &Section,
+    mistakes: &mut Mistakes,
+) -> Option<Policy> {
+    let name = if Policy::per_second(name, 1).is_ok() { name } else { "policy" };
+    Policy::new(name, limit, window).map_err(|error| mistakes.add(section.place_of(field), message(error))).ok()
+}
+
+/// A policy whose settings are read one after the other.
+struct Draft<'a> {
+    policy: Policy,
+    section: Section,
+    mistakes: &'a mut Mistakes,
+}
+
+impl Draft<'_> {
+    fn set_algorithm(&mut self) {
+        let word = |_: &Field, value| values::word(&fields::ALGORITHMS, &value);
+        let algorithm = self.section.read(&fields::ALGORITHM, self.mistakes, word);
+        let resolution = self.section.read(&fields::RESOLUTION, self.mistakes, values::duration);
+        let burst = self.section.read(&fields::BURST, self.mistakes, values::whole);
+        match algorithm {
+            // Which settings an unknown algorithm has cannot be known.
+            Read::Wrong => return,
+            Read::Absent => {}
+            Read::Value(algorithm) => self.policy = self.policy.clone().with_algorithm(algorithm),
+        }
+        self.set(&fields::RESOLUTION, resolution, Policy::with_resolution);
+        self.set(&fields::BURST, burst, Policy::with_burst);
+    }
+
+    fn set_shards(&mut self) {
+        let shards = self.section.read(&fields::SHARDS, self.mistakes, values::whole);
+        self.set(&fields::SHARDS, shards, Policy::with_shards);
+    }
+
+    fn set_counts(&mut self) {
+        let count_rejected = self.section.read(&fields::COUNT_REJECTED, self.mistakes, values::flag);
+        self.set(&fields::COUNT_REJECTED, count_rejected, |policy, value| Ok(policy.with_count_rejected(value)));
+        let unit = self.section.read(&fields::UNIT, self.mistakes, values::text);
+        self.set(&fields::UNIT, unit, Policy::with_unit);
+    }
+
+    fn set_ban(&mut self) {
+        let Some(value) = self.section.take(&fields::BAN_AFTER) else { return };
+        let place = self.section.place_of(&fields::BAN_AFTER);
+        let Some(mut ban) = Section::open(value, place, &fields::BAN, self.mistakes) else { return };
+        let denials = ban.read(&fields::DENIALS, self.mistakes, values::whole);
+        let duration = ban.read(&fields::FOR, self.mistakes, values::duration);
+        if denials.is_absent() {
+            self.mistakes.add(ban.place_of(&fields::DENIALS), "a ban needs a number of denials; write denials = 20");
+        }
+        if duration.is_absent() {
+            self.mistakes.add(ban.place_of(&fields::FOR), "a ban needs a duration; write for = \"10m\"");
+        }
+        let (Some(denials), Some(duration)) = (denials.value(), duration.value()) else { return };
+        match self.policy.clone().ban_after(denials, duration) {
+            Ok(policy) => self.policy = policy,
+            Err(error @ ConfigError::InvalidBan { .. }) => {
+                self.mistakes.add(ban.place_of(&fields::FOR), message(error))
+            }
+            Err(error) => self.mistakes.add(ban.place().clone(), message(error)),
+        }
+    }
+
+    fn set_rollout(&mut self) {
+        let shadow = self.section.read(&fields::POLICY_SHADOW, self.mistakes, values::flag);
+        self.set(&fields::POLICY_SHADOW, shadow, |policy, value| Ok(policy.with_shadow(value)));
+        let near_limit = self.section.read(&fields::NEAR_LIMIT, self.mistakes, values::share_or_off);
+        self.set(&fields::NEAR_LIMIT, near_limit, |policy, share| match share {
+            Some(share) => policy.with_near_limit(share),
+            None => Ok(policy.without_near_limit()),
+        });
+    }
+
+    /// Sets a field that was read. An error of the setter is a mistake of the field.
+    fn set<T>(&mut self, field: &Field, read: Read<T>, with: impl FnOnce(Policy, T) -> Result<Policy, ConfigError>) {
+        let Some(value) = read.value() else { return };
+        match with(self.policy.clone(), value) {
+            Ok(policy) => self.policy = policy,
+            Err(error) => self.mistakes.add(self.section.place_of(field), message(error)),
+        }
+    }
+}
+
+/// The message of an error in words of the file. The place names the policy already.
+fn message(error: ConfigError) -> String {
+    match &error {
+        ConfigError::BurstWithoutTokenBucket { .. } => {
+            "only a token bucket has a burst; add algorithm = \"token-bucket\", or leave the burst out".to_owned()
+        }
+        ConfigError::ResolutionWithoutLog { .. } => {
+            "only the log has a resolution; leave out the resolution or the algorithm".to_owned()
+        }
+        _ => {
+            let message = error.to_string();
+            let name = message.strip_prefix("policy \"").and_then(|rest| rest.split_once("\": "));
+            name.map_or(message.clone(), |(_, rest)| rest.to_owned())
+        }
+    }
+}

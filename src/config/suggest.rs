@@ -1,0 +1,70 @@
+//! Advice for a word that is not known: the nearest known word, or all of them.
+
+/// `did you mean "closed"?` if a known word is near, otherwise a list of all words. The words are written as given.
+pub(super) fn advice<'a>(written: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let near = known.clone().map(|word| (distance(written, word), word)).min_by_key(|(distance, _)| *distance);
+    match near {
+        Some((distance, word)) if distance <= 2.min(word.len() / 2) => format!("did you mean {word}?"),
+        Some(_) => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
+        None => "leave it out".to_owned(),
+    }
+}
+
+/// The words in quotes, separated by commas.
+pub(super) fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of characters to insert, delete, replace or swap with the next that turns one word into the other,
+/// without regard to case and with `_` for `-`. Words of very different lengths are as far apart as their lengths.
+fn distance(one: &str, other: &str) -> usize {
+    let characters = |word: &str| -> Vec<char> {
+        word.chars().map(|c| if c == '_' { '-' } else { c.to_ascii_lowercase() }).collect()
+    };
+    if one.len().abs_diff(other.len()) > 8 {
+        return one.len().abs_diff(other.len());
+    }
+    let (one, other) = (characters(one), characters(other));
+    // Rows of the table of Damerau and Levenshtein: the distance of the first `row` characters of `one` from the first
+    // characters of `other`. A swap needs the row before the last.
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for row in 1..=one.len() {
+        let mut next = vec![row];
+        for column in 1..=other.len() {
+            let same = one[row - 1] == other[column - 1];
+            let mut least = (last[column] + 1).min(next[column - 1] + 1).min(last[column - 1] + usize::from(!same));
+            let is_swap =
+                row > 1 && column > 1 && one[row - 1] == other[column - 2] && one[row - 2] == other[column - 1];
+            if is_swap {
+                least = least.min(before[column - 2] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut last, next);
+    }
+    last[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_near_word_is_suggested_and_otherwise_all_are_listed() {
+        let known = ["cost", "costs", "exempt", "on-store-failure"];
+        let cases = [
+            ("cots", "did you mean cost?"),
+            ("Cost", "did you mean cost?"),
+            ("on_store_failure", "did you mean on-store-failure?"),
+            ("exmept", "did you mean exempt?"),
+            ("rate", "write one of cost, costs, exempt, on-store-failure"),
+            ("", "write one of cost, costs, exempt, on-store-failure"),
+        ];
+        for (written, expected) in cases {
+            assert_eq!(advice(written, known.into_iter()), expected, "{written}");
+        }
+        assert_eq!(advice("any", std::iter::empty()), "leave it out");
+        assert!(advice(&"x".repeat(100_000), known.into_iter()).starts_with("write one of"));
+    }
+}

@@ -1,0 +1,84 @@
+//! Rates and durations as a file writes them: `60/min`, `90s`.
+
+use std::time::Duration;
+
+/// The units of a duration, with their lengths in milliseconds.
+const DURATION_UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// The units of a rate, with their lengths in seconds.
+const RATE_UNITS: [(&str, u64); 5] = [("s", 1), ("sec", 1), ("min", 60), ("hour", 3_600), ("day", 86_400)];
+
+/// Reads `500ms`, `90s`, `5m`, `2h` or `1d`. A duration that is too long for the milliseconds of a `u64` is read as the
+/// longest one.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let (_, millis) = DURATION_UNITS.into_iter().find(|(name, _)| *name == unit)?;
+    Some(Duration::from_millis(whole(number)?.saturating_mul(millis)))
+}
+
+/// Reads `10/s`, `10/sec`, `60/min`, `100/hour`, `9500/day` or `3/500ms`: a number of units, and their window.
+pub(super) fn rate(text: &str) -> Option<(u64, Duration)> {
+    let (number, window) = text.split_once('/')?;
+    let named = RATE_UNITS.into_iter().find(|(name, _)| *name == window);
+    let window = named.map(|(_, seconds)| Duration::from_secs(seconds)).or_else(|| duration(window))?;
+    Some((whole(number)?, window))
+}
+
+/// Reads digits, without a sign. A number that is too large for a `u64` is read as the largest one.
+fn whole(digits: &str) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+/// The pattern of a duration in the JSON Schema.
+pub(super) fn duration_pattern() -> String {
+    format!("^[0-9]+({})$", DURATION_UNITS.map(|(name, _)| name).join("|"))
+}
+
+/// The pattern of a rate in the JSON Schema.
+pub(super) fn rate_pattern() -> String {
+    let [durations, rates] = [DURATION_UNITS, RATE_UNITS].map(|units| units.map(|(name, _)| name).join("|"));
+    format!("^0*[1-9][0-9]*/({rates}|[0-9]+({durations}))$")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        let cases =
+            [("500ms", 500), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000), ("0s", 0)];
+        for (text, millis) in cases {
+            assert_eq!(duration(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["99999999999999999999s", "18446744073709551615d"] {
+            assert_eq!(duration(text), Some(Duration::from_millis(u64::MAX)), "{text}");
+        }
+        for text in ["", "5", "s", "-5s", "+5s", "1.5s", "5 s", " 5s", "5s ", "5min", "5S", "5µs", "٥s", "1h30m"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_have_a_number_and_a_window() {
+        let cases = [
+            ("10/s", 10, 1_000),
+            ("10/sec", 10, 1_000),
+            ("60/min", 60, 60_000),
+            ("7/hour", 7, 3_600_000),
+            ("9500/day", 9_500, 86_400_000),
+            ("3/500ms", 3, 500),
+            ("3/2m", 3, 120_000),
+            ("0/s", 0, 1_000),
+        ];
+        for (text, units, millis) in cases {
+            assert_eq!(rate(text), Some((units, Duration::from_millis(millis))), "{text}");
+        }
+        for text in ["", "60", "/min", "60/", "60/m", "60/minute", "-1/s", "60 / min", "60/min/min", "1e3/s", "fast"] {
+            assert_eq!(rate(text), None, "{text}");
+        }
+        assert_eq!(rate("99999999999999999999/s"), Some((u64::MAX, Duration::from_secs(1))));
+    }
+}

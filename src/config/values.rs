@@ -1,0 +1,119 @@
+//! Reads single values. An error says what the value is, and what to write instead.
+
+use std::time::Duration;
+
+use super::{
+    fields::{Field, Kind},
+    suggest::{advice, quoted},
+    tree::Tree,
+    units,
+};
+
+/// Characters of a value that a message shows.
+const SHOWN: usize = 60;
+
+pub(super) fn flag(_: &Field, value: Tree) -> Result<bool, String> {
+    match value {
+        Tree::Flag(flag) => Ok(flag),
+        other => Err(format!("{} is not a boolean; write true or false", shown(&other))),
+    }
+}
+
+pub(super) fn text(_: &Field, value: Tree) -> Result<String, String> {
+    match value {
+        Tree::Text(text) => Ok(text),
+        other => Err(format!("{} is not a string; write it in quotes", shown(&other))),
+    }
+}
+
+pub(super) fn duration(_: &Field, value: Tree) -> Result<Duration, String> {
+    let duration = if let Tree::Text(text) = &value { units::duration(text) } else { None };
+    duration.ok_or_else(|| {
+        format!("{} is not a duration; write \"500ms\", \"90s\", \"5m\", \"2h\" or \"1d\"", shown(&value))
+    })
+}
+
+/// Reads a rate: the units, at least 1, and their window.
+pub(super) fn rate(_: &Field, value: Tree) -> Result<(u32, Duration), String> {
+    let rate = if let Tree::Text(text) = &value { units::rate(text) } else { None };
+    let (limit, window) = rate.ok_or_else(|| {
+        format!(
+            "{} is not a rate; write \"10/s\", \"60/min\", \"100/hour\", \"9500/day\" or \"3/500ms\"",
+            shown(&value)
+        )
+    })?;
+    match u32::try_from(limit) {
+        Ok(0) => Err(format!("{} lets nothing through; write 1 unit or more", shown(&value))),
+        Ok(limit) => Ok((limit, window)),
+        Err(_) => Err(format!("{} is out of range; write at most {} units", shown(&value), u32::MAX)),
+    }
+}
+
+/// Reads a share, or `None` from `false`. The setter checks the range.
+pub(super) fn share_or_off(_: &Field, value: Tree) -> Result<Option<f64>, String> {
+    match value {
+        Tree::Flag(false) => Ok(None),
+        Tree::Fraction(share) => Ok(Some(share)),
+        Tree::Integer(1) => Ok(Some(1.0)),
+        other => Err(format!(
+            "{} is not a share of the limit; write a number above 0 and at most 1, such as 0.8, or false",
+            shown(&other)
+        )),
+    }
+}
+
+/// Reads a whole number in the range of the field.
+pub(super) fn whole(field: &Field, value: Tree) -> Result<u32, String> {
+    in_range(&field.kind, &value)
+}
+
+/// Reads a whole number in the range of `kind`, which is a [`Kind::Whole`].
+pub(super) fn in_range(kind: &Kind, value: &Tree) -> Result<u32, String> {
+    let (least, most) = if let Kind::Whole { least, most } = kind { (*least, *most) } else { (0, u32::MAX) };
+    match value {
+        Tree::Integer(number) => u32::try_from(*number)
+            .ok()
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| format!("{number} is out of range; write {least} to {most}")),
+        other => Err(format!("{} is not a whole number; write {least} to {most}", shown(other))),
+    }
+}
+
+/// Reads one of the words of the pairs.
+pub(super) fn word<T: Copy>(pairs: &[(&'static str, T)], value: &Tree) -> Result<T, String> {
+    let words = || pairs.iter().map(|(word, _)| *word);
+    let Tree::Text(text) = value else {
+        return Err(format!("{} is not a string; write one of {}", shown(value), quoted(words())));
+    };
+    let found = pairs.iter().find(|(word, _)| word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<String> = words().map(|word| format!("{word:?}")).collect();
+        format!("{} is not known; {}", shown(value), advice(&format!("{text:?}"), words.iter().map(String::as_str)))
+    })
+}
+
+/// Reads a list of names.
+pub(super) fn names(_: &Field, value: Tree) -> Result<Vec<String>, String> {
+    let Tree::List(values) = value else {
+        return Err(format!("{} is not a list; write the names of policies, such as [\"per-client\"]", shown(&value)));
+    };
+    let name = |value| match value {
+        Tree::Text(name) => Ok(name),
+        other => Err(format!("{} is not the name of a policy; write it in quotes", shown(&other))),
+    };
+    values.into_iter().map(name).collect()
+}
+
+/// The value as the file writes it, or what it is. Long strings are cut.
+pub(super) fn shown(value: &Tree) -> String {
+    match value {
+        Tree::Flag(flag) => flag.to_string(),
+        Tree::Integer(number) => number.to_string(),
+        Tree::Fraction(number) => format!("{number:?}"),
+        Tree::Text(text) => match text.char_indices().nth(SHOWN) {
+            Some((end, _)) => format!("{:?}...", &text[..end]),
+            None => format!("{text:?}"),
+        },
+        Tree::List(_) | Tree::Table(_) | Tree::Null | Tree::Other(_) => value.kind().to_owned(),
+    }
+}

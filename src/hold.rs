@@ -1,0 +1,103 @@
+//! Holds as stores see them: what a hold is called, and how it ends.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    num::NonZeroU64,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{key::Key, policy::Policy};
+
+/// The name of a hold: 64 random bits, never 0.
+///
+/// Two holds of one key and policy have different names, also if different processes make them, so a change that is
+/// sent twice never ends another hold.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::store::HoldId;
+///
+/// assert_ne!(HoldId::random(), HoldId::random());
+/// ```
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct HoldId(NonZeroU64);
+
+/// The random keys of this process's names.
+static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// The number of names that were made.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+impl HoldId {
+    /// Makes a new name.
+    ///
+    /// It is a hash of a counter under a secret of this process, so that no client can foresee it.
+    pub fn random() -> Self {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Self(NonZeroU64::new(NAMES.hash_one(number)).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The name as a number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Debug for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HoldId({:016x})", self.0)
+    }
+}
+
+/// A hold that a store has made: the units are held for this key under this policy until the hold ends.
+///
+/// A store gets it with each [change](crate::store::Store::change_hold).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenHold {
+    /// The key whose units are held.
+    pub key: Key,
+    /// The policy under which the units are held.
+    pub policy: Policy,
+    /// The name of the hold.
+    pub id: HoldId,
+}
+
+impl OpenHold {
+    pub(crate) fn new(key: Key, policy: Policy, id: HoldId) -> Self {
+        Self { key, policy, id }
+    }
+
+    /// The units that a settlement with `units` charges: none under a concurrency limit.
+    pub(crate) fn charged(&self, units: u32) -> u32 {
+        if self.policy.is_concurrent() { 0 } else { units }
+    }
+}
+
+/// What happens to an open hold.
+///
+/// A release is `Settle(0)`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum HoldChange {
+    /// Ends the hold, and charges this number of units at that instant, whether or not they fit.
+    Settle(u32),
+    /// Moves the end of the hold to one time-to-live from now.
+    Renew,
+}
+
+/// The answer to a change of a hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Settlement {
+    /// The hold was open, and the change was made.
+    Settled,
+    /// The hold had ended before: it was settled, or its time-to-live had passed. Nothing was changed.
+    Expired,
+    /// There was nothing to change: no store has made the hold. Only a [`Hold`](crate::limiter::Hold) answers this.
+    NotHeld,
+}

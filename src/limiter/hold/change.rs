@@ -1,0 +1,138 @@
+//! Changes of holds: what is sent to the store, and what becomes of the answer.
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::runtime::Handle;
+
+use crate::{
+    breaker::CallOutcome,
+    check::Charge,
+    error::{Error, ErrorKind},
+    hold::{HoldChange, OpenHold, Settlement},
+    limiter::{core::Core, guarded::Guarded},
+    observe::{HoldEnd, HoldEnded},
+    store::Answer,
+};
+
+/// The end of a hold, which has to reach the store.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub(super) hold: OpenHold,
+    /// The units that are held.
+    pub(super) held: u32,
+    /// The units to charge.
+    pub(super) actual: u32,
+    /// Whether the handle was dropped without a settlement.
+    pub(super) is_dropped: bool,
+    /// Whether observers know of the end: the local fallback has held the units, and the store may have too.
+    pub(super) is_reported: bool,
+}
+
+impl Ending {
+    pub(super) fn change(&self) -> HoldChange {
+        HoldChange::Settle(self.actual)
+    }
+
+    /// How the hold ends if the store settles it.
+    fn end(&self) -> HoldEnd {
+        match self.actual {
+            _ if self.is_dropped => HoldEnd::Dropped,
+            0 => HoldEnd::Released,
+            _ => HoldEnd::Settled,
+        }
+    }
+}
+
+/// A change that is sent to the store, or not yet.
+pub(super) struct Call(Option<Guarded<Settlement>>);
+
+impl Call {
+    pub(super) const UNSENT: Self = Self(None);
+
+    /// Sends the change at the first poll, behind the breaker and within the deadline.
+    pub(super) fn poll(
+        &mut self,
+        core: &Core,
+        hold: &OpenHold,
+        change: HoldChange,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Settlement, Error>> {
+        if self.0.is_none() {
+            match core.store.change_hold(hold, change) {
+                Answer::Ready(result) => return Poll::Ready(result),
+                Answer::Pending(pending) => self.0 = Some(Guarded::new(pending, CallOutcome::of)),
+            }
+        }
+        match &mut self.0 {
+            Some(guarded) => guarded.poll(core, |_| core.admit(Some(&hold.key)), cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Core {
+    /// Changes a hold in the store, behind the breaker and within the deadline.
+    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<Settlement, Error> {
+        let mut call = Call::UNSENT;
+        poll_fn(|cx| call.poll(self, hold, change, cx)).await
+    }
+
+    /// Renews a hold in the store, and in the counts of the fallback.
+    pub(super) async fn renew_hold(&self, hold: &OpenHold) -> Result<Settlement, Error> {
+        let settlement = self.change_hold(hold, HoldChange::Renew).await?;
+        if settlement == Settlement::Settled
+            && let Some(fallback) = &self.fallback
+        {
+            fallback.mirror_change(hold, HoldChange::Renew);
+        }
+        Ok(settlement)
+    }
+
+    /// Ends a hold that the local fallback has made. What is charged becomes a debt to the store if `is_owed`.
+    /// Otherwise the store may have made the hold too, so it gets the settlement as well.
+    pub(super) fn end_local_hold(
+        self: &Arc<Self>,
+        mut ending: Ending,
+        is_owed: bool,
+        runtime: Option<&Handle>,
+    ) -> Settlement {
+        let Some(fallback) = &self.fallback else { return Settlement::NotHeld };
+        let settlement = fallback.change_hold(&ending.hold, ending.change());
+        let is_settled = settlement == Settlement::Settled;
+        self.report_hold_end(&ending, if is_settled { ending.end() } else { HoldEnd::Expired });
+        if is_owed && is_settled {
+            fallback.owe(&Charge::new(ending.hold.key, ending.hold.policy, ending.actual));
+        } else if !is_owed {
+            ending.is_reported = true;
+            self.end_hold_in_background(ending, runtime);
+        }
+        settlement
+    }
+
+    /// Notes the answer to the end of a hold.
+    pub(super) fn on_hold_answer(&self, ending: &Ending, settlement: Settlement) {
+        let is_settled = settlement == Settlement::Settled;
+        if is_settled && let Some(fallback) = &self.fallback {
+            fallback.mirror_change(&ending.hold, ending.change());
+        }
+        self.report_hold_end(ending, if is_settled { ending.end() } else { HoldEnd::Expired });
+    }
+
+    /// Reports the end of a hold to the observers.
+    pub(super) fn report_hold_end(&self, ending: &Ending, end: HoldEnd) {
+        let Ending { hold, held, actual, is_reported, .. } = ending;
+        if let (Some(observer), false) = (&self.observer, *is_reported) {
+            let event = HoldEnded { policy: &hold.policy, held: *held, actual: *actual, end, key: &hold.key };
+            observer.on_hold_ended(&event);
+        }
+    }
+}
+
+/// Whether the change may be sent again after this error. The others would fail again.
+pub(super) fn may_send_again(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
+}

@@ -1,0 +1,267 @@
+//! The handle of holds.
+
+use std::{fmt, mem, sync::Arc};
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use crate::{
+    decision::Decision,
+    error::Error,
+    hold::{HoldChange, OpenHold, Settlement},
+    limiter::{
+        core::Core,
+        hold::{
+            change::Ending,
+            settle::{SettleFuture, merged},
+            slots::RenewedSlot,
+        },
+    },
+    policy::{Policy, Unsettled},
+    verdict::Source,
+};
+
+/// The answer to [`Limiter::hold`](crate::Limiter::hold): the units are held, or they did not fit. Match on it, or call
+/// [`into_hold`](Self::into_hold), which returns the [`Hold`] to settle.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, Policy, limiter::Held, policy::Holds};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+/// match limiter.hold("tenant:3", &tokens, 400).await? {
+///     Held::Open(hold) => drop(hold.settle(250).await?),
+///     Held::Denied(decision) => println!("try again in {:?}", decision.retry_after()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a hold that is dropped ends as its policy says"]
+pub enum Held {
+    /// The units are held until the handle is settled, released or dropped.
+    Open(Hold),
+    /// The units did not fit. Nothing is held and nothing was charged.
+    Denied(Decision),
+}
+
+impl Held {
+    /// Whether the units are held.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+
+    /// The decision on the check.
+    pub fn decision(&self) -> &Decision {
+        match self {
+            Self::Open(hold) => hold.decision(),
+            Self::Denied(decision) => decision,
+        }
+    }
+
+    /// The handle, if the units are held.
+    pub fn into_hold(self) -> Option<Hold> {
+        match self {
+            Self::Open(hold) => Some(hold),
+            Self::Denied(_) => None,
+        }
+    }
+}
+
+/// The holds of one handle, with their units.
+pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
+
+/// Units that are held until their cost is known.
+///
+/// A handle that is dropped ends its holds as their policies say ([`Holds::with_unsettled`]): by default all units are
+/// charged at that instant. The drop never blocks; a store that has to wait is asked in the background.
+///
+/// A handle may hold nothing: the failure policy has let the request pass without the store, or all of its holds are
+/// under [shadow](Policy::with_shadow) policies and did not fit. Its changes are then answered with
+/// [`Settlement::NotHeld`].
+///
+/// [`Holds::with_unsettled`]: crate::policy::Holds::with_unsettled
+///
+/// # When the store gives no answer
+///
+/// A settlement that the store does not answer is an error for its caller, and is kept: it is sent again in the
+/// background for one time-to-live of the hold. A limiter keeps up to 10 000 of them, and drops the oldest first. Later
+/// than that, the store ends the hold by itself, as its policy says. Observers see the
+/// [end of each hold](crate::observe::Observer::on_hold_ended).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, MemoryStore, Policy, policy::Holds, store::Settlement};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+/// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_hold().ok_or("no tokens left")?;
+/// assert_eq!(hold.decision().available(), Some(600));
+/// // The work is done here.
+/// assert_eq!(hold.settle(250).await?, Settlement::Settled);
+/// assert_eq!(limiter.peek("tenant:3", &tokens).await?.available(), Some(750));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a hold that is dropped ends as its policy says"]
+pub struct Hold {
+    /// `None` if nothing is held.
+    core: Option<Arc<Core>>,
+    /// The runtime in which the hold was made. Used if the handle is dropped outside of a runtime.
+    runtime: Option<Handle>,
+    decision: Decision,
+    open: OpenHolds,
+    /// The renewals of the slots of concurrency limits.
+    renewals: SmallVec<[RenewedSlot; 1]>,
+}
+
+impl Hold {
+    pub(super) fn new(core: Arc<Core>, decision: Decision, open: OpenHolds) -> Self {
+        let runtime = if open.is_empty() { None } else { Handle::try_current().ok() };
+        let is_local = decision.source() == Source::Local;
+        let renewals = open.iter().filter_map(|(hold, _)| core.renew_slot(hold, is_local)).collect();
+        Self { core: Some(core), runtime, decision, open, renewals }
+    }
+
+    /// The handle of a request that a failure policy has let pass.
+    pub(crate) fn of_nothing(decision: Decision) -> Self {
+        Self { core: None, runtime: None, decision, open: OpenHolds::new(), renewals: SmallVec::new() }
+    }
+
+    /// The decision that has made the hold.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Ends the hold, and charges `actual` units at that instant. What was held beyond them is free at once. A handle
+    /// of several holds ends all of them, each with `actual` units.
+    ///
+    /// If `actual` is above what was held, the rest is charged too, although it may not fit: later requests wait until
+    /// it has left the window. So no window sees more than the limit and the units by which holds were too small.
+    ///
+    /// The answer is [`Settlement::Expired`] if a hold had ended before: its time-to-live had passed, or the key was
+    /// [reset](crate::Limiter::reset). Nothing is charged for it then, beyond what the policy charges for a hold that
+    /// is not settled.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an [`Error`] if the store gives no answer within its deadline. The settlement is then
+    /// kept and sent again in the background, see [above](Self#when-the-store-gives-no-answer).
+    ///
+    /// # Panics
+    ///
+    /// The future panics if it is polled again after it has returned its result.
+    ///
+    /// # Cancel safety
+    ///
+    /// The hold ends in any case: if the future is dropped, also before its first poll, the settlement is sent in the
+    /// background.
+    pub fn settle(self, actual: u32) -> SettleFuture {
+        self.settle_by(|_| actual)
+    }
+
+    /// Ends the hold, and charges under each policy the units that `actual` returns for it. For a handle of several
+    /// holds whose policies count different units. Otherwise as [`settle`](Self::settle).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy, policy::Holds};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+    /// let cents = Policy::per_day("cents", 500)?.with_holds(Holds::new())?;
+    /// let check = Check::hold("tenant:3", &tokens, 400)?.and_hold("tenant:3", &cents, 20)?;
+    /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
+    /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 }).await?;
+    /// assert_eq!(limiter.peek("tenant:3", &cents).await?.available(), Some(487));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle_by(mut self, actual: impl Fn(&Policy) -> u32) -> SettleFuture {
+        self.end(|hold, _| actual(&hold.policy), false)
+    }
+
+    /// Ends the hold without a charge. Otherwise as [`settle`](Self::settle).
+    pub fn release(self) -> SettleFuture {
+        self.settle(0)
+    }
+
+    /// Moves the end of the hold to one time-to-live from now.
+    ///
+    /// Jobs that take longer than the time-to-live call it meanwhile. A slot of a
+    /// [concurrency limit](Policy::concurrent) is renewed in the background and needs no call.
+    ///
+    /// The answer is [`Settlement::Expired`] if a hold had ended before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if the store gives no answer within its deadline. Nothing is sent again; the hold may or may not have
+    /// been renewed.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. The hold may or may not have been renewed.
+    pub async fn renew(&self) -> Result<Settlement, Error> {
+        let mut whole = Settlement::NotHeld;
+        if let Some(core) = &self.core {
+            for (hold, _) in &self.open {
+                let settlement = match (&core.fallback, self.decision.source()) {
+                    (Some(fallback), Source::Local) => fallback.change_hold(hold, HoldChange::Renew),
+                    _ => core.renew_hold(hold).await?,
+                };
+                whole = merged(whole, settlement);
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Ends all holds, each with the units that `actual` returns for it and what it holds.
+    fn end(&mut self, actual: impl Fn(&OpenHold, u32) -> u32, is_dropped: bool) -> SettleFuture {
+        let open = mem::take(&mut self.open);
+        self.renewals.clear();
+        let Some(core) = self.core.take().filter(|_| !open.is_empty()) else {
+            return SettleFuture::answered(Settlement::NotHeld);
+        };
+        let endings = open.into_iter().map(|(hold, held)| {
+            let actual = hold.charged(actual(&hold, held));
+            Ending { hold, held, actual, is_dropped, is_reported: false }
+        });
+        match self.decision.source() {
+            Source::Local => {
+                let settle = |ending| core.end_local_hold(ending, self.decision.is_owed(), self.runtime.as_ref());
+                SettleFuture::answered(endings.map(settle).fold(Settlement::NotHeld, merged))
+            }
+            _ => SettleFuture::new(core.clone(), self.runtime.take(), endings),
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A settled handle has nothing left to end.
+        if !self.open.is_empty() {
+            drop(self.end(|hold, held| if is_released(hold) { 0 } else { held }, true));
+        }
+    }
+}
+
+/// Whether a hold that is not settled is released.
+pub(super) fn is_released(hold: &OpenHold) -> bool {
+    hold.policy.holds().is_some_and(|holds| holds.unsettled() == Unsettled::Release)
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("decision", &self.decision).field("open", &self.open.len()).finish_non_exhaustive()
+    }
+}

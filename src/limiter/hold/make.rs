@@ -1,0 +1,237 @@
+//! The future of a hold.
+
+use std::{
+    fmt,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    check::Check,
+    decision::Decision,
+    error::{ConfigError, Error},
+    hold::OpenHold,
+    key::Key,
+    limiter::{
+        check_future::CheckFuture,
+        core::Core,
+        handle::Limiter,
+        hold::handle::{Held, Hold},
+        purpose::Purpose,
+    },
+    policy::Policy,
+};
+
+impl Limiter {
+    /// Holds `cost` units of `key` under `policy`, if they fit, until the cost of the work is known: a charge that is
+    /// settled later. Until then the units count as spent, for holds and for plain checks of the policy.
+    ///
+    /// `cost` is an estimate in units, from 1 to the limit. A hold above the limit is denied, and no wait helps.
+    ///
+    /// The policy needs [holds](Policy::with_holds), and the store has to have them, as a
+    /// [`MemoryStore`](crate::MemoryStore) and a `RedisStore` do. A hold that is neither settled nor renewed within its
+    /// time-to-live ends by itself, also if this process is gone: it is charged or released, as the policy says.
+    ///
+    /// Retry-After of a denial that open holds cause is not exact, because a hold may end at any time: it is no longer
+    /// than a hold [typically](crate::policy::Holds::with_typical) lasts.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an [`Error`] if the store gives no verdict within its deadline, as for
+    /// [`check`](Self::check). If the error [may have charged](Error::may_have_charged), the store may hold the units
+    /// until their time-to-live has passed; the hold is never sent again.
+    /// [`FailurePolicy::resolve_hold`](crate::FailurePolicy::resolve_hold) turns the error into a handle that holds
+    /// nothing, or into a denial.
+    ///
+    /// An error of kind [`Config`](crate::ErrorKind::Config) if the policy or the store has no holds, or the cost is 0.
+    ///
+    /// # Panics
+    ///
+    /// The future panics if it is polled again after it has returned its result.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is sent before the first poll. If the future is dropped later, the units may be held until their
+    /// time-to-live has passed.
+    ///
+    /// # Examples
+    ///
+    /// See [`Hold`].
+    pub fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> HoldFuture {
+        match Check::hold(key, policy, cost) {
+            Ok(check) => self.hold_named(check),
+            Err(error) => HoldFuture::failed(error),
+        }
+    }
+
+    /// Makes all holds and plain charges of `check`, or none. The handle has all holds of the check; plain charges are
+    /// charged at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::hold`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Limiter::hold`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::hold`].
+    ///
+    /// # Examples
+    ///
+    /// A request is charged at once, and its tokens are held:
+    ///
+    /// ```
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy, policy::Holds};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let requests = Policy::per_minute("requests", 60)?;
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+    /// let check = Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400)?;
+    /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
+    /// hold.settle(250).await?;
+    /// assert_eq!(limiter.peek("tenant:3", &requests).await?.available(), Some(59));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_all(&self, mut check: Check) -> HoldFuture {
+        // A check may be cloned and sent twice, and two holds of one name would be one.
+        check.rename_holds();
+        self.hold_named(check)
+    }
+
+    fn hold_named(&self, check: Check) -> HoldFuture {
+        let holds = AskedHolds::of(&check);
+        if !holds.is_empty() && !self.core.store.has_holds() {
+            return HoldFuture::failed(ConfigError::StoreWithoutHolds);
+        }
+        let asked = Asked { core: Arc::clone(&self.core), holds };
+        HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), asked) }
+    }
+}
+
+/// The holds of a check that is sent, with the numbers of their charges and their units.
+#[derive(Debug)]
+struct AskedHolds(SmallVec<[(usize, OpenHold, u32); 1]>);
+
+impl AskedHolds {
+    fn of(check: &Check) -> Self {
+        Self(check.holds().collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The future of a [`Held`], returned by [`Limiter::hold`](crate::Limiter::hold).
+///
+/// # Cancel safety
+///
+/// Nothing is sent before the first poll. If the future is dropped later, the units may be held until their
+/// time-to-live has passed; the hold is never sent again.
+///
+/// # Panics
+///
+/// Panics if the future is polled again after it has returned its result.
+#[must_use = "nothing is held before the future is polled"]
+pub struct HoldFuture {
+    state: State,
+}
+
+enum State {
+    Asked(CheckFuture, Asked),
+    /// The call was wrong.
+    Failed(Error),
+    Done,
+}
+
+struct Asked {
+    core: Arc<Core>,
+    holds: AskedHolds,
+}
+
+impl Asked {
+    fn into_held(self, decision: Decision) -> Held {
+        let Self { core, holds } = self;
+        // The store has answered, or the limiter is in use in a runtime.
+        core.send_unanswered(None);
+        if !decision.is_allowed() {
+            return Held::Denied(decision);
+        }
+        // A shadow charge that does not fit is not held. A decision without a verdict has no policies.
+        let is_held = |number: usize| decision.policies().get(number).is_some_and(|standing| !standing.would_deny);
+        let held = holds.0.into_iter().filter(|(number, ..)| is_held(*number));
+        let open = held.map(|(_, hold, units)| (hold, units)).collect();
+        Held::Open(Hold::new(core, decision, open))
+    }
+}
+
+impl HoldFuture {
+    fn failed(error: ConfigError) -> Self {
+        Self { state: State::Failed(error.into()) }
+    }
+
+    /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict, by this
+    /// instance's share of the limit.
+    ///
+    /// The units of such a hold are held in this process. When it is settled, the store is charged for them as for
+    /// everything that the fallback has admitted. If the limiter has no fallback, the result is an error of kind
+    /// [`Config`](crate::ErrorKind::Config), also while the store is healthy, and nothing is held.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, policy::Holds};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
+    /// let held = limiter.hold("tenant:3", &tokens, 1_500).fail_local().await?;
+    /// # assert!(held.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fail_local(self) -> Self {
+        match self.state {
+            State::Asked(check, asked) => Self { state: State::Asked(check.fail_local(), asked) },
+            state => Self { state },
+        }
+    }
+}
+
+impl Future for HoldFuture {
+    type Output = Result<Held, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let state = &mut self.get_mut().state;
+        let result = match state {
+            State::Asked(check, _) => ready!(Pin::new(check).poll(cx)),
+            State::Failed(error) => Err(error.clone()),
+            State::Done => panic!("a HoldFuture was polled after it had returned its result"),
+        };
+        let asked = mem::replace(state, State::Done);
+        Poll::Ready(match (asked, result) {
+            (State::Asked(_, asked), Ok(decision)) => Ok(asked.into_held(decision)),
+            (_, Ok(decision)) => Ok(Held::Denied(decision)),
+            (_, Err(error)) => Err(error),
+        })
+    }
+}
+
+impl fmt::Debug for HoldFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HoldFuture")
+    }
+}

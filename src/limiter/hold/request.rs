@@ -1,0 +1,132 @@
+//! The holds of a request. The middleware decides later how each of them ends.
+
+use std::{mem, sync::Arc};
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use crate::{
+    check::Check,
+    decision::Decision,
+    hold::OpenHold,
+    limiter::{
+        core::Core,
+        handle::Limiter,
+        hold::{change::Ending, handle::is_released, slots::RenewedSlot},
+    },
+    verdict::Source,
+};
+
+/// The holds of a check: asked for, and then held if the check was allowed.
+#[derive(Debug)]
+pub(crate) struct RequestHolds {
+    core: Arc<Core>,
+    units: Units,
+    /// The runtime of the request. Used if the body is dropped outside of a runtime.
+    runtime: Option<Handle>,
+    /// Whether the check was allowed. If not, the store may have made the holds all the same, and observers do not know
+    /// of them.
+    is_made: bool,
+    /// If the local fallback has made the holds, whether the store is to be charged for them.
+    local: Option<bool>,
+}
+
+type Units = SmallVec<[HeldUnits; 1]>;
+
+/// One hold of a request.
+#[derive(Debug)]
+struct HeldUnits {
+    /// The number of the charge in its check.
+    number: usize,
+    hold: OpenHold,
+    /// The units that are held.
+    held: u32,
+    /// The renewal of a slot of a concurrency limit.
+    renewal: Option<RenewedSlot>,
+}
+
+/// What is charged when holds end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Charged {
+    /// What the policy says about holds that are not settled.
+    AsUnsettled,
+    /// The units that are held.
+    Held,
+    /// This number of units.
+    Units(u32),
+}
+
+impl Limiter {
+    /// The holds that `check` asks for; `None` without any.
+    #[inline]
+    pub(crate) fn holds_of(&self, check: &Check) -> Option<RequestHolds> {
+        if check.charges().iter().all(|charge| charge.hold.is_none()) {
+            return None;
+        }
+        let units = check.holds().map(|(number, hold, held)| HeldUnits { number, hold, held, renewal: None });
+        let (core, runtime) = (Arc::clone(&self.core), Handle::try_current().ok());
+        Some(RequestHolds { core, units: units.collect(), runtime, is_made: false, local: None })
+    }
+
+    /// Whether the store has holds.
+    pub(crate) fn has_holds(&self) -> bool {
+        self.core.store.has_holds()
+    }
+}
+
+impl RequestHolds {
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// Keeps the holds that an allowed check has made, and renews those that are slots. A shadow charge that did not
+    /// fit is not held, and neither is anything without a verdict: if the store has made the hold all the same, it ends
+    /// with its time-to-live.
+    pub(crate) fn keep_made(&mut self, decision: &Decision) {
+        let is_held = |number: usize| decision.policies().get(number).is_some_and(|standing| !standing.would_deny);
+        self.units.retain(|units| is_held(units.number));
+        self.is_made = true;
+        self.local = (decision.source() == Source::Local).then(|| decision.is_owed());
+        for units in &mut self.units {
+            units.renewal = self.core.renew_slot(&units.hold, self.local.is_some());
+        }
+    }
+
+    /// Takes all holds out.
+    pub(crate) fn take(&mut self) -> Self {
+        let units = mem::take(&mut self.units);
+        let (core, runtime) = (Arc::clone(&self.core), self.runtime.clone());
+        Self { core, units, runtime, is_made: self.is_made, local: self.local }
+    }
+
+    /// Ends all holds but the slots of concurrency limits, in the background.
+    pub(crate) fn settle(&mut self, charged: Charged) {
+        let (slots, others) = self.units.drain(..).partition(|units| units.hold.policy.is_concurrent());
+        self.units = slots;
+        self.end_these(others, charged);
+    }
+
+    /// Ends all holds in the background.
+    pub(crate) fn end(&mut self, charged: Charged) {
+        let units = mem::take(&mut self.units);
+        self.end_these(units, charged);
+    }
+
+    fn end_these(&self, units: Units, charged: Charged) {
+        for HeldUnits { hold, held, renewal, .. } in units {
+            drop(renewal);
+            let actual = match charged {
+                Charged::Units(units) => units,
+                Charged::AsUnsettled if is_released(&hold) => 0,
+                Charged::AsUnsettled | Charged::Held => held,
+            };
+            let (actual, is_dropped) = (hold.charged(actual), charged == Charged::AsUnsettled);
+            let ending = Ending { hold, held, actual, is_dropped, is_reported: !self.is_made };
+            match self.local {
+                Some(is_owed) => drop(self.core.end_local_hold(ending, is_owed, self.runtime.as_ref())),
+                None => self.core.end_hold_in_background(ending, self.runtime.as_ref()),
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The future that ends a handle.
+
+use std::{
+    fmt,
+    future::Future,
+    iter, mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    thread,
+};
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use crate::{
+    error::Error,
+    hold::{OpenHold, Settlement},
+    limiter::{
+        core::Core,
+        hold::change::{Call, Ending, may_send_again},
+    },
+    observe::HoldEnd,
+};
+
+/// The future of a [`Settlement`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
+///
+/// # Cancel safety
+///
+/// The hold ends in any case. If the future is dropped before its result, also before its first poll, the settlement is
+/// sent in the background, and again until the store answers, for one time-to-live of the hold.
+///
+/// # Panics
+///
+/// Panics if the future is polled again after it has returned its result.
+#[must_use = "the answer is known when the future is polled"]
+pub struct SettleFuture {
+    /// The ends that have no answer yet.
+    unanswered: SmallVec<[(Ending, Call); 1]>,
+    core: Option<Arc<Core>>,
+    /// The runtime of the hold. Used if the future is dropped outside of a runtime.
+    runtime: Option<Handle>,
+    result: Result<Settlement, Error>,
+    is_done: bool,
+}
+
+impl SettleFuture {
+    /// The settlement of holds in the store.
+    pub(super) fn new(core: Arc<Core>, runtime: Option<Handle>, endings: impl Iterator<Item = Ending>) -> Self {
+        let unanswered = endings.map(|ending| (ending, Call::UNSENT)).collect();
+        Self { unanswered, core: Some(core), runtime, result: Ok(Settlement::NotHeld), is_done: false }
+    }
+
+    /// The settlement of a block of a lease.
+    pub(in crate::limiter) fn of_block(
+        core: Arc<Core>,
+        runtime: Option<Handle>,
+        hold: OpenHold,
+        held: u32,
+        actual: u32,
+    ) -> Self {
+        let ending = Ending { hold, held, actual, is_dropped: false, is_reported: false };
+        Self::new(core, runtime, iter::once(ending))
+    }
+
+    /// A settlement that needs no store.
+    pub(super) fn answered(settlement: Settlement) -> Self {
+        let unanswered = SmallVec::new();
+        Self { unanswered, core: None, runtime: None, result: Ok(settlement), is_done: false }
+    }
+
+    /// Merges the answer to one end into the result: an error, before a hold that had ended, before a settlement.
+    fn merge(&mut self, answer: Result<Settlement, Error>) {
+        let result = mem::replace(&mut self.result, Ok(Settlement::NotHeld));
+        self.result = match (result, answer) {
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+            (Ok(one), Ok(other)) => Ok(merged(one, other)),
+        };
+    }
+}
+
+/// One answer for two holds of a handle: that one had ended, before that one was settled.
+pub(super) fn merged(one: Settlement, other: Settlement) -> Settlement {
+    match (one, other) {
+        (Settlement::Expired, _) | (_, Settlement::Expired) => Settlement::Expired,
+        (Settlement::NotHeld, settlement) | (settlement, Settlement::NotHeld) => settlement,
+        (Settlement::Settled, Settlement::Settled) => Settlement::Settled,
+    }
+}
+
+impl Future for SettleFuture {
+    type Output = Result<Settlement, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        assert!(!this.is_done, "a SettleFuture was polled after it had returned its result");
+        if let Some(core) = this.core.clone() {
+            let mut number = 0;
+            while let Some((ending, call)) = this.unanswered.get_mut(number) {
+                let Poll::Ready(answer) = call.poll(&core, &ending.hold, ending.change(), cx) else {
+                    number += 1;
+                    continue;
+                };
+                let (ending, _) = this.unanswered.remove(number);
+                match &answer {
+                    Ok(settlement) => core.on_hold_answer(&ending, *settlement),
+                    Err(error) if may_send_again(error) => core.keep_ending(ending, this.runtime.as_ref()),
+                    Err(_) => core.report_hold_end(&ending, HoldEnd::Unanswered),
+                }
+                this.merge(answer);
+            }
+            if !this.unanswered.is_empty() {
+                return Poll::Pending;
+            }
+            core.send_unanswered(None);
+        }
+        this.is_done = true;
+        Poll::Ready(mem::replace(&mut this.result, Ok(Settlement::NotHeld)))
+    }
+}
+
+impl Drop for SettleFuture {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take() {
+            for (ending, _) in self.unanswered.drain(..) {
+                match thread::panicking() {
+                    // The store may have caused the panic, and a second one would abort the process.
+                    true => core.keep_ending(ending, self.runtime.as_ref()),
+                    false => core.end_hold_in_background(ending, self.runtime.as_ref()),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SettleFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SettleFuture")
+    }
+}

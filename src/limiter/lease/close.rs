@@ -1,0 +1,64 @@
+//! Giving blocks back: before the process ends, and before a reset.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{block::Ended, settle::settle};
+use crate::{
+    key::Key,
+    limiter::{core::Core, handle::Limiter},
+    policy::Policy,
+    runtime::deadline::within,
+};
+
+/// The longest time that [`Limiter::close`] waits, in deadlines of the store: a block that is on its way is received
+/// and then released.
+const LONGEST_CLOSE: u32 = 3;
+
+impl Limiter {
+    /// Gives back the units of all [leases](Policy::with_lease). Call it before the process ends. Later checks go to the
+    /// store.
+    ///
+    /// Waits until the store has answered, at most three times its deadline. Blocks that are not given back, because
+    /// the store is away or the process is killed, are charged in full when the time-to-live of their policy's
+    /// [holds](Policy::with_holds) has passed. Clones of the limiter share its leases. Does nothing without leases.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the blocks are given back in the background, as long as the runtime runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let per_tenant = Policy::per_second("per-tenant", 1_000_000)?.with_lease(10_000)?;
+    /// for _ in 0..1_000 {
+    ///     assert!(limiter.check("tenant:3", &per_tenant, 1).await?.is_allowed());
+    /// }
+    /// limiter.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(&self) {
+        let core = &self.core;
+        let ended = core.leases.close(Instant::now()).into_ended();
+        drop(settle(core, ended));
+        let time: Duration = core.store.deadline() * LONGEST_CLOSE;
+        let _ = within(time, core.leases.quiet()).await;
+    }
+}
+
+/// Releases the blocks of a key, whose count is about to be reset.
+pub(in crate::limiter) async fn release(core: &Arc<Core>, key: &Key, policy: &Policy) {
+    let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
+    let released = ended.into_iter().map(|ended| Ended { spent: 0, ..ended }).collect();
+    for release in settle(core, released) {
+        // If the store does not answer, the reset reports it.
+        let _ = within(core.store.deadline(), release).await;
+    }
+}

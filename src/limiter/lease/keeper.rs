@@ -1,0 +1,95 @@
+//! The keeper of a lease: the task that requests its blocks and settles them.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    settle::settle,
+    state::{Act, Asked, Step},
+    store,
+    table::LeaseId,
+    waiter::Delivery,
+};
+use crate::{
+    check::Check,
+    limiter::{core::Core, debit::settle_debts, purpose::Purpose},
+    verdict::Source,
+};
+
+struct Keeper {
+    core: Arc<Core>,
+    id: LeaseId,
+    wake: Arc<Notify>,
+    /// Whether the lease has ended.
+    is_done: bool,
+}
+
+/// Starts the keeper of a lease on the current runtime.
+pub(super) fn start(core: &Arc<Core>, id: LeaseId, wake: Arc<Notify>) {
+    let keeper = Keeper { core: Arc::clone(core), id, wake, is_done: false };
+    tokio::spawn(keeper.run());
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        loop {
+            match self.core.leases.step(&self.id, Instant::now()) {
+                None => break,
+                Some(Step::Sleep(until)) => self.sleep(until).await,
+                Some(Step::Act(Act { ended, deliveries, ask, is_over })) => {
+                    deliveries.into_iter().for_each(Delivery::send);
+                    drop(settle(&self.core, ended));
+                    if let Some(units) = ask {
+                        self.ask(units).await;
+                    }
+                    if is_over {
+                        break;
+                    }
+                    // A store that answers at once must not keep the thread from the checks that were served.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        self.is_done = true;
+    }
+
+    async fn sleep(&self, until: Instant) {
+        let mut woken = pin!(self.wake.notified());
+        let mut due = pin!(tokio::time::sleep_until(until));
+        poll_fn(|cx| match woken.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => due.as_mut().poll(cx),
+        })
+        .await;
+    }
+
+    /// Requests a block.
+    async fn ask(&self, units: u32) {
+        let LeaseId { key, policy, .. } = &self.id;
+        // From before the request, because the time-to-live counts from a later instant.
+        let sent = Instant::now();
+        let Ok(check) = Check::hold(key.clone(), policy, units) else { return };
+        let Some((_, hold, _)) = check.holds().next() else { return };
+        let _busy = self.core.leases.busy();
+        let result = store::ask(&self.core, &check, Purpose::CHECK, self.core.store.deadline()).await;
+        if let Ok(verdict) = &result {
+            self.core.notice_answer(verdict);
+            if let (Some(fallback), Source::Store) = (&self.core.fallback, verdict.source) {
+                settle_debts(&self.core, fallback);
+            }
+        }
+        match self.core.leases.receive(&self.id, Asked { hold, units, sent }, result, Instant::now()) {
+            Ok(deliveries) => deliveries.into_iter().for_each(Delivery::send),
+            Err(ended) => drop(settle(&self.core, vec![ended])),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.core.leases.abandon(&self.id);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! How large the next block is, and how long blocks last.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::meter::Meter;
+use crate::policy::Policy;
+
+/// What the size of a block depends on.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    demand: Meter,
+    /// The largest block.
+    most: u32,
+    /// How long blocks last on a fast network.
+    shortest_horizon: Duration,
+    /// The units of the last block.
+    last_units: u32,
+    round_trip: Duration,
+    /// The longest round trip with which waiting for a block leaves time to ask the store.
+    longest_round_trip: Duration,
+    /// No block is requested before this time, because the last request has failed.
+    not_before: Option<Instant>,
+}
+
+/// The time for which a block lasts, if the window is long enough.
+const LONGEST_HORIZON: Duration = Duration::from_millis(8);
+pub(super) const SHORTEST_HORIZON: Duration = Duration::from_millis(1);
+/// The longest horizon on a slow network.
+const LONGEST_ON_SLOW_NETWORK: Duration = Duration::from_millis(50);
+/// A block lasts at most this part of the window, because what is spent counts from its settlement.
+const HORIZONS_PER_WINDOW: u32 = 250;
+/// Blocks last for this number of round trips.
+const ROUND_TRIPS: u32 = 3;
+/// A smaller block saves no call of the store.
+const SMALLEST_BLOCK: u32 = 4;
+/// The largest first block, and by how much a block may be larger than the last one.
+const FIRST_BLOCK: u32 = 32;
+const GROWTH: u32 = 4;
+/// The part of the available units that a block takes, as a divisor.
+const SHARE: u32 = 4;
+/// The part of the deadline that a round trip may take, as a divisor.
+const ROUND_TRIPS_PER_DEADLINE: u32 = 4;
+/// No block is requested for this time after a request has failed.
+const BACKOFF: Duration = Duration::from_millis(50);
+
+impl Sizes {
+    pub(super) fn new(policy: &Policy, deadline: Duration, now: Instant) -> Self {
+        Self {
+            demand: Meter::new(now),
+            most: policy.lease().unwrap_or(0).min(policy.capacity()),
+            shortest_horizon: (policy.window() / HORIZONS_PER_WINDOW).clamp(SHORTEST_HORIZON, LONGEST_HORIZON),
+            last_units: 0,
+            round_trip: Duration::ZERO,
+            longest_round_trip: deadline / ROUND_TRIPS_PER_DEADLINE,
+            not_before: None,
+        }
+    }
+
+    /// Counts units that are asked for.
+    #[inline]
+    pub(super) fn ask(&mut self, units: u32) {
+        self.demand.add(units);
+    }
+
+    /// The largest block.
+    pub(super) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// How long a block is to last: long enough for the store to answer meanwhile.
+    pub(super) fn horizon(&self) -> Duration {
+        self.shortest_horizon.max((self.round_trip * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
+    }
+
+    /// The units of the next block; 0 if no block is worth a request. `waiting` units are waited for, and `least` by
+    /// the first waiter. The store had `available` units left.
+    pub(super) fn next(&mut self, waiting: u32, least: u32, available: u32, now: Instant) -> u32 {
+        let is_paused = self.not_before.is_some_and(|until| now < until);
+        if is_paused || self.round_trip > self.longest_round_trip {
+            return 0;
+        }
+        let demand = self.demand.expected(self.horizon(), now).max(waiting.saturating_mul(2));
+        let growth = self.last_units.saturating_mul(GROWTH).max(FIRST_BLOCK);
+        let units = demand.min(growth).max(least).min(self.most).min(available / SHARE);
+        if units < SMALLEST_BLOCK { 0 } else { units }
+    }
+
+    /// Notes the answer to a request for a block.
+    pub(super) fn answered(&mut self, units: u32, took: Duration) {
+        self.round_trip = (self.round_trip * 3 + took) / 4;
+        self.last_units = units;
+    }
+
+    /// Notes that a request has failed.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.not_before = Some(now + BACKOFF);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(units: u32, deadline: Duration, now: Instant) -> Sizes {
+        let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units).unwrap();
+        Sizes::new(&policy, deadline, now)
+    }
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn blocks_grow_with_the_demand_up_to_the_largest_and_shrink_near_the_limit() {
+        let now = Instant::now();
+        let mut sizes = sizes(1_000, DEADLINE, now);
+        assert_eq!(sizes.next(0, 0, 1_000_000, now), 0, "no demand");
+        sizes.ask(1_000_000);
+        let mut grown = Vec::new();
+        for _ in 0..4 {
+            let units = sizes.next(0, 0, 1_000_000, now);
+            sizes.answered(units, Duration::ZERO);
+            grown.push(units);
+        }
+        assert_eq!(grown, [32, 128, 512, 1_000]);
+        assert_eq!(sizes.next(0, 0, 400, now), 100, "a quarter of what is available");
+        assert_eq!(sizes.next(0, 0, 16, now), 4);
+        assert_eq!(sizes.next(0, 0, 15, now), 0, "the last units are charged one by one");
+    }
+
+    #[test]
+    fn no_block_is_requested_after_a_failure_and_over_a_long_round_trip() {
+        let now = Instant::now();
+        let mut sizes = sizes(1_000, DEADLINE, now);
+        sizes.failed(now);
+        assert_eq!(sizes.next(10, 1, 1_000_000, now), 0);
+        assert_eq!(sizes.next(10, 1, 1_000_000, now + BACKOFF), 20);
+        for _ in 0..20 {
+            sizes.answered(20, DEADLINE / 2);
+        }
+        assert_eq!(sizes.next(10, 1, 1_000_000, now + BACKOFF), 0);
+    }
+
+    #[test]
+    fn blocks_last_eight_milliseconds_or_less_in_a_short_window_and_longer_on_a_slow_network() {
+        let now = Instant::now();
+        let mut long = sizes(1_000, DEADLINE, now);
+        assert_eq!(long.horizon(), Duration::from_millis(8));
+        for _ in 0..40 {
+            long.answered(20, Duration::from_millis(10));
+        }
+        assert!(long.horizon() > Duration::from_millis(29), "{:?}", long.horizon());
+        let second = Policy::per_second("p", 1_000).unwrap().with_lease(100).unwrap();
+        assert_eq!(Sizes::new(&second, DEADLINE, now).horizon(), Duration::from_millis(4));
+    }
+}

@@ -1,0 +1,278 @@
+//! The lease of one key under one policy: its blocks, its waiters, and what its keeper has to do.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use super::{
+    block::{Block, Ended},
+    blocks::Blocks,
+    size::{SHORTEST_HORIZON, Sizes},
+    standing::Standing,
+    waiter::{Delivery, Reply, Waiters},
+};
+use crate::{error::Error, hold::OpenHold, key::Key, policy::Policy, verdict::Verdict};
+
+/// The state of one lease, under a lock.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) key: Key,
+    pub(super) policy: Policy,
+    /// Distinguishes this lease from earlier ones of the key.
+    pub(super) number: u64,
+    blocks: Blocks,
+    waiters: Waiters,
+    sizes: Sizes,
+    standing: Standing,
+    /// Whether a block was requested and not received.
+    is_asking: bool,
+    /// Whether the keeper is to look whether to request a block.
+    is_wanted: bool,
+    /// The units left at which the next block is wanted.
+    low: u32,
+    /// When a check was made last.
+    used: Instant,
+    wake: Arc<Notify>,
+}
+
+/// The result of a check on a lease.
+#[derive(Debug)]
+pub(super) enum Spent {
+    Now(Verdict),
+    /// The check waits for a block.
+    Later(oneshot::Receiver<Reply>),
+    /// The check goes to the store.
+    Not,
+}
+
+/// What the keeper does next.
+#[derive(Debug)]
+pub(super) enum Step {
+    Sleep(Instant),
+    Act(Act),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Act {
+    pub(super) ended: Vec<Ended>,
+    pub(super) deliveries: Vec<Delivery>,
+    /// The units of the block to request.
+    pub(super) ask: Option<u32>,
+    /// The lease has ended, and its keeper ends too.
+    pub(super) is_over: bool,
+}
+
+/// A request for a block.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) hold: OpenHold,
+    pub(super) units: u32,
+    pub(super) sent: Instant,
+}
+
+/// Blocks are given back when there was no check for this time.
+const IDLE: Duration = Duration::from_millis(100);
+
+impl Lease {
+    pub(super) fn new(
+        key: Key,
+        policy: Policy,
+        number: u64,
+        standing: Standing,
+        deadline: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            blocks: Blocks::default(),
+            waiters: Waiters::default(),
+            sizes: Sizes::new(&policy, deadline, now),
+            standing,
+            is_asking: false,
+            is_wanted: false,
+            low: 0,
+            used: now,
+            key,
+            policy,
+            number,
+            wake: Arc::default(),
+        }
+    }
+
+    pub(super) fn wake(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Spends the units of a check, or lets it wait if a block is on its way or worth a request.
+    #[inline]
+    pub(super) fn spend(&mut self, cost: u32, may_wait: bool, now: Instant) -> Spent {
+        self.sizes.ask(cost);
+        self.used = now;
+        if self.waiters.is_empty()
+            && let Some(verdict) = self.spend_now(cost, now)
+        {
+            return Spent::Now(verdict);
+        }
+        if may_wait { self.spend_later(cost, now) } else { Spent::Not }
+    }
+
+    #[inline]
+    fn spend_now(&mut self, cost: u32, now: Instant) -> Option<Verdict> {
+        let left = self.blocks.spend(cost, now)?;
+        if left <= self.low {
+            self.want_block();
+        }
+        Some(self.standing.verdict(&self.policy, left, now))
+    }
+
+    fn spend_later(&mut self, cost: u32, now: Instant) -> Spent {
+        let is_coming = self.is_asking || self.is_wanted;
+        if cost > self.sizes.most() || !(is_coming || self.next_units(cost, now) >= cost.max(1)) {
+            return Spent::Not;
+        }
+        match self.waiters.push(cost) {
+            Some(receiver) => {
+                self.want_block();
+                Spent::Later(receiver)
+            }
+            None => Spent::Not,
+        }
+    }
+
+    /// Remembers what the store said about a check that it has judged.
+    pub(super) fn learn(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
+    /// The units that can be spent.
+    pub(super) fn left(&mut self, now: Instant) -> u32 {
+        self.blocks.left(now)
+    }
+
+    /// Ends all blocks, to give back what they have left.
+    pub(super) fn give_back(&mut self, now: Instant) -> Vec<Ended> {
+        self.blocks.give_back(now)
+    }
+
+    /// Ends the lease.
+    pub(super) fn close(mut self, now: Instant) -> (Vec<Ended>, Vec<Delivery>) {
+        self.wake.notify_one();
+        (self.give_back(now), self.waiters.reply_all(|| Reply::Ask))
+    }
+
+    /// What the keeper does at `now`.
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        if self.waiters.head().is_none() && now >= self.used + IDLE {
+            let ended = self.give_back(now);
+            return Step::Act(Act { ended, is_over: true, ..Act::default() });
+        }
+        let horizon = self.sizes.horizon();
+        self.blocks.end_expired(now);
+        if self.aged_at(horizon).is_some_and(|at| now >= at) {
+            self.blocks.end_front(now);
+            self.is_wanted = true;
+        }
+        let mut act = Act::default();
+        if mem::take(&mut self.is_wanted) {
+            let head = self.waiters.head().unwrap_or(0);
+            match self.next_units(head, now) {
+                0 => {
+                    self.low = 0;
+                    act.deliveries = self.waiters.reply_all(|| Reply::Ask);
+                }
+                units => {
+                    self.is_asking = true;
+                    act.ask = Some(units);
+                }
+            }
+        }
+        if act.ask.is_some() || self.blocks.ended_since().is_some_and(|since| now >= since + horizon) {
+            act.ended = self.blocks.take_ended();
+        }
+        if act.ask.is_some() || !act.ended.is_empty() || !act.deliveries.is_empty() {
+            return Step::Act(act);
+        }
+        let ends = [
+            Some(self.used + IDLE),
+            self.aged_at(horizon),
+            self.blocks.ended_since().map(|since| since + horizon),
+            self.blocks.front().map(Block::end_at),
+        ];
+        let soonest = ends.into_iter().flatten().min().unwrap_or(now);
+        Step::Sleep(soonest.max(now + SHORTEST_HORIZON))
+    }
+
+    /// When the block that is spent has to be settled, although it is not used up.
+    fn aged_at(&self, horizon: Duration) -> Option<Instant> {
+        self.blocks.front().filter(|block| block.is_touched()).map(|block| block.received_at() + 2 * horizon)
+    }
+
+    /// Receives a block, or learns that there is none. Serves the waiters.
+    pub(super) fn receive(&mut self, asked: Asked, result: Result<Verdict, Error>, now: Instant) -> Vec<Delivery> {
+        let Asked { hold, units, sent } = asked;
+        self.is_asking = false;
+        let took = now.saturating_duration_since(sent);
+        match result {
+            Ok(verdict) => {
+                let Some(outcome) = verdict.outcomes.first() else { return self.waiters.reply_all(|| Reply::Ask) };
+                self.standing = Standing::new(*outcome, verdict.time_us, now);
+                if !(verdict.allowed && outcome.fits) {
+                    self.low = 0;
+                    self.sizes.answered(units / 2, took);
+                    return self.waiters.reply_all(|| Reply::Ask);
+                }
+                self.blocks.add(Block::new(hold, units, sent, now));
+                self.low = units / 2;
+                self.sizes.answered(units, took);
+                self.serve_waiters(now)
+            }
+            Err(error) => {
+                if error.may_have_charged() {
+                    // If the hold was made, it is released. Otherwise this changes nothing.
+                    self.blocks.end(Ended { hold, units, spent: 0 }, now);
+                }
+                self.sizes.failed(now);
+                self.low = 0;
+                let kind = error.kind();
+                let failure = || Reply::Failed(Error::new(kind, error.message()).with_evidence(error.evidence()));
+                self.waiters.reply_all(failure)
+            }
+        }
+    }
+
+    fn serve_waiters(&mut self, now: Instant) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        let mut is_first = true;
+        while let Some(cost) = self.waiters.head() {
+            match self.spend_now(cost, now) {
+                Some(verdict) => deliveries.extend(self.waiters.reply(Reply::Spent(verdict))),
+                // The block was too small for it alone.
+                None if is_first => deliveries.extend(self.waiters.reply(Reply::Ask)),
+                None => {
+                    self.want_block();
+                    break;
+                }
+            }
+            is_first = false;
+        }
+        deliveries
+    }
+
+    fn want_block(&mut self) {
+        if !self.is_asking && !self.is_wanted {
+            self.is_wanted = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// The units of the next block; 0 if no block is worth a request. `least` is what the first waiter needs.
+    fn next_units(&mut self, least: u32, now: Instant) -> u32 {
+        // One is spent, and the next one is there.
+        if self.blocks.len() > 1 {
+            return 0;
+        }
+        self.sizes.next(self.waiters.units(), least, self.standing.available(), now)
+    }
+}

@@ -1,0 +1,260 @@
+//! All leases of a limiter.
+
+use std::{
+    hash::BuildHasher,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use foldhash::fast::RandomState;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    block::Ended,
+    demand::Demand,
+    standing::Standing,
+    state::{Asked, Lease, Spent, Step},
+    waiter::Delivery,
+};
+use crate::{check::Charge, error::Error, key::Key, policy::Policy, verdict::Verdict};
+
+/// The leases of a limiter. Clones of the limiter share them.
+#[derive(Debug)]
+pub(in crate::limiter) struct Leases {
+    shards: Box<[Mutex<Vec<Lease>>]>,
+    hasher: RandomState,
+    /// Made at the first check under a policy with a lease.
+    demand: OnceLock<Demand>,
+    /// The number of leases.
+    count: AtomicUsize,
+    last_number: AtomicU64,
+    is_closed: AtomicBool,
+    /// The requests and settlements on their way.
+    busy: AtomicUsize,
+    /// Notified when nothing is on its way any more.
+    quiet: Notify,
+}
+
+/// A lease, as its keeper knows it.
+#[derive(Debug)]
+pub(super) struct LeaseId {
+    pub(super) key: Key,
+    pub(super) policy: Policy,
+    number: u64,
+}
+
+/// What a lease has left when it ends.
+#[derive(Debug, Default)]
+pub(super) struct Remains {
+    pub(super) ended: Vec<Ended>,
+    deliveries: Vec<Delivery>,
+}
+
+const SHARDS: usize = 64;
+/// The most leases. One takes less than 1 KB beside its waiters. Further keys are checked in the store.
+const MOST: usize = 1_024;
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::default(),
+            demand: OnceLock::new(),
+            count: AtomicUsize::new(0),
+            last_number: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            busy: AtomicUsize::new(0),
+            quiet: Notify::new(),
+        }
+    }
+}
+
+impl Leases {
+    /// Spends the units of a charge, if its key has a lease. Counts the demand of other keys.
+    #[inline]
+    pub(super) fn spend(&self, charge: &Charge, may_wait: bool, now: Instant) -> Spent {
+        let hash = self.hash(&charge.key, &charge.policy);
+        let mut shard = self.shard(hash);
+        match find(&mut shard, &charge.key, &charge.policy) {
+            Some(lease) => lease.spend(charge.cost, may_wait, now),
+            None => Spent::Not,
+        }
+    }
+
+    /// Remembers what the store said about a charge. Returns a new lease if the key is hot; a keeper has to be started
+    /// for it. `may_start` is the deadline of the store if a keeper can run here.
+    pub(super) fn learn(
+        &self,
+        charge: &Charge,
+        standing: Standing,
+        may_start: Option<Duration>,
+        now: Instant,
+    ) -> Option<(LeaseId, Arc<Notify>)> {
+        let Charge { key, policy, .. } = charge;
+        let hash = self.hash(key, policy);
+        let mut shard = self.shard(hash);
+        if let Some(lease) = find(&mut shard, key, policy) {
+            lease.learn(standing);
+            return None;
+        }
+        let is_hot = self.demand.get_or_init(|| Demand::new(now)).count(hash, now);
+        let deadline = may_start.filter(|_| is_hot && !self.is_closed.load(Ordering::Acquire))?;
+        if self.count.fetch_add(1, Ordering::AcqRel) >= MOST {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+        let lease = Lease::new(key.clone(), policy.clone(), number, standing, deadline, now);
+        let wake = lease.wake();
+        shard.push(lease);
+        Some((LeaseId { key: key.clone(), policy: policy.clone(), number }, wake))
+    }
+
+    /// What this process can still spend of a key.
+    pub(super) fn left(&self, key: &Key, policy: &Policy, now: Instant) -> u32 {
+        self.with(key, policy, |lease| lease.left(now)).unwrap_or(0)
+    }
+
+    /// Ends the blocks of a key, to give back what they have left.
+    pub(super) fn give_back(&self, key: &Key, policy: &Policy, now: Instant) -> Vec<Ended> {
+        self.with(key, policy, |lease| lease.give_back(now)).unwrap_or_default()
+    }
+
+    /// Ends the lease of a key, because its keeper does not run: its runtime stands still.
+    pub(super) fn give_up(&self, key: &Key, policy: &Policy, now: Instant) -> Remains {
+        self.end_all(now, |lease| lease.key == *key && lease.policy == *policy)
+    }
+
+    /// What the keeper does next. `None` if the lease has ended.
+    pub(super) fn step(&self, id: &LeaseId, now: Instant) -> Option<Step> {
+        let mut shard = self.shard(self.hash(&id.key, &id.policy));
+        let place = place_of(&shard, id)?;
+        let step = shard[place].step(now);
+        if matches!(&step, Step::Act(act) if act.is_over) {
+            self.remove(&mut shard, place);
+        }
+        Some(step)
+    }
+
+    /// Hands the answer to a request to the lease. If the lease has ended, the block is returned to be released.
+    pub(super) fn receive(
+        &self,
+        id: &LeaseId,
+        asked: Asked,
+        result: Result<Verdict, Error>,
+        now: Instant,
+    ) -> Result<Vec<Delivery>, Ended> {
+        let mut shard = self.shard(self.hash(&id.key, &id.policy));
+        match place_of(&shard, id) {
+            Some(place) => Ok(shard[place].receive(asked, result, now)),
+            None => Err(Ended { hold: asked.hold, units: asked.units, spent: 0 }),
+        }
+    }
+
+    /// Ends a lease whose keeper has ended. Its blocks expire in the store.
+    pub(super) fn abandon(&self, id: &LeaseId) {
+        let mut shard = self.shard(self.hash(&id.key, &id.policy));
+        let lease = place_of(&shard, id).map(|place| self.remove(&mut shard, place));
+        drop(shard);
+        // Waiters see that their channel has closed, and ask the store. They are woken without the lock.
+        drop(lease);
+    }
+
+    /// Ends the leases of a key under policies that share their counts with `policy`.
+    pub(super) fn forget(&self, key: &Key, policy: &Policy, now: Instant) -> Remains {
+        self.end_all(now, |lease| lease.key == *key && lease.policy.counts_with(policy))
+    }
+
+    /// Ends all leases. Later checks start none.
+    pub(super) fn close(&self, now: Instant) -> Remains {
+        self.is_closed.store(true, Ordering::Release);
+        self.end_all(now, |_| true)
+    }
+
+    fn end_all(&self, now: Instant, ends: impl Fn(&Lease) -> bool) -> Remains {
+        let mut remains = Remains::default();
+        if self.count.load(Ordering::Acquire) == 0 {
+            return remains;
+        }
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            while let Some(place) = shard.iter().position(&ends) {
+                let (ended, deliveries) = self.remove(&mut shard, place).close(now);
+                remains.ended.extend(ended);
+                remains.deliveries.extend(deliveries);
+            }
+        }
+        remains
+    }
+
+    /// Marks a request or a settlement as on its way, until the result is dropped.
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(self))
+    }
+
+    /// Waits until no request and no settlement is on its way.
+    pub(super) async fn quiet(&self) {
+        loop {
+            let quiet = self.quiet.notified();
+            if self.busy.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            quiet.await;
+        }
+    }
+
+    fn remove(&self, shard: &mut Vec<Lease>, place: usize) -> Lease {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        shard.swap_remove(place)
+    }
+
+    fn with<T>(&self, key: &Key, policy: &Policy, act: impl FnOnce(&mut Lease) -> T) -> Option<T> {
+        find(&mut self.shard(self.hash(key, policy)), key, policy).map(act)
+    }
+
+    fn hash(&self, key: &Key, policy: &Policy) -> u64 {
+        // The hash of the key has a random seed, so no client can choose keys that collide.
+        self.hasher.hash_one(key) ^ policy.name_hash().rotate_left(32)
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Vec<Lease>> {
+        lock(&self.shards[usize::try_from((hash >> 20) % SHARDS as u64).unwrap_or(0)])
+    }
+}
+
+impl Remains {
+    /// Sends the waiters to the store. Returns the blocks to settle.
+    pub(super) fn into_ended(self) -> Vec<Ended> {
+        self.deliveries.into_iter().for_each(Delivery::send);
+        self.ended
+    }
+}
+
+/// A request or a settlement on its way.
+pub(super) struct Busy(Arc<Leases>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if self.0.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.quiet.notify_waiters();
+        }
+    }
+}
+
+/// A lease belongs to a key and a whole policy: policies that share their counts may have different limits.
+fn find<'a>(shard: &'a mut [Lease], key: &Key, policy: &Policy) -> Option<&'a mut Lease> {
+    shard.iter_mut().find(|lease| lease.key == *key && lease.policy == *policy)
+}
+
+fn place_of(shard: &[Lease], id: &LeaseId) -> Option<usize> {
+    shard.iter().position(|lease| lease.number == id.number)
+}
+
+/// Locks a shard. A panic under the lock cannot leave a block with more units than it has, so poisoning is ignored.
+fn lock(shard: &Mutex<Vec<Lease>>) -> MutexGuard<'_, Vec<Lease>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,204 @@
+//! [`LiveLimits`]: limits that are replaced while layers and jobs use them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+
+use super::report::{Report, change};
+use crate::{
+    config::LimitsConfig,
+    error::ConfigError,
+    key::{GlobalKey, KeyExtractor},
+    limiter::Limiter,
+    middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
+    observe::Observer,
+    policy::Policy,
+};
+
+/// Limits that can be replaced while the service runs.
+///
+/// Layers made by [`layer`](Self::layer) read the limits once per request, with one atomic load. Clones are cheap and
+/// share the limits. See the [module](crate::live) for what a change means.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, LiveLimits, MemoryStore, PeerIp, config::LimitsConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let read = |text| toml::from_str::<LimitsConfig>(text);
+/// let live = LiveLimits::new(read("policies.per-client.rate = '60/min'\ndefault.policies = ['per-client']")?);
+/// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+///
+/// // The layer admits 120 requests a minute from now on. Requests that were counted before still count.
+/// live.replace(read("policies.per-client.rate = '120/min'\ndefault.policies = ['per-client']")?)?;
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct LiveLimits(pub(super) Arc<Shared>);
+
+/// The state that all clones, the layers and the watching thread share.
+pub(super) struct Shared {
+    current: ArcSwap<LimitsConfig>,
+    /// Changes only under the lock of `followers`.
+    version: AtomicU64,
+    followers: Followers,
+    pub(super) report: Report,
+}
+
+impl LiveLimits {
+    /// Creates limits that only [`replace`](Self::replace) changes.
+    #[cfg_attr(feature = "watch", doc = "[`watch`](Self::watch) follows a file.")]
+    pub fn new(limits: LimitsConfig) -> Self {
+        Self(Arc::new(Shared {
+            current: ArcSwap::from_pointee(limits),
+            version: AtomicU64::new(1),
+            followers: Followers::default(),
+            report: Report::default(),
+        }))
+    }
+
+    /// Adds an observer of [changes](Observer::on_limits_change). Observers of a [`Limiter`] are not called for changes
+    /// of limits; clone such an observer, or put it into an `Arc`, to give it to both.
+    pub fn with_observer(self, observer: impl Observer) -> Self {
+        self.0.report.add(observer);
+        self
+    }
+
+    /// Switches off the lines about files that are refused or cannot be read. Observers still receive these events.
+    pub fn quiet(self) -> Self {
+        self.0.report.silence();
+        self
+    }
+
+    /// Creates a layer that follows these limits, for the key that `key` extracts.
+    ///
+    /// Every setter of the layer applies to it. What a setter changes stays in force when the limits are replaced; all
+    /// other settings follow the limits. `limit.clone().with_cost(10)?` costs 10 whatever the limits say about the
+    /// cost, and its policies follow. A [route](RateLimitLayer::route) that the limits have as well is an error, in the
+    /// setter or in [`replace`](Self::replace).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::LocalWithoutFallback`] if the limits contain `on-store-failure = "local"` and the limiter has no
+    /// [local fallback](Limiter::with_local).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::{Router, routing::{get, post}};
+    /// use tollgate::{ApiKey, ConfigError, Limiter, LiveLimits, PeerIp, Policy, rejection::PlainText};
+    ///
+    /// fn app(live: &LiveLimits, limiter: Limiter) -> Result<Router, ConfigError> {
+    ///     let limit = live
+    ///         .layer(limiter, PeerIp::default())?
+    ///         .and(Policy::per_day("per-account", 10_000)?, ApiKey::bearer())?
+    ///         .with_rejection(PlainText::default());
+    ///     Ok(Router::new()
+    ///         .route("/watch", get(|| async {}).layer(limit.clone()))
+    ///         .route("/login", post(|| async {}).layer(limit.fail_closed())))
+    /// }
+    /// ```
+    pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
+        let follower = {
+            let mut followers = self.0.followers.lock();
+            let rules = rules(&self.0.current.load(), &limiter)?;
+            followers.add(rules, limiter.clone(), Arc::clone(&self.0) as Arc<dyn RulesOwner>)
+        };
+        Ok(RateLimitLayer::following(limiter, follower, key))
+    }
+
+    /// Replaces the limits. Each request that starts after the return is judged by the new limits.
+    ///
+    /// Nothing changes before the new limits are checked against all layers that follow them. Replacements by several
+    /// threads take effect one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the new limits do not fit a layer: a policy with the name of one that
+    /// [`and`](RateLimitLayer::and) has added, a cost set in code above the new limit, or a missing local fallback. The
+    /// old limits stay in force for all layers.
+    ///
+    /// # Panics
+    ///
+    /// If an observer panics. The new limits are in force then.
+    pub fn replace(&self, limits: LimitsConfig) -> Result<(), ConfigError> {
+        let result = self.0.replace(limits);
+        self.0.report.send(&change(None, &result));
+        result.map(drop)
+    }
+
+    /// The limits in force.
+    pub fn current(&self) -> Arc<LimitsConfig> {
+        self.0.current.load_full()
+    }
+
+    /// The policy of this name in the limits in force, for checks without a layer. Ignores the case of the name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, LiveLimits};
+    ///
+    /// async fn run(live: &LiveLimits, limiter: &Limiter) -> Result<(), Box<dyn std::error::Error>> {
+    ///     // Looked up for each check, so that a job that runs for days follows the limits too.
+    ///     let policy = live.policy("exports").ok_or("the limits have no policy `exports`")?;
+    ///     limiter.check("tenant:3", &policy, 1).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn policy(&self, name: &str) -> Option<Policy> {
+        self.0.current.load().policy(name).cloned()
+    }
+
+    /// The number of the limits in force: 1 for the first ones, one more for each replacement.
+    pub fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    /// Replaces the limits of all followers, or of none. Returns the new version.
+    pub(super) fn replace(&self, limits: LimitsConfig) -> Result<u64, ConfigError> {
+        let mut followers = self.followers.lock();
+        let following = followers.alive();
+        let derived = following.iter().map(|follower| follower.derive(rules(&limits, follower.limiter())?));
+        let derived = derived.collect::<Result<Vec<_>, ConfigError>>()?;
+        let old: Vec<_> = following.iter().zip(derived).map(|(follower, rules)| follower.swap(rules)).collect();
+        let old_limits = self.current.swap(Arc::new(limits));
+        let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
+        // Values are dropped after the lock is released, because they may contain values of the user.
+        drop(followers);
+        drop((following, old, old_limits));
+        Ok(version)
+    }
+}
+
+impl RulesOwner for Shared {
+    fn followers(&self) -> &Followers {
+        &self.followers
+    }
+}
+
+/// The rules of a layer that has these limits and no further settings.
+fn rules(limits: &LimitsConfig, limiter: &Limiter) -> Result<Rules, ConfigError> {
+    limits.layer(limiter.clone(), GlobalKey).map(|layer| layer.rules())
+}
+
+impl fmt::Debug for LiveLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveLimits")
+            .field("version", &self.version())
+            .field("current", &*self.0.current.load())
+            .finish_non_exhaustive()
+    }
+}

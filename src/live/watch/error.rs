@@ -1,0 +1,40 @@
+//! Errors of the first read of a watched file.
+
+use std::{error::Error, fmt, io, path::PathBuf};
+
+/// The error of [`LiveLimits::watch`](crate::LiveLimits::watch): limits cannot be read from the file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LimitsFileError {
+    /// The file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        error: io::Error,
+    },
+    /// The parser refused the content of the file.
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// The error of the parser.
+        error: Box<dyn Error + Send + Sync>,
+    },
+    /// The operating system did not start the thread that watches the file.
+    Thread {
+        /// The error of the operating system.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for LimitsFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => write!(f, "the limits in {} cannot be read: {error}", path.display()),
+            Self::Refused { path, error } => write!(f, "the limits in {} are refused: {error}", path.display()),
+            Self::Thread { error } => write!(f, "the thread that watches the limits cannot start: {error}"),
+        }
+    }
+}
+
+impl Error for LimitsFileError {}

@@ -1,0 +1,97 @@
+//! The watched file: its content, and the limits in it.
+
+use std::{
+    error::Error,
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::Duration,
+};
+
+use crate::config::LimitsConfig;
+
+/// A file of limits and its parser.
+pub(super) struct WatchedFile {
+    path: PathBuf,
+    parse: Box<Parse>,
+}
+
+type Parse = dyn Fn(&str) -> Result<LimitsConfig, ParseError> + Send;
+
+type ParseError = Box<dyn Error + Send + Sync>;
+
+/// What a read has found.
+pub(super) enum Content {
+    Text(String),
+    Unreadable(io::Error),
+}
+
+/// The largest size of a file in bytes. A larger file is a mistake, and would be read twice a second.
+const MAX_BYTES: u64 = 16 << 20;
+/// The time between two reads of new content that have to agree.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Number of reads after which content that still changes is used as it is.
+const MAX_READS: u32 = 8;
+
+impl WatchedFile {
+    pub(super) fn new(
+        path: PathBuf,
+        parse: impl Fn(&str) -> Result<LimitsConfig, ParseError> + Send + 'static,
+    ) -> Self {
+        Self { path, parse: Box::new(parse) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn parse(&self, text: &str) -> Result<LimitsConfig, ParseError> {
+        (self.parse)(text)
+    }
+
+    pub(super) fn read(&self) -> io::Result<String> {
+        // The open of a pipe waits for a writer, and a read of a pipe or a terminal might never end.
+        if !fs::metadata(&self.path)?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut text = String::new();
+        File::open(&self.path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(io::Error::other("larger than 16 MiB"));
+        }
+        Ok(text)
+    }
+
+    /// The content, if it differs from `known`. Waits until two reads agree, because the file may be half-written, or
+    /// between its removal and its replacement.
+    pub(super) fn changed_from(&self, known: &Content) -> Option<Content> {
+        let mut content = self.content();
+        for _ in 0..MAX_READS {
+            if content.is_same(known) {
+                return None;
+            }
+            sleep(SETTLE);
+            let again = self.content();
+            if again.is_same(&content) {
+                return Some(again);
+            }
+            content = again;
+        }
+        (!content.is_same(known)).then_some(content)
+    }
+
+    fn content(&self) -> Content {
+        self.read().map_or_else(Content::Unreadable, Content::Text)
+    }
+}
+
+impl Content {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(text), Self::Text(other)) => text == other,
+            (Self::Unreadable(error), Self::Unreadable(other)) => error.kind() == other.kind(),
+            (Self::Text(_), Self::Unreadable(_)) | (Self::Unreadable(_), Self::Text(_)) => false,
+        }
+    }
+}

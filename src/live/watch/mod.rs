@@ -1,0 +1,64 @@
+//! Limits that follow a file.
+
+mod error;
+mod events;
+mod file;
+mod thread;
+
+use std::{error::Error, path::PathBuf, sync::Arc};
+
+pub use self::error::LimitsFileError;
+use self::{
+    events::Events,
+    file::{Content, WatchedFile},
+};
+use super::LiveLimits;
+use crate::config::LimitsConfig;
+
+impl LiveLimits {
+    /// Reads the limits of a file now, and again after each change of the file, with `parse`.
+    ///
+    /// A change is in force within a second, usually within 100 ms. New content takes effect when two reads, 50 ms
+    /// apart, agree, so that a file that is being written is not taken for a complete one. Still, write another file
+    /// and rename it, as editors and deployment tools do: a rename never shows half a file. A Kubernetes ConfigMap that
+    /// is mounted as a directory works; one that is mounted with `subPath` is never updated by Kubernetes.
+    ///
+    /// If the new content is refused, or the file is gone, the old limits stay in force, and the reason is reported
+    /// once: as a line like the [reports of a limiter](crate::observe#what-a-limiter-reports-by-itself), with all
+    /// mistakes, and to [observers](Self::with_observer).
+    ///
+    /// A thread of its own watches the file. It ends when all clones of the returned value and all layers that follow
+    /// it are dropped. It reads the file twice a second as well, because file systems and container runtimes do not
+    /// report every change. Files of more than 16 MiB are refused.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitsFileError`] if the file cannot be read or `parse` refuses it, or if the thread cannot start.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::{Limiter, LiveLimits, MemoryStore, PeerIp};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let live = LiveLimits::watch("limits.toml", |text| toml::from_str(text))?;
+    /// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch<F, E>(path: impl Into<PathBuf>, parse: F) -> Result<Self, LimitsFileError>
+    where
+        F: Fn(&str) -> Result<LimitsConfig, E> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let file = WatchedFile::new(path.into(), move |text| parse(text).map_err(Into::into));
+        // Events are collected before the first read, so that no change is lost in between.
+        let events = Events::of(file.path());
+        let text = file.read().map_err(|error| LimitsFileError::Unreadable { path: file.path().to_owned(), error })?;
+        let refused = |error| LimitsFileError::Refused { path: file.path().to_owned(), error };
+        let live = Self::new(file.parse(&text).map_err(refused)?);
+        thread::start(file, Content::Text(text), events, Arc::downgrade(&live.0))?;
+        Ok(live)
+    }
+}

@@ -1,0 +1,115 @@
+//! A response body that carries the holds of its request.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::tab::Tab;
+
+pin_project! {
+    /// The response body of a layer that [settles](crate::RateLimitLayer::settle) holds: the body of the service, which
+    /// settles the holds of its request when it has ended, failed or been dropped, exactly once.
+    ///
+    /// Frames, trailers, the size hint and the end are those of the body of the service.
+    ///
+    /// # Examples
+    ///
+    /// hyper takes the service as it is; each response body has the type `HeldBody<Full<Bytes>>`.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    ///
+    /// use bytes::Bytes;
+    /// use http::{Request, Response, response::Parts};
+    /// use http_body_util::{BodyExt, Full};
+    /// use tollgate::{
+    ///     GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
+    ///     middleware::{HeldBody, Settle},
+    ///     policy::Holds,
+    /// };
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+    ///     Ok(Response::new(Full::from("hello")))
+    /// }
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+    /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
+    ///     .with_cost(100)?
+    ///     .settle(|_: &Parts| Settle::Charge(7))?;
+    /// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
+    ///
+    /// let response: Response<HeldBody<Full<Bytes>>> = service.oneshot(Request::new(())).await?;
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub struct HeldBody<B> {
+        #[pin]
+        body: B,
+        tab: Option<Box<Tab>>,
+    }
+}
+
+impl<B> HeldBody<B> {
+    pub(super) fn new(body: B, tab: Option<Box<Tab>>) -> Self {
+        Self { body, tab }
+    }
+
+    /// Returns the body of the service.
+    pub fn get_ref(&self) -> &B {
+        &self.body
+    }
+}
+
+impl<B: Body> Body for HeldBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    #[inline]
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.body.as_mut().poll_frame(cx));
+        if this.tab.is_some() && (!matches!(frame, Some(Ok(_))) || this.body.is_end_stream()) {
+            // A server that knows that this frame is the last one does not poll again.
+            *this.tab = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Rejections make such a body, because a layer outside another one refuses requests with it.
+impl<B: From<Bytes>> From<Bytes> for HeldBody<B> {
+    fn from(bytes: Bytes) -> Self {
+        Self::new(B::from(bytes), None)
+    }
+}
+
+impl<B: Default> Default for HeldBody<B> {
+    fn default() -> Self {
+        Self::new(B::default(), None)
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for HeldBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldBody").field("body", &self.body).field("is_held", &self.tab.is_some()).finish()
+    }
+}

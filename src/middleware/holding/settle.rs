@@ -1,0 +1,33 @@
+//! What a layer does with the holds of a request once the response is known.
+
+/// How the holds of a request end: decided by the response, in the closure of
+/// [`RateLimitLayer::settle`](crate::RateLimitLayer::settle).
+///
+/// Slots of [`Policy::concurrent`](crate::Policy::concurrent) do not depend on it: they are free when the response body
+/// has ended, and nothing is ever charged for them.
+///
+/// # Examples
+///
+/// ```
+/// use http::{StatusCode, response::Parts};
+/// use tollgate::middleware::Settle;
+///
+/// /// Only failed logins count.
+/// fn failed_logins(response: &Parts) -> Settle {
+///     if response.status == StatusCode::UNAUTHORIZED { Settle::Keep } else { Settle::Release }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Settle {
+    /// Settles when the response body has ended, failed or been dropped: charges what the [`Bill`](super::Bill) says by
+    /// then, or, if the handler has set nothing, the units that are held.
+    AtEnd,
+    /// Charges this number of units at once, instead of those that are held. It may be more than was held: later
+    /// requests then wait until the excess has left the window.
+    Charge(u32),
+    /// Charges the units that are held, at once.
+    Keep,
+    /// Charges nothing: the units that are held are free at once.
+    Release,
+}

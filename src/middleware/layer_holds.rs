@@ -1,0 +1,85 @@
+//! Settings of the layer: how the holds of a request end.
+
+use std::{marker::PhantomData, sync::Arc};
+
+use http::response::Parts;
+
+use super::{
+    holding::{Settle, WrappedBody},
+    layer::RateLimitLayer,
+};
+use crate::error::ConfigError;
+
+impl<K, R, B> RateLimitLayer<K, R, B> {
+    /// Holds the cost of a request, and charges it when the response shows what it was.
+    ///
+    /// The cost of the layer is then an estimate. Under each policy with [holds](crate::Policy::with_holds), it is held
+    /// before the service runs, and counts in full meanwhile. `settle` gets the head of the response and decides how
+    /// many units are charged: see [`Settle`]. Policies without holds are charged as ever, in the same check.
+    ///
+    /// With [`Settle::AtEnd`], the units are charged when the response body has ended, failed or been dropped: those
+    /// that the handler has set in its [`Bill`](super::Bill) by then, or those that were held if it has set none. Each
+    /// hold is settled exactly once. The response does not wait for the store: settlements are sent in the background.
+    ///
+    /// # Requests that fail
+    ///
+    /// If the service returns an error or panics, or the request goes away before it has a response, what its bill says
+    /// is charged. Without a cost in the bill, [`Holds::with_unsettled`](crate::policy::Holds::with_unsettled) decides:
+    /// the units are charged unless the policy says otherwise.
+    ///
+    /// Nothing is held, and nothing is charged later, for an exempt request, for a cost of 0, and for a request that
+    /// passes without a verdict of the store.
+    ///
+    /// # Time-to-live
+    ///
+    /// The layer renews slots of [concurrency limits](crate::Policy::concurrent), and no other holds. If a response
+    /// takes longer than the [time-to-live](crate::policy::Holds::with_ttl), its hold ends meanwhile: what was held is
+    /// charged, or nothing if the policy releases it. What the response or its bill says then has no effect. Set the
+    /// time-to-live to more than the longest response takes.
+    ///
+    /// # Bodies
+    ///
+    /// The body of each response is then a [`HeldBody`](super::HeldBody) around the body of the service, which works
+    /// with axum, hyper and tonic. The RateLimit fields are written before the body is sent, so they show the units
+    /// that are held.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::PolicyWithoutHolds`] if all policies are fixed and none has holds: the layer would settle
+    /// nothing. The layer does not add holds by itself, because checks elsewhere would not see them. Set the policies
+    /// first. [`ConfigError::StoreWithoutHolds`] if the store has no holds.
+    ///
+    /// # Examples
+    ///
+    /// Tokens of a model: an estimate is held, and the handler sets what it was.
+    ///
+    /// ```
+    /// use http::{StatusCode, request, response};
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settle, policy::Holds};
+    ///
+    /// fn estimate(request: &request::Parts) -> u32 {
+    ///     let length = request.headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+    ///     length.map_or(4_000, |bytes: u32| bytes / 4 + 1_000)
+    /// }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
+    ///     .with_cost(estimate)?
+    ///     .settle(|response: &response::Parts| match response.status {
+    ///         StatusCode::NOT_MODIFIED => Settle::Release,
+    ///         _ => Settle::AtEnd,
+    ///     })?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle(
+        self,
+        settle: impl Fn(&Parts) -> Settle + Send + Sync + 'static,
+    ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
+        let settling = Arc::new(settle);
+        let layer = self.change(|config| config.settling = Some(settling)).validated()?;
+        Ok(RateLimitLayer { config: layer.config, body: PhantomData })
+    }
+}

@@ -1,0 +1,151 @@
+//! The rules as a value, and their checks.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    cost::{Cost, NamedCosts},
+    error::ConfigError,
+    failure::FailurePolicy,
+    headers::Writer,
+    middleware::route::{RouteTable, Settings},
+    observe::Once,
+    policy::{Policy, PolicySource},
+};
+
+/// The policies of the further keys of a layer.
+pub(crate) type OtherPolicies = Vec<Arc<dyn PolicySource>>;
+
+/// The rules by which a layer judges a request. A request uses one value from its start to its end.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    /// The policies of the first key.
+    pub(in crate::middleware) policies: Arc<dyn PolicySource>,
+    pub(in crate::middleware) cost: Cost,
+    pub(in crate::middleware) named_costs: NamedCosts,
+    pub(in crate::middleware) failure: FailurePolicy,
+    pub(in crate::middleware) routes: RouteTable,
+    pub(in crate::middleware) writer: Writer,
+    /// Whether the layer refuses nothing.
+    pub(in crate::middleware) shadow: bool,
+    /// Whether the warning that these rules refuse nothing is due. Clones share it.
+    pub(in crate::middleware) only_shadow: Arc<Once>,
+}
+
+impl Rules {
+    pub(in crate::middleware) fn new(policies: impl PolicySource) -> Self {
+        Self {
+            policies: Arc::new(policies),
+            cost: Cost::ONE,
+            named_costs: NamedCosts::default(),
+            failure: FailurePolicy::default(),
+            routes: RouteTable::default(),
+            writer: Writer::default(),
+            shadow: false,
+            only_shadow: Arc::default(),
+        }
+    }
+
+    /// Checks everything that can be checked without a request. `others` are the policies of the further keys.
+    ///
+    /// # Errors
+    ///
+    /// A fixed cost that can never pass, two policies that would share a count, a list without policies, or a missing
+    /// local fallback.
+    pub(in crate::middleware) fn validate(
+        &self,
+        others: &OtherPolicies,
+        has_fallback: bool,
+    ) -> Result<(), ConfigError> {
+        let layer = Settings::default();
+        for settings in std::iter::once(&layer).chain(self.routes.all()) {
+            if settings.exempt {
+                continue;
+            }
+            if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !has_fallback {
+                return Err(ConfigError::LocalWithoutFallback);
+            }
+            let fixed = || self.sources(settings, others).filter_map(PolicySource::fixed);
+            if fixed().any(<[Policy]>::is_empty) {
+                return Err(ConfigError::NoPolicy);
+            }
+            let policies: Vec<&Policy> = fixed().flatten().collect();
+            for (index, policy) in policies.iter().enumerate() {
+                if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
+                    return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+                }
+                let named = settings.named_costs.get(policy).or_else(|| self.named_costs.get(policy));
+                if let Some(cost) = named.or(settings.cost.as_ref()).unwrap_or(&self.cost).fixed() {
+                    policy.check_cost(cost)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
+    /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
+    pub(in crate::middleware) fn require_policy(
+        &self,
+        policy: &str,
+        settings: &Settings,
+        others: &OtherPolicies,
+    ) -> Result<(), ConfigError> {
+        let Some(known) = self.sources(settings, others).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        let known: Vec<&str> = known.into_iter().flatten().map(Policy::name).collect();
+        if known.iter().any(|known| known.eq_ignore_ascii_case(policy)) {
+            return Ok(());
+        }
+        let known = known.into_iter().map(str::to_owned).collect();
+        Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
+    }
+
+    /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.
+    pub(in crate::middleware) fn require_holds(&self, others: &OtherPolicies) -> Result<(), ConfigError> {
+        let mut sources = self.all_sources(others);
+        if sources.any(|source| source.fixed().is_none_or(|fixed| fixed.iter().any(|policy| policy.holds().is_some())))
+        {
+            return Ok(());
+        }
+        let first = self.all_sources(others).filter_map(PolicySource::fixed).flatten().next();
+        first.map_or(Ok(()), |policy| Err(ConfigError::PolicyWithoutHolds { policy: policy.name().to_owned() }))
+    }
+
+    /// Whether a fixed policy is a concurrency limit.
+    pub(in crate::middleware) fn has_concurrency(&self, others: &OtherPolicies) -> bool {
+        self.all_sources(others).filter_map(PolicySource::fixed).flatten().any(Policy::is_concurrent)
+    }
+
+    /// The policy sources of the layer and of all routes.
+    fn all_sources<'a>(&'a self, others: &'a OtherPolicies) -> impl Iterator<Item = &'a dyn PolicySource> {
+        let of_routes = self.routes.all().filter_map(|settings| settings.policies.as_deref());
+        let layer = std::iter::once(&*self.policies).chain(others.iter().map(|other| &**other));
+        layer.chain(of_routes)
+    }
+
+    /// The policy sources of requests with `settings`: the source of the first key, then the sources of the other keys.
+    fn sources<'a>(
+        &'a self,
+        settings: &'a Settings,
+        others: &'a OtherPolicies,
+    ) -> impl Iterator<Item = &'a dyn PolicySource> {
+        let first = settings.policies.as_deref().unwrap_or(&*self.policies);
+        std::iter::once(first).chain(others.iter().map(|other| &**other))
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policies, cost, named_costs, failure, routes, writer, shadow, only_shadow: _ } = self;
+        f.debug_struct("Rules")
+            .field("policies", &policies.fixed())
+            .field("cost", cost)
+            .field("named_costs", named_costs)
+            .field("failure", failure)
+            .field("routes", routes)
+            .field("writer", writer)
+            .field("shadow", shadow)
+            .finish()
+    }
+}

@@ -1,0 +1,96 @@
+//! The event of a hold that has ended.
+
+use std::fmt;
+
+use crate::{key::Key, observe::fingerprint::Fingerprint, policy::Policy};
+
+/// A hold that has ended. See [`Observer::on_hold_ended`](super::Observer::on_hold_ended).
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tollgate::observe::{HoldEnd, HoldEnded, Observer};
+///
+/// /// Counts holds that were dropped without a settlement: the code has forgotten to settle them.
+/// #[derive(Default)]
+/// struct Forgotten(AtomicU64);
+///
+/// impl Observer for Forgotten {
+///     fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+///         if ended.end == HoldEnd::Dropped {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct HoldEnded<'a> {
+    /// The policy under which the units were held.
+    pub policy: &'a Policy,
+    /// The units that were held.
+    pub held: u32,
+    /// The units that its end was to charge: those of the settlement, or those that the policy charges for a hold that
+    /// is not settled. Not charged if the hold has [expired](HoldEnd::Expired) or is [unanswered](HoldEnd::Unanswered).
+    pub actual: u32,
+    /// How the hold has ended.
+    pub end: HoldEnd,
+    pub(crate) key: &'a Key,
+}
+
+impl HoldEnded<'_> {
+    /// The fingerprint of the key.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.key)
+    }
+}
+
+/// How a hold has ended.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum HoldEnd {
+    /// The handle was dropped without a settlement, and the units were charged or given back as the policy says.
+    Dropped,
+    /// The store had ended the hold before: its time-to-live had passed, or it was reset.
+    Expired,
+    /// It was released: settled with 0 units.
+    Released,
+    /// It was settled.
+    Settled,
+    /// No store has answered within the time-to-live, or too many changes waited for an answer. The store ends the hold
+    /// by itself, unless a change has reached it.
+    Unanswered,
+}
+
+impl HoldEnd {
+    /// The end in one word: `dropped`, `expired`, `released`, `settled` or `unanswered`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dropped => "dropped",
+            Self::Expired => "expired",
+            Self::Released => "released",
+            Self::Settled => "settled",
+            Self::Unanswered => "unanswered",
+        }
+    }
+}
+
+impl fmt::Display for HoldEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for HoldEnded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, held, actual, end, key: _ } = self;
+        f.debug_struct("HoldEnded")
+            .field("policy", &policy.name())
+            .field("held", held)
+            .field("actual", actual)
+            .field("end", end)
+            .field("fingerprint", &self.fingerprint())
+            .finish()
+    }
+}

@@ -1,0 +1,153 @@
+//! The shared state of plans, and the path of a request through it.
+
+use std::{sync::Arc, time::Duration};
+
+use foldhash::quality::RandomState;
+use quick_cache::{
+    UnitWeighter,
+    sync::{Cache, DefaultLifecycle},
+};
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use super::{
+    answer::Answer,
+    entry::{Entry, Standing},
+    in_flight::{Admission, InFlight, Mark},
+    lookup::{self, Ticket},
+    settings::Settings,
+    source::AnySource,
+};
+use crate::{
+    clock::micros,
+    key::Key,
+    observe::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
+    policy::Policies,
+};
+
+/// What clones of [`Plans`](super::Plans) share.
+#[derive(Clone)]
+pub(super) struct Core {
+    pub(super) source: Arc<dyn AnySource>,
+    /// The default plan.
+    pub(super) default: Policies,
+    pub(super) settings: Settings,
+    pub(super) known: Arc<Known>,
+}
+
+/// The answers so far, and the look-ups on their way.
+pub(super) struct Known {
+    entries: Cache<Key, Entry, UnitWeighter, RandomState>,
+    in_flight: InFlight,
+}
+
+impl Known {
+    pub(super) fn with_capacity(keys: usize) -> Self {
+        let weight = u64::try_from(keys).unwrap_or(u64::MAX);
+        let hasher = RandomState::default();
+        let entries = Cache::with(keys, weight, UnitWeighter, hasher, DefaultLifecycle::default());
+        Self { entries, in_flight: InFlight::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+impl Core {
+    /// The plan of a key, without waiting. Starts a look-up if one is due.
+    #[inline]
+    pub(super) fn get(self: &Arc<Self>, key: &Key) -> Policies {
+        let now_us = self.settings.clock.now_us();
+        let standing = self.known.entries.get(key).map_or(Standing::UNKNOWN, |entry| entry.standing(now_us));
+        match standing {
+            Standing { plan: Some(plan), cause: None, .. } => plan,
+            standing => self.without_current_plan(key, standing, now_us),
+        }
+    }
+
+    #[cold]
+    fn without_current_plan(self: &Arc<Self>, key: &Key, mut standing: Standing, now_us: u64) -> Policies {
+        if standing.is_look_up_due {
+            standing = self.start_look_up(key, standing, now_us);
+        }
+        let Standing { plan, cause, .. } = standing;
+        if let (Some(cause), Some(observer)) = (cause, self.settings.reporter.listener()) {
+            observer.on_plan_fallback(&PlanFallback::new(cause, plan.is_some()));
+        }
+        plan.unwrap_or_else(|| self.default.clone())
+    }
+
+    /// Starts a look-up of the key, unless one is on its way. Returns the standing as it is then.
+    fn start_look_up(self: &Arc<Self>, key: &Key, standing: Standing, now_us: u64) -> Standing {
+        let Some(runtime) = self.settings.runtime.clone().or_else(|| Handle::try_current().ok()) else {
+            return Standing { cause: Some(PlanFallbackCause::NoRuntime), ..standing };
+        };
+        let overdue_at_us = now_us.saturating_add(micros(self.settings.overdue_after()));
+        let mut removed = SmallVec::<[Mark; 1]>::new();
+        let mut marks = self.known.in_flight.lock();
+        // Another thread may have stored an answer since the cache was read. Answers are stored under this lock.
+        if let Some(latest) = self.known.entries.peek(key).map(|entry| entry.standing(now_us))
+            && !latest.is_look_up_due
+        {
+            return latest;
+        }
+        let admission = marks.start(key, now_us, overdue_at_us, self.settings.max_lookups, &mut removed);
+        drop(marks);
+        drop(removed);
+        match admission {
+            Admission::UnderWay => standing,
+            Admission::Busy => Standing { cause: Some(PlanFallbackCause::Busy), ..standing },
+            Admission::Started { id, cancelled } => {
+                let (core, settled) = (Arc::clone(self), key.clone());
+                let ticket = Ticket::new(move |answer| core.settle(&settled, id, now_us, answer));
+                let look_up = Arc::clone(&self.source).look_up(key.clone());
+                drop(runtime.spawn(lookup::run(look_up, self.settings.timeout, ticket, cancelled)));
+                standing
+            }
+        }
+    }
+
+    /// Stores the answer of a look-up, and reports it. Ignores the answer if the look-up was cancelled meanwhile.
+    fn settle(&self, key: &Key, id: u64, started_us: u64, answer: Answer) {
+        let now_us = self.settings.clock.now_us();
+        let (outcome, plan, error) = answer.judge(&self.default);
+        let mut marks = self.known.in_flight.lock();
+        let Some(mark) = marks.end(key, id) else { return };
+        let lifetimes = &self.settings.lifetimes;
+        let entry = match plan {
+            Some(plan) => Some(Entry::found(plan, now_us, lifetimes)),
+            // Says nothing about the source, so the next request may start another look-up.
+            None if outcome == PlanOutcome::Cancelled => None,
+            None => Some(Entry::failed(self.known.entries.peek(key), now_us, lifetimes)),
+        };
+        if let Some(entry) = entry {
+            self.known.entries.insert(key.clone(), entry);
+        }
+        drop(marks);
+        drop(mark);
+        if let Some(observer) = self.settings.reporter.listener() {
+            let elapsed = Duration::from_micros(now_us.saturating_sub(started_us));
+            observer.on_plan_lookup(&PlanLookup::new(outcome, elapsed, error.as_deref()));
+        }
+    }
+
+    /// Stores a plan that the service has learnt by itself.
+    pub(super) fn insert(&self, key: Key, plan: Policies) {
+        let entry = Entry::found(plan, self.settings.clock.now_us(), &self.settings.lifetimes);
+        let mut marks = self.known.in_flight.lock();
+        let mark = marks.cancel(&key);
+        self.known.entries.insert(key, entry);
+        drop(marks);
+        drop(mark);
+    }
+
+    /// Forgets the plan of a key, and ignores the answer of a look-up that is on its way.
+    pub(super) fn forget(&self, key: &Key) {
+        let mut marks = self.known.in_flight.lock();
+        let mark = marks.cancel(key);
+        let entry = self.known.entries.remove(key);
+        drop(marks);
+        drop((mark, entry));
+    }
+}

@@ -1,0 +1,72 @@
+//! What is known about the plan of a key, and until when it may be used.
+
+use std::time::Duration;
+
+use crate::{clock::micros, observe::PlanFallbackCause, policy::Policies};
+
+/// How long answers are used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lifetimes {
+    /// Time until a plan is looked up again.
+    pub(super) ttl: Duration,
+    /// Time after the TTL in which an old plan may be used.
+    pub(super) stale: Duration,
+    /// Time after a failed look-up until the next one; `None` for the TTL.
+    pub(super) failure_ttl: Option<Duration>,
+}
+
+impl Lifetimes {
+    pub(super) fn failure_ttl(&self) -> Duration {
+        self.failure_ttl.unwrap_or(self.ttl)
+    }
+}
+
+/// The latest answer about one key.
+#[derive(Clone)]
+pub(super) struct Entry {
+    /// The latest plan, and when it becomes too old to be used; `None` before the first answer.
+    plan: Option<(Policies, u64)>,
+    look_up_at_us: u64,
+    has_failed: bool,
+}
+
+/// What a request gets at an instant.
+pub(super) struct Standing {
+    /// The plan that applies; `None` for the default plan.
+    pub(super) plan: Option<Policies>,
+    /// Why an old plan or the default plan applies; `None` for a current plan.
+    pub(super) cause: Option<PlanFallbackCause>,
+    pub(super) is_look_up_due: bool,
+}
+
+impl Standing {
+    /// The standing of a key about which nothing is known.
+    pub(super) const UNKNOWN: Self =
+        Self { plan: None, cause: Some(PlanFallbackCause::Unanswered), is_look_up_due: true };
+}
+
+impl Entry {
+    /// The source has answered with `plan` at `now_us`.
+    pub(super) fn found(plan: Policies, now_us: u64, lifetimes: &Lifetimes) -> Self {
+        let look_up_at_us = now_us.saturating_add(micros(lifetimes.ttl));
+        let use_until_us = look_up_at_us.saturating_add(micros(lifetimes.stale));
+        Self { plan: Some((plan, use_until_us)), look_up_at_us, has_failed: false }
+    }
+
+    /// A look-up has failed at `now_us`. The plan of the `last` entry stays, as long as that entry allows.
+    pub(super) fn failed(last: Option<Self>, now_us: u64, lifetimes: &Lifetimes) -> Self {
+        let look_up_at_us = now_us.saturating_add(micros(lifetimes.failure_ttl()));
+        Self { plan: last.and_then(|last| last.plan), look_up_at_us, has_failed: true }
+    }
+
+    pub(super) fn standing(self, now_us: u64) -> Standing {
+        let is_look_up_due = now_us >= self.look_up_at_us;
+        let cause = match self.has_failed {
+            true => Some(PlanFallbackCause::Failed),
+            false if is_look_up_due => Some(PlanFallbackCause::Unanswered),
+            false => None,
+        };
+        let plan = self.plan.filter(|&(_, use_until_us)| now_us < use_until_us);
+        Standing { plan: plan.map(|(plan, _)| plan), cause, is_look_up_due }
+    }
+}

@@ -1,0 +1,157 @@
+//! The plans of all keys. `setters` has their settings.
+
+use std::{fmt, sync::Arc};
+
+use http::request::Parts;
+
+use super::{
+    answer::usable,
+    core::{Core, Known},
+    settings::Settings,
+    source::PlanSource,
+};
+use crate::{
+    check::Check,
+    error::ConfigError,
+    key::Key,
+    policy::{IntoPolicies, Policies, PolicySource},
+};
+
+/// The plans that a [`PlanSource`] looks up, in a cache. A [`PolicySource`] for a
+/// [`RateLimitLayer`](crate::RateLimitLayer) or a [`Route`](crate::Route).
+///
+/// A request never waits for a look-up. See the [module's page](super) for the rules.
+///
+/// Clones share the cache. The settings of a clone can differ.
+///
+/// # Examples
+///
+/// See the [module's page](super#examples).
+#[derive(Clone)]
+#[must_use]
+pub struct Plans {
+    core: Arc<Core>,
+}
+
+impl Plans {
+    /// Creates plans that `source` looks up. `default` applies to keys without a plan, until the first answer, and
+    /// after a failed look-up.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if `default` has no policy, two policies of one name, or more than
+    /// [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) policies.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Key, Policy, plans::Plans};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let (free, paid) = (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
+    /// let plans = Plans::new(
+    ///     move |_account: Key| {
+    ///         let paid = paid.clone();
+    ///         async move { Ok::<_, std::io::Error>(paid) } // in a service: a query
+    ///     },
+    ///     free,
+    /// )?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(source: impl PlanSource, default: impl IntoPolicies) -> Result<Self, ConfigError> {
+        let core = Core {
+            source: Arc::new(source),
+            default: usable(default.into_policies())?,
+            settings: Settings::default(),
+            known: Arc::new(Known::with_capacity(Settings::CAPACITY)),
+        };
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// Returns the policies of `key`, without waiting: the current plan, else the last plan while it may be used, else
+    /// the default plan. Starts a look-up if one is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tollgate::{Key, Policy, plans::Plans};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?;
+    /// assert_eq!(plans.get("account:17")[0].limit(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get(&self, key: impl Into<Key>) -> Policies {
+        self.core.get(&key.into())
+    }
+
+    /// Creates the check of a cost under the policies of `key`, for jobs that call a [`Limiter`](crate::Limiter). Each
+    /// policy is charged `cost` units.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tollgate::{Key, Limiter, MemoryStore, Policy, plans::Plans};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// # let limiter = Limiter::new(MemoryStore::new());
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?;
+    /// assert!(limiter.check_all(plans.check("account:17", 1)).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self, key: impl Into<Key>, cost: u32) -> Check {
+        let key = key.into();
+        Check::of_plan(&key, self.core.get(&key), cost)
+    }
+
+    /// Stores the plan of `key`, as if it had just been looked up. A look-up that is on its way is ignored.
+    ///
+    /// For services that hear of an upgrade together with the new plan. Other instances of the service look the plan up
+    /// after their TTL.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the plan has no policy, two policies of one name, or too many policies.
+    pub fn insert(&self, key: impl Into<Key>, plan: impl IntoPolicies) -> Result<(), ConfigError> {
+        self.core.insert(key.into(), usable(plan.into_policies())?);
+        Ok(())
+    }
+
+    /// Forgets the plan of `key`, so that the next request looks it up. A look-up that is on its way is ignored,
+    /// because it may have read the old plan.
+    ///
+    /// Until the answer, the key gets the default plan. [`insert`](Self::insert) avoids that gap.
+    pub fn forget(&self, key: impl Into<Key>) {
+        self.core.forget(&key.into());
+    }
+
+    pub(super) fn settings(&mut self) -> &mut Settings {
+        &mut self.core_mut().settings
+    }
+
+    pub(super) fn core_mut(&mut self) -> &mut Core {
+        Arc::make_mut(&mut self.core)
+    }
+}
+
+impl PolicySource for Plans {
+    fn policies(&self, _: &Parts, key: &Key) -> Policies {
+        self.core.get(key)
+    }
+}
+
+impl fmt::Debug for Plans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Core { default, settings, known, .. } = &*self.core;
+        f.debug_struct("Plans")
+            .field("default", default)
+            .field("settings", settings)
+            .field("known", &known.len())
+            .finish_non_exhaustive()
+    }
+}

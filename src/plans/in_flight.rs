@@ -1,0 +1,93 @@
+//! The look-ups that are on their way: at most one for each key, and a bounded number in all.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::key::Key;
+
+/// One look-up that is on its way.
+pub(super) struct Mark {
+    /// Distinguishes the look-up from later ones of the same key.
+    id: u64,
+    /// When the look-up no longer keeps others from starting, because its runtime has not run it.
+    overdue_at_us: u64,
+    /// Dropped with the mark, which ends the task of the look-up. Not dropped under the lock: the task may end at once,
+    /// and then takes the lock.
+    _cancel: oneshot::Sender<()>,
+}
+
+/// All look-ups that are on their way. Every change of the cache of plans happens under this lock, so that the answer
+/// of a look-up cannot overwrite what replaced it.
+#[derive(Default)]
+pub(super) struct InFlight(Mutex<Marks>);
+
+#[derive(Default)]
+pub(super) struct Marks {
+    by_key: HashMap<Key, Mark>,
+    last_id: u64,
+    /// The earliest time at which a mark may be overdue.
+    sweep_at_us: u64,
+}
+
+/// Whether a look-up may start.
+pub(super) enum Admission {
+    /// It is marked. The receiver ends when the mark is removed.
+    Started { id: u64, cancelled: oneshot::Receiver<()> },
+    /// Another look-up of the key is on its way.
+    UnderWay,
+    /// Too many look-ups are on their way.
+    Busy,
+}
+
+impl InFlight {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Marks> {
+        // A mark is inserted or removed in one call, so a poisoned lock is usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Marks {
+    /// Marks a look-up of `key`, if none is on its way and fewer than `most` are in all. Overdue marks go to `removed`.
+    pub(super) fn start(
+        &mut self,
+        key: &Key,
+        now_us: u64,
+        overdue_at_us: u64,
+        most: usize,
+        removed: &mut SmallVec<[Mark; 1]>,
+    ) -> Admission {
+        match self.by_key.get(key) {
+            Some(mark) if now_us < mark.overdue_at_us => return Admission::UnderWay,
+            Some(_) => removed.extend(self.by_key.remove(key)),
+            None => {}
+        }
+        if self.by_key.len() >= most && now_us >= self.sweep_at_us {
+            removed.extend(self.by_key.extract_if(|_, mark| now_us >= mark.overdue_at_us).map(|(_, mark)| mark));
+            self.sweep_at_us = self.by_key.values().map(|mark| mark.overdue_at_us).min().unwrap_or(0);
+        }
+        if self.by_key.len() >= most {
+            return Admission::Busy;
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        self.sweep_at_us = self.sweep_at_us.min(overdue_at_us);
+        let (cancel, cancelled) = oneshot::channel();
+        self.by_key.insert(key.clone(), Mark { id, overdue_at_us, _cancel: cancel });
+        Admission::Started { id, cancelled }
+    }
+
+    /// Removes the mark of this look-up. `None` if the mark is gone or belongs to a later look-up.
+    pub(super) fn end(&mut self, key: &Key, id: u64) -> Option<Mark> {
+        if self.by_key.get(key)?.id == id { self.by_key.remove(key) } else { None }
+    }
+
+    /// Removes the mark of any look-up of the key, whose answer is then ignored.
+    pub(super) fn cancel(&mut self, key: &Key) -> Option<Mark> {
+        self.by_key.remove(key)
+    }
+}

@@ -1,0 +1,156 @@
+//! The settings of plans.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+
+use super::{core::Known, handle::Plans};
+use crate::{clock::Clock, error::ConfigError, observe::Observer};
+
+impl Plans {
+    /// Sets the time after which a plan is looked up again. Defaults to 60 s: an upgrade applies within a minute, and a
+    /// busy key costs the source one query a minute.
+    ///
+    /// The time begins with the answer. A key that is not used is not looked up.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroPlanSetting`] for a time of zero.
+    pub fn with_ttl(mut self, ttl: Duration) -> Result<Self, ConfigError> {
+        not_zero("Plans::with_ttl", ttl.is_zero())?;
+        self.settings().lifetimes.ttl = ttl;
+        Ok(self)
+    }
+
+    /// Sets how long after its TTL a plan may still be used: while it is looked up again, and while look-ups fail.
+    /// Defaults to one hour, so that an outage of the source of up to an hour throttles no paying client.
+    ///
+    /// A key that comes back within this time gets its old plan for the first requests. With zero, it gets the default
+    /// plan for them.
+    pub fn with_stale_while_revalidate(mut self, stale: Duration) -> Self {
+        self.settings().lifetimes.stale = stale;
+        self
+    }
+
+    /// Sets the time after a failed look-up in which the key is not looked up again. Defaults to the TTL.
+    ///
+    /// A shorter time brings keys back to their plan sooner, and asks a source that is down more often.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroPlanSetting`] for a time of zero, with which every request of a key would ask a source that
+    /// is down.
+    pub fn with_failure_ttl(mut self, ttl: Duration) -> Result<Self, ConfigError> {
+        not_zero("Plans::with_failure_ttl", ttl.is_zero())?;
+        self.settings().lifetimes.failure_ttl = Some(ttl);
+        Ok(self)
+    }
+
+    /// Sets the time that the source has for an answer. A look-up that takes longer is dropped and has failed. Defaults
+    /// to 5 s.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroPlanSetting`] for a time of zero.
+    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, ConfigError> {
+        not_zero("Plans::with_timeout", timeout.is_zero())?;
+        self.settings().timeout = timeout;
+        Ok(self)
+    }
+
+    /// Sets the number of look-ups that may be on their way at once. Defaults to 64, more than most pools of database
+    /// connections have.
+    ///
+    /// At this bound, requests of other keys get their last plan or the default plan, and start no look-up. The number
+    /// bounds what a flood of made-up keys costs the source.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroPlanSetting`] for 0.
+    pub fn with_max_lookups(mut self, lookups: usize) -> Result<Self, ConfigError> {
+        not_zero("Plans::with_max_lookups", lookups == 0)?;
+        self.settings().max_lookups = lookups;
+        Ok(self)
+    }
+
+    /// Sets the number of keys whose plans are kept, and empties the cache. Defaults to 100 000. The bound is
+    /// approximate.
+    ///
+    /// When the cache is full, keys make way that were used once or not lately, so a flood of made-up keys does not
+    /// push out the keys of busy clients. A key that was pushed out is looked up again.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::ZeroPlanSetting`] for 0.
+    pub fn with_capacity(mut self, keys: usize) -> Result<Self, ConfigError> {
+        not_zero("Plans::with_capacity", keys == 0)?;
+        self.core_mut().known = Arc::new(Known::with_capacity(keys));
+        Ok(self)
+    }
+
+    /// Sets the runtime of the look-ups. Defaults to the runtime in which the request runs that needs the plan.
+    ///
+    /// Set it if requests run in several runtimes, or outside of tokio: a connection pool usually works only in the
+    /// runtime that has created it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tokio::runtime::Handle;
+    /// # use tollgate::{Key, Policy, plans::Plans};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?.with_runtime(Handle::current());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_runtime(mut self, runtime: Handle) -> Self {
+        self.settings().runtime = Some(runtime);
+        self
+    }
+
+    /// Sets the clock of the TTLs. Defaults to [`SystemClock`](crate::clock::SystemClock). The timeout of a look-up
+    /// follows the runtime's timers instead.
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.settings().clock = Arc::new(clock);
+        self
+    }
+
+    /// Adds an observer of look-ups, such as `observe::Metrics`. Plans have observers of their own, because they can
+    /// serve several limiters, or none.
+    ///
+    /// By default, plans report failed look-ups by themselves, at most once a minute, as a limiter reports
+    /// [failures](crate::observe#what-a-limiter-reports-by-itself).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "metrics")]
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # use tollgate::{Key, Policy, plans::Plans};
+    /// use tollgate::observe::Metrics;
+    ///
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?.with_observer(Metrics::new());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "metrics"))]
+    /// # fn main() {}
+    /// ```
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
+        self.settings().reporter.add(observer);
+        self
+    }
+
+    /// Switches off what plans report by themselves. Observers get the same events as before.
+    pub fn quiet(mut self) -> Self {
+        self.settings().reporter.silence();
+        self
+    }
+}
+
+fn not_zero(setting: &'static str, is_zero: bool) -> Result<(), ConfigError> {
+    if is_zero { Err(ConfigError::ZeroPlanSetting { setting }) } else { Ok(()) }
+}

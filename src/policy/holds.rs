@@ -1,0 +1,111 @@
+//! Holds of a policy: charges whose final cost is known later.
+
+use std::time::Duration;
+
+use crate::policy::micros::micros_up;
+
+/// How a policy treats [holds](crate::Limiter::hold): how long they last, and what becomes of one that is not settled.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Policy, policy::{Holds, Unsettled}};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
+///
+/// // A slot that is given back if the process that holds it ends.
+/// let holds = Holds::new().with_ttl(Duration::from_secs(10)).with_unsettled(Unsettled::Release);
+/// let slots = Policy::per_minute("slots", 3)?.with_holds(holds)?;
+/// # let _ = (tokens, slots);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Holds {
+    ttl: Duration,
+    typical: Duration,
+    unsettled: Unsettled,
+}
+
+/// What becomes of a hold that ends without a settlement: its time-to-live has passed, or its handle was dropped.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Unsettled {
+    /// All units of the hold are charged at that instant.
+    ///
+    /// The default, because the work may have been done.
+    #[default]
+    Charge,
+    /// The units are given back.
+    Release,
+}
+
+impl Holds {
+    /// The default time-to-live, 60 s: longer than most requests, and short enough to wait for after a crash.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
+    /// The default typical duration, 1 s: the shortest Retry-After.
+    pub const DEFAULT_TYPICAL: Duration = Duration::from_secs(1);
+
+    /// Creates the default settings.
+    pub fn new() -> Self {
+        Self { ttl: Self::DEFAULT_TTL, typical: Self::DEFAULT_TYPICAL, unsettled: Unsettled::default() }
+    }
+
+    /// Sets the time-to-live: a hold that is neither settled nor renewed for so long ends by itself, by the store's
+    /// clock. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
+    ///
+    /// Defaults to [60 s](Self::DEFAULT_TTL).
+    #[must_use]
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// Sets how long a hold typically lasts. Retry-After of a denial that open holds cause is never longer, because a
+    /// hold may end at any time. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
+    ///
+    /// Defaults to [1 s](Self::DEFAULT_TYPICAL), the shortest Retry-After. Clients that wait for holds then ask every
+    /// second; set a longer duration if holds usually last longer.
+    #[must_use]
+    pub fn with_typical(self, typical: Duration) -> Self {
+        Self { typical, ..self }
+    }
+
+    /// Sets what becomes of a hold that ends without a settlement. Defaults to [`Unsettled::Charge`].
+    #[must_use]
+    pub fn with_unsettled(self, unsettled: Unsettled) -> Self {
+        Self { unsettled, ..self }
+    }
+
+    /// The time-to-live.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// How long a hold typically lasts.
+    pub fn typical(&self) -> Duration {
+        self.typical
+    }
+
+    /// What becomes of a hold that ends without a settlement.
+    pub fn unsettled(&self) -> Unsettled {
+        self.unsettled
+    }
+
+    /// The time-to-live in microseconds.
+    pub(crate) fn ttl_us(&self) -> u64 {
+        micros_up(self.ttl)
+    }
+
+    /// The typical duration in microseconds.
+    pub(crate) fn typical_us(&self) -> u64 {
+        micros_up(self.typical)
+    }
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self::new()
+    }
+}

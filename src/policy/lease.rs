@@ -1,0 +1,142 @@
+//! Leases: blocks of units that a process spends by itself.
+
+use crate::{
+    error::ConfigError,
+    policy::{
+        holds::{Holds, Unsettled},
+        limit::Policy,
+    },
+};
+
+impl Policy {
+    /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
+    /// a second. The [guide](crate::guide::one_hot_tenant) has figures.
+    ///
+    /// Once a key is checked often, the limiter takes a block of units as a [hold](Self::with_holds), decides checks
+    /// from it in memory, and settles what was spent every few milliseconds, while it takes the next block. Units of a
+    /// block count as spent from the hold until a window after the settlement. So the limit is never passed, and
+    /// nothing is estimated. A key that is checked a few times is checked in the store as without a lease.
+    ///
+    /// # What changes
+    ///
+    /// * **Denials come from the store.** While blocks are open, other processes are denied units that a process holds
+    ///   and has not spent: at most `units` for each block, and each process has at most two blocks of a key. Blocks
+    ///   follow the demand of the last milliseconds and are at most a quarter of what is available, so they shrink as
+    ///   the limit nears, and the last units are charged one by one. A block without demand is given back after 100 ms.
+    ///   Before a process is denied, it gives back what it has not spent itself.
+    /// * **Decisions** from a block have the source [`Lease`](crate::decision::Source::Lease).
+    ///   [`available`](crate::Decision::available) is what the store had left when it gave the block, and the rest of
+    ///   the block: what other processes have spent since, a few milliseconds, is not in it.
+    /// * **Observers** see each decision, and the end of each block as that of a hold
+    ///   ([`on_hold_ended`](crate::observe::Observer::on_hold_ended)).
+    /// * **A process that is killed** loses its blocks: they are charged in full when the time-to-live of the policy's
+    ///   [holds](Self::with_holds) has passed. [`Limiter::close`](crate::Limiter::close) gives them back.
+    /// * **While the store is away**, an open block is spent until its time-to-live has nearly passed. Then the failure
+    ///   policy decides.
+    /// * A check of several charges, a cost above the block, a [peek](crate::Limiter::peek) and a
+    ///   [reset](crate::Limiter::reset) go to the store. A reset gives up this process's blocks of the key.
+    ///
+    /// The time-to-live is measured by the process's monotonic clock from before the hold was requested. A machine that
+    /// is suspended while that clock stands still may spend an expired block after it has left its window: at most two
+    /// blocks for each suspension.
+    ///
+    /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. Sets
+    /// [`Holds::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a block, so
+    /// such a policy takes none.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidLease`] if `units` is 0 or above the policy's [capacity](Self::capacity).
+    /// [`ConfigError::ExcludesLease`] if the policy has a ban or shards, counts rejections, or has holds that are
+    /// [released](Unsettled::Release) when they expire.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let per_tenant = Policy::per_minute("per-tenant", 10_000_000)?.with_lease(20_000)?;
+    ///
+    /// # let store = MemoryStore::new(); // a `RedisStore`
+    /// let limiter = Limiter::new(store);
+    /// assert!(limiter.check("tenant:3", &per_tenant, 1).await?.is_allowed());
+    ///
+    /// limiter.close().await; // before the process ends
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_lease(self, units: u32) -> Result<Self, ConfigError> {
+        if !(1..=self.capacity()).contains(&units) {
+            let (policy, most) = (self.name().to_owned(), self.capacity());
+            return Err(ConfigError::InvalidLease { policy, units, most });
+        }
+        let is_released = self.holds().is_some_and(|holds| holds.unsettled() == Unsettled::Release);
+        let excludes = [
+            (self.ban().is_some(), "ban_after"),
+            (self.is_sharded(), "with_shards"),
+            (self.count_rejected(), "with_count_rejected"),
+            (is_released, "Unsettled::Release"),
+        ];
+        if let Some((_, setting)) = excludes.into_iter().find(|(is_set, _)| *is_set) {
+            return Err(ConfigError::ExcludesLease { policy: self.name().to_owned(), setting });
+        }
+        Ok(self.change(|d| {
+            d.lease = Some(units);
+            d.holds = d.holds.or(Some(Holds::new()));
+        }))
+    }
+
+    /// The largest block that a process takes, set by [`with_lease`](Self::with_lease). `None` without leases.
+    #[inline]
+    pub fn lease(&self) -> Option<u32> {
+        self.definition().lease
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::Algorithm;
+
+    fn policy() -> Policy {
+        Policy::per_minute("p", 100).unwrap()
+    }
+
+    #[test]
+    fn a_block_is_at_least_one_unit_and_at_most_the_capacity() {
+        for (policy, units) in [(policy(), 0), (policy(), 101)] {
+            let error = policy.with_lease(units).unwrap_err();
+            assert_eq!(error, ConfigError::InvalidLease { policy: "p".into(), units, most: 100 });
+        }
+        let bucket = policy().with_algorithm(Algorithm::TokenBucket).with_burst(10).unwrap();
+        assert!(matches!(bucket.with_lease(11), Err(ConfigError::InvalidLease { most: 10, .. })));
+        let leased = policy().with_lease(100).unwrap();
+        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new())));
+        assert_eq!(policy().lease(), None);
+    }
+
+    #[test]
+    fn the_order_of_settings_does_not_matter() {
+        let holds = Holds::new().with_ttl(Duration::from_secs(5));
+        let first = policy().with_holds(holds).unwrap().with_lease(10).unwrap();
+        let last = policy().with_lease(10).unwrap().with_holds(holds).unwrap();
+        assert_eq!((&first, first.lease(), first.holds()), (&last, Some(10), Some(&holds)));
+
+        let excludes = |setting| ConfigError::ExcludesLease { policy: "p".into(), setting };
+        let ban = Duration::from_secs(60);
+        assert_eq!(policy().with_lease(10).unwrap().ban_after(1, ban).unwrap_err(), excludes("ban_after"));
+        assert_eq!(policy().ban_after(1, ban).unwrap().with_lease(10).unwrap_err(), excludes("ban_after"));
+        assert_eq!(policy().with_lease(10).unwrap().with_shards(2).unwrap_err(), excludes("with_shards"));
+        assert_eq!(policy().with_shards(2).unwrap().with_lease(10).unwrap_err(), excludes("with_shards"));
+        let counting = policy().with_count_rejected(true).with_lease(10).unwrap_err();
+        assert_eq!(counting, excludes("with_count_rejected"));
+        assert_eq!(policy().with_lease(10).unwrap().with_count_rejected(true).lease(), None);
+        let released = Holds::new().with_unsettled(Unsettled::Release);
+        assert_eq!(policy().with_lease(10).unwrap().with_holds(released).unwrap_err(), excludes("Unsettled::Release"));
+        assert_eq!(policy().with_holds(released).unwrap().with_lease(10).unwrap_err(), excludes("Unsettled::Release"));
+    }
+}

@@ -1,0 +1,200 @@
+//! A count with the open holds beside it.
+//!
+//! Most counts have no holds, so they are kept as they are. The first hold moves a count into a box together with its
+//! holds, and the end of the last one moves it back.
+
+use std::mem;
+
+use crate::{
+    algorithm::{Admission, CountState, Held},
+    hold::{HoldChange, HoldId, Settlement},
+    policy::{Policy, Unsettled},
+    store::memory::holds::OpenHolds,
+    verdict::Outcome,
+};
+
+/// What one key has spent under one policy, and what it holds.
+#[derive(Clone, Debug)]
+pub(super) enum Count {
+    Plain(CountState),
+    Held(Box<HeldCount>),
+}
+
+/// A count with open holds.
+#[derive(Clone, Debug)]
+pub(super) struct HeldCount {
+    state: CountState,
+    open: OpenHolds,
+    /// The time in which the most units that were held together leave the count, under the policy that held them.
+    /// Policies that share the count may have other limits.
+    span_us: u64,
+}
+
+/// Most holds whose time has passed that one check ends, so that none takes long. The others count as open until
+/// further checks end them.
+const MOST_ENDED: usize = 64;
+
+impl Count {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self::Plain(CountState::new(policy))
+    }
+
+    /// Evaluates and commits a plain charge in one pass, for a check with a single charge.
+    #[inline(always)]
+    pub(super) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
+        match self {
+            Self::Plain(state) => state.evaluate_and_commit(policy, now, cost),
+            Self::Held(_) => self.evaluate_and_commit_beside(policy, now, cost),
+        }
+    }
+
+    #[cold]
+    fn evaluate_and_commit_beside(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
+        let fits = self.evaluate(policy, now, cost);
+        self.commit(policy, now, cost, None, fits, Admission::of(fits))
+    }
+
+    /// Evaluates: returns whether `cost` fits. Ends holds whose time has passed, and changes nothing otherwise.
+    pub(super) fn evaluate(&mut self, policy: &Policy, now: u64, cost: u32) -> bool {
+        self.end_expired(policy, now);
+        match self {
+            Self::Held(count) if policy.holds().is_some() => {
+                count.state.evaluate_beside(policy, now, cost, count.open.held())
+            }
+            Self::Plain(state) => state.evaluate(policy, now, cost),
+            Self::Held(count) => count.state.evaluate(policy, now, cost),
+        }
+    }
+
+    /// Commits: charges or holds `cost` if the whole check is admitted. Returns the outcome.
+    pub(super) fn commit(
+        &mut self,
+        policy: &Policy,
+        now: u64,
+        cost: u32,
+        hold: Option<HoldId>,
+        fits: bool,
+        admission: Admission,
+    ) -> Outcome {
+        let is_admitted = admission == Admission::Admitted && cost <= policy.capacity();
+        if let (Some(id), true) = (hold, is_admitted) {
+            self.hold(policy, now, id, cost);
+        }
+        match self {
+            Self::Held(count) if policy.holds().is_some() => {
+                if is_admitted && hold.is_none() {
+                    count.state.settle(policy, now, cost);
+                }
+                count.state.outcome_beside(policy, now, cost, fits, count.open.held())
+            }
+            Self::Plain(state) => state.commit(policy, now, cost, fits, admission),
+            Self::Held(count) => count.state.commit(policy, now, cost, fits, admission),
+        }
+    }
+
+    /// Holds units, whether or not they fit.
+    pub(super) fn hold(&mut self, policy: &Policy, now: u64, id: HoldId, units: u32) {
+        if let Some(holds) = policy.holds() {
+            let count = self.with_holds(policy);
+            count.open.open(id, units, now + holds.ttl_us());
+            count.span_us = count.span_us.max(count.state.span(policy, count.open.held().units));
+        }
+    }
+
+    /// Changes a hold. The answer is `Expired` if it is not open.
+    pub(super) fn change(&mut self, policy: &Policy, now: u64, id: HoldId, change: HoldChange) -> Settlement {
+        self.end_expired(policy, now);
+        let Self::Held(count) = self else { return Settlement::Expired };
+        if count.open.end_of(id).is_none_or(|end| end <= now) {
+            return Settlement::Expired;
+        }
+        let units = count.open.close(id);
+        match change {
+            HoldChange::Settle(actual) => count.state.settle(policy, now, actual),
+            HoldChange::Renew => {
+                let ttl = policy.holds().map_or(0, |holds| holds.ttl_us());
+                count.open.open(id, units.unwrap_or(0), now + ttl);
+            }
+        }
+        self.without_empty_holds(policy);
+        Settlement::Settled
+    }
+
+    /// Forgets what was spent, and what is held if the policy has holds. Returns whether anything is left: open holds,
+    /// for which a policy without holds does not look.
+    pub(super) fn forget(&mut self, policy: &Policy) -> bool {
+        match self {
+            Self::Held(count) if policy.holds().is_none() => {
+                count.state = CountState::new(policy);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The largest cost that fits now.
+    pub(super) fn available(&self, policy: &Policy, now: u64) -> u32 {
+        let (state, held) = self.parts();
+        let held = u32::try_from(held.units).unwrap_or(u32::MAX);
+        state.available(policy, now).saturating_sub(held)
+    }
+
+    /// The time from which this count equals a fresh one.
+    pub(super) fn idle_at(&self, policy: &Policy) -> u64 {
+        match self {
+            Self::Plain(state) => state.idle_at(policy),
+            // The holds are charged one after the other, and the last of these charges leaves last. Released holds are
+            // not charged, but the policy may have been replaced by one that charges them.
+            Self::Held(count) => count.state.idle_at(policy).max(count.open.held().last_end) + count.span_us,
+        }
+    }
+
+    /// The time from which the count is worth less than the memory that it takes.
+    pub(super) fn stale_at(&self, policy: &Policy) -> u64 {
+        match self {
+            Self::Plain(state) => state.stale_at(policy),
+            Self::Held(count) => count.state.stale_at(policy).max(self.idle_at(policy)),
+        }
+    }
+
+    /// Ends holds whose time has passed, in the order of their ends: each is charged at its end, or released.
+    pub(super) fn end_expired(&mut self, policy: &Policy, now: u64) {
+        let (Self::Held(count), Some(holds)) = (&mut *self, policy.holds()) else { return };
+        for _ in 0..MOST_ENDED {
+            let Some((end, units)) = count.open.close_first(now) else { break };
+            if holds.unsettled() == Unsettled::Charge {
+                count.state.settle(policy, end, units);
+            }
+        }
+        self.without_empty_holds(policy);
+    }
+
+    /// The count with its holds. A count without holds gets room for them.
+    fn with_holds(&mut self, policy: &Policy) -> &mut HeldCount {
+        if let Self::Plain(state) = self {
+            let state = mem::replace(state, CountState::new(policy));
+            *self = Self::Held(Box::new(HeldCount { state, open: OpenHolds::default(), span_us: 0 }));
+        }
+        match self {
+            Self::Held(count) => count,
+            Self::Plain(_) => unreachable!("a plain count has just been changed"),
+        }
+    }
+
+    /// Moves the count back if no hold is left.
+    fn without_empty_holds(&mut self, policy: &Policy) {
+        if let Self::Held(count) = self
+            && count.open.is_empty()
+        {
+            let state = mem::replace(&mut count.state, CountState::new(policy));
+            *self = Self::Plain(state);
+        }
+    }
+
+    fn parts(&self) -> (&CountState, Held) {
+        match self {
+            Self::Plain(state) => (state, Held::default()),
+            Self::Held(count) => (&count.state, count.open.held()),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The record of a charge's open holds, which have a key of their own. `lua/holds.lua` has the script's side.
+
+use super::outgoing::Step;
+use crate::{
+    check::Charge,
+    hold::HoldChange,
+    policy::{Holds, Unsettled},
+};
+
+/// What the script does with the holds of a charge. `lua/holds.lua` has the same numbers.
+mod usage {
+    /// Counts the holds as spent, and makes a hold of the charge if it has a name.
+    pub(super) const CHECK: u8 = 0;
+    /// Ends a hold and charges units.
+    pub(super) const SETTLE: u8 = 1;
+    /// Moves the end of a hold.
+    pub(super) const RENEW: u8 = 2;
+}
+
+/// Units whose hold ends unsettled are charged, or released.
+const CHARGE: u32 = 0;
+const RELEASE: u32 = 1;
+
+/// The holds that a step with a charge concerns. `None` under a policy without holds. The refund of a plain charge
+/// concerns none either, because the holds do not change.
+pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&Holds> {
+    #[cfg(feature = "cluster")]
+    if matches!(step, Step::Refund { .. }) && charge.hold.is_none() {
+        return None;
+    }
+    let _ = step;
+    charge.policy.holds()
+}
+
+/// The usage and the fields of the holds: whether an unsettled hold is released, the time-to-live, the name of a hold
+/// (zeros for none), and the units to charge.
+pub(super) fn record(charge: &Charge, holds: &Holds, step: Step) -> (u8, u32, u64, [u8; 8], u32) {
+    let (usage, actual) = match step {
+        Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual),
+        Step::Change(HoldChange::Renew) => (usage::RENEW, 0),
+        #[cfg(feature = "cluster")]
+        Step::Refund { .. } => (usage::SETTLE, 0),
+        _ => (usage::CHECK, 0),
+    };
+    let unsettled = if holds.unsettled() == Unsettled::Release { RELEASE } else { CHARGE };
+    let id = charge.hold.map_or(0, |id| id.get());
+    // By the order of these bytes, holds that end at the same time end in the order of their names.
+    (usage, unsettled, holds.ttl_us(), id.to_be_bytes(), actual)
+}

@@ -1,0 +1,36 @@
+//! What a store may leave out.
+
+use crate::policy::Algorithm;
+
+/// A part of the contract that a store may leave out. [`StoreSuite::without`](super::StoreSuite::without) skips its
+/// tests.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Bans ([`Policy::ban_after`](crate::Policy::ban_after)).
+    Bans,
+    /// Rejections that are counted ([`Policy::with_count_rejected`](crate::Policy::with_count_rejected)).
+    CountRejected,
+    /// [`Algorithm::FixedWindow`].
+    FixedWindow,
+    /// A [resolution](crate::Policy::with_resolution) of the log other than 1 µs.
+    Resolution,
+    /// Shadow policies ([`Policy::with_shadow`](crate::Policy::with_shadow)).
+    Shadow,
+    /// [`Algorithm::SlidingWindowCounter`].
+    SlidingWindowCounter,
+    /// [`Algorithm::SlidingWindowLog`].
+    SlidingWindowLog,
+    /// [`Algorithm::TokenBucket`].
+    TokenBucket,
+}
+
+impl Feature {
+    /// The algorithms, the default first.
+    pub(super) const ALGORITHMS: [(Self, Algorithm); 4] = [
+        (Self::SlidingWindowLog, Algorithm::SlidingWindowLog),
+        (Self::FixedWindow, Algorithm::FixedWindow),
+        (Self::SlidingWindowCounter, Algorithm::SlidingWindowCounter),
+        (Self::TokenBucket, Algorithm::TokenBucket),
+    ];
+}

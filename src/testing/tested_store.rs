@@ -1,0 +1,193 @@
+//! The store under test as the tests of the suite see it. Every verdict is checked for its form.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    check::Check,
+    clock::ManualClock,
+    decision::Decision,
+    error::Error,
+    hold::{HoldChange, OpenHold, Settlement},
+    key::Key,
+    policy::{Algorithm, Policy},
+    store::Answer,
+    testing::{
+        failure::{NotPassed, Tested, ensure},
+        feature::Feature,
+        fixture::Fixture,
+    },
+    verdict::{Source, Verdict},
+};
+
+/// The call that the store received last, for the message about a store that does not answer.
+pub(super) type LastCall = Arc<Mutex<String>>;
+
+/// A store, its clock, and the features that it lacks. Clones share the store.
+#[derive(Clone)]
+pub(super) struct TestedStore {
+    fixture: Arc<Fixture>,
+    without: Arc<[Feature]>,
+    last_call: LastCall,
+    pub(super) clock: ManualClock,
+}
+
+impl TestedStore {
+    pub(super) fn new(fixture: Fixture, without: Arc<[Feature]>, last_call: LastCall) -> Self {
+        let clock = fixture.clock.clone();
+        Self { fixture: Arc::new(fixture), without, last_call, clock }
+    }
+
+    /// Skips the test if the store lacks the feature.
+    pub(super) fn requires(&self, feature: Feature) -> Tested {
+        if self.without.contains(&feature) {
+            return Err(NotPassed::Skipped(format!("it needs Feature::{feature:?}")));
+        }
+        Ok(())
+    }
+
+    /// Skips the test if the store has no holds.
+    pub(super) fn requires_holds(&self) -> Tested {
+        if self.fixture.store.has_holds() {
+            Ok(())
+        } else {
+            Err(NotPassed::Skipped("it needs Store::has_holds".to_owned()))
+        }
+    }
+
+    /// The algorithms that the store has, the default first. Skips the test if there is none.
+    pub(super) fn algorithms(&self) -> Result<Vec<Algorithm>, NotPassed> {
+        self.algorithms_of(&Feature::ALGORITHMS.map(|(feature, _)| feature))
+    }
+
+    /// The algorithms among these that the store has. Skips the test if there is none.
+    pub(super) fn algorithms_of(&self, features: &[Feature]) -> Result<Vec<Algorithm>, NotPassed> {
+        let has = |feature: &Feature| features.contains(feature) && !self.without.contains(feature);
+        let found: Vec<_> =
+            Feature::ALGORITHMS.iter().filter(|(feature, _)| has(feature)).map(|(_, algorithm)| *algorithm).collect();
+        if found.is_empty() {
+            return Err(NotPassed::Skipped(format!("it needs one of {features:?}")));
+        }
+        Ok(found)
+    }
+
+    /// A policy of `limit` units a minute under the first algorithm that the store has, for tests that hold under any.
+    pub(super) fn per_minute(&self, name: &str, limit: u32) -> Result<Policy, NotPassed> {
+        let first = self.algorithms()?.into_iter().next().unwrap_or_default();
+        Ok(Policy::per_minute(name, limit)?.with_algorithm(first))
+    }
+
+    /// The decision on one charge.
+    pub(super) async fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Decision, NotPassed> {
+        self.check_all(Check::new(key, policy, cost)).await
+    }
+
+    /// The decision on a check.
+    pub(super) async fn check_all(&self, mut check: Check) -> Result<Decision, NotPassed> {
+        let verdict = self.verdict(&check).await?;
+        ensure_form(&check, &verdict)?;
+        Ok(Decision::new(&mut check, &verdict))
+    }
+
+    /// The decision on a cost of 1 that is not charged.
+    pub(super) async fn peek(&self, key: impl Into<Key>, policy: &Policy) -> Result<Decision, NotPassed> {
+        let mut decision = self.check(key, policy, 0).await?;
+        decision.answer_peek();
+        Ok(decision)
+    }
+
+    /// The verdict on a check as the store returns it, or its error.
+    pub(super) async fn verdict(&self, check: &Check) -> Result<Verdict, Error> {
+        match self.send(check) {
+            Answer::Ready(verdict) => verdict,
+            Answer::Pending(verdict) => verdict.await,
+        }
+    }
+
+    /// Sends a check, and returns the answer before it is polled.
+    pub(super) fn send(&self, check: &Check) -> Answer<Verdict> {
+        let charges = check.charges().iter().map(|charge| format!("{} under {:?}", charge.cost, charge.policy.name()));
+        self.note(format!("check of {}", charges.collect::<Vec<_>>().join(" and ")));
+        self.fixture.store.check(check)
+    }
+
+    /// Holds units, which must fit.
+    pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<OpenHold, NotPassed> {
+        let check = Check::hold(key, policy, cost)?;
+        let hold = check.holds().next().map(|(_, hold, _)| hold);
+        let decision = self.check_all(check).await?;
+        match hold {
+            Some(hold) if decision.is_allowed() => Ok(hold),
+            _ => Err(NotPassed::Failed(format!("a hold of {cost} units was denied: {decision:?}"))),
+        }
+    }
+
+    /// Changes a hold.
+    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<Settlement, NotPassed> {
+        self.note(format!("{change:?} of a hold under {:?}", hold.policy.name()));
+        Ok(match self.fixture.store.change_hold(hold, change) {
+            Answer::Ready(settlement) => settlement?,
+            Answer::Pending(settlement) => settlement.await?,
+        })
+    }
+
+    /// Forgets a count. Returns whether there was one.
+    pub(super) async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, NotPassed> {
+        self.note(format!("reset under {:?}", policy.name()));
+        Ok(match self.fixture.store.reset(&key.into(), policy) {
+            Answer::Ready(found) => found?,
+            Answer::Pending(found) => found.await?,
+        })
+    }
+
+    /// How long a limiter would wait for an answer.
+    pub(super) fn deadline(&self) -> Duration {
+        self.fixture.store.deadline()
+    }
+
+    /// Makes the store's back end fail or recover. Skips the test if the fixture has no outage.
+    pub(super) fn set_outage(&self, is_down: bool) -> Tested {
+        let Some(outage) = &self.fixture.outage else {
+            return Err(NotPassed::Skipped("it needs Fixture::with_outage".to_owned()));
+        };
+        outage(is_down);
+        Ok(())
+    }
+
+    /// The number of keys that the store keeps. Skips the test if the fixture does not count them.
+    pub(super) fn count_of_keys(&self) -> Result<usize, NotPassed> {
+        match &self.fixture.count_of_keys {
+            Some(count) => Ok(count()),
+            None => Err(NotPassed::Skipped("it needs Fixture::with_count_of_keys".to_owned())),
+        }
+    }
+
+    fn note(&self, call: String) {
+        *self.last_call.lock().unwrap_or_else(PoisonError::into_inner) = call;
+    }
+}
+
+/// Fails the test if the verdict contradicts itself.
+fn ensure_form(check: &Check, verdict: &Verdict) -> Tested {
+    let (charges, outcomes) = (check.charges(), &verdict.outcomes);
+    ensure!(charges.len() == outcomes.len(), "{} outcomes for {} charges", outcomes.len(), charges.len());
+    let all_fit = charges.iter().zip(outcomes).all(|(charge, outcome)| outcome.fits || charge.policy.is_shadow());
+    ensure!(
+        verdict.allowed == all_fit,
+        "`allowed` must be true if every charge of an enforced policy fits, and only then: {verdict:?}"
+    );
+    let is_judged = matches!(verdict.source, Source::Store | Source::DenyCache);
+    ensure!(is_judged, "the source of a verdict must be Source::Store or Source::DenyCache: {verdict:?}");
+    for (charge, outcome) in charges.iter().zip(outcomes) {
+        let capacity = charge.policy.capacity();
+        let can_pass_later = !outcome.fits && charge.cost <= capacity;
+        ensure!(
+            outcome.retry_after_us.is_some() == can_pass_later,
+            "`retry_after_us` must be set if the cost does not fit now but can fit later, and only then: {outcome:?}"
+        );
+        ensure!(outcome.available <= capacity, "more units are available than the capacity, {capacity}: {outcome:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Random files: none panics, and what is accepted limits as an independent reading of the file says.
+
+mod grammar;
+mod oracle;
+
+use std::{convert::Infallible, time::Instant};
+
+use axum::{
+    body::Body,
+    http::{Request, Response, StatusCode},
+};
+use serde_json::Value;
+use tokio_test::block_on;
+use tollgate::{
+    Decision, GlobalKey, Limiter, MemoryStore,
+    config::{LimitsConfig, LimitsFile},
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use self::{grammar::Form, oracle::Target};
+use crate::support::{app::limiter_and_clock, random::Random};
+
+const SHORT: u64 = 100_000;
+const LONG: u64 = 10_000_000;
+
+/// The number of accepted files among these.
+fn assert_files(seed: u64, count: u64) -> u64 {
+    let mut random = Random(seed);
+    let shared = Limiter::new(MemoryStore::new()).quiet().with_local(MemoryStore::new(), 1).unwrap();
+    let mut accepted = 0;
+    for number in 0..count {
+        let file = grammar::file(&mut random);
+        let Some((limits, tree)) = read(&file) else { continue };
+        accepted += 1;
+        let context = || format!("seed {seed}, file {number}: {file:?}");
+        let targets = oracle::targets(&tree);
+        assert!(!targets.is_empty(), "no request is limited: {}", context());
+        for target in &targets {
+            let decision = send(&limits, &shared, target).1.unwrap_or_else(|| panic!("{target:?}, {}", context()));
+            let charged: Vec<(String, u32)> =
+                decision.policies().iter().map(|standing| (standing.policy.name().to_owned(), standing.cost)).collect();
+            assert_eq!(charged, target.charges, "{target:?}, {}", context());
+        }
+        if random.one_in(200) {
+            let target = random.index(targets.len());
+            assert_denies(&limits, &targets[target], &context);
+        }
+    }
+    assert!(accepted > count / 10 && accepted < count * 9 / 10, "one-sided: {accepted} of {count} accepted");
+    accepted
+}
+
+/// The limits of an accepted file, and the file as a tree of JSON.
+fn read(file: &Form) -> Option<(LimitsConfig, Value)> {
+    let (parsed, tree) = match file {
+        Form::Tree(tree) => (serde_json::from_value::<LimitsFile>(tree.clone()).unwrap(), tree.clone()),
+        Form::Json(text) => (serde_json::from_str(text).ok()?, serde_json::from_str(text).ok()?),
+        Form::Toml(text) => (toml::from_str(text).ok()?, toml::from_str(text).ok()?),
+    };
+    match parsed.check() {
+        Ok(limits) => Some((limits, tree)),
+        Err(error) => {
+            assert!(!error.mistakes().is_empty() && !error.to_string().is_empty());
+            None
+        }
+    }
+}
+
+/// Sends a request to the target.
+fn send(limits: &LimitsConfig, limiter: &Limiter, target: &Target) -> (StatusCode, Option<Decision>) {
+    let layer = limits.layer(limiter.clone(), GlobalKey).unwrap().with_decision_in_response(true);
+    let handler = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+    let request = Request::builder().method(target.method).uri(&target.path).body(Body::empty()).unwrap();
+    let Ok(response) = block_on(layer.layer(handler).oneshot(request));
+    (response.status(), response.extensions().get::<Decision>().cloned())
+}
+
+/// Asserts that requests to the target are denied after exactly as many as the smallest policy has room for, while the
+/// clock stands still. Policies with shards may deny earlier. Shadow policies have tests of their own.
+fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> String) {
+    let charged = || target.charges.iter().filter_map(|(name, cost)| Some((limits.policy(name)?, *cost)));
+    if target.is_shadow || charged().any(|(policy, _)| policy.is_shadow()) {
+        return;
+    }
+    let policies = charged().filter(|(_, cost)| *cost > 0);
+    let policies = policies.map(|(policy, cost)| (policy.burst().unwrap_or(policy.limit()) / cost, policy.shards()));
+    let policies: Vec<(u32, u32)> = policies.collect();
+    let Some(room) = policies.iter().map(|(room, _)| *room).min().filter(|room| *room <= 100) else { return };
+    let (limiter, _clock) = limiter_and_clock();
+    let limiter = limiter.quiet().with_local(MemoryStore::new(), 1).unwrap();
+    let allowed = (0..=room).take_while(|_| send(limits, &limiter, target).0 == StatusCode::OK).count();
+    let is_divided = policies.iter().any(|(_, shards)| *shards > 1);
+    let expected = if is_divided { 1..=room as usize } else { room as usize..=room as usize };
+    assert!(expected.contains(&allowed), "{allowed} allowed, room for {room}: {target:?}, {}", context());
+}
+
+#[test]
+fn random_files_never_panic_and_never_lift_a_limit() {
+    assert_files(1, SHORT);
+}
+
+#[test]
+#[ignore = "ten million files: tests/run --long"]
+fn long_ten_million_files_never_panic_and_never_lift_a_limit() {
+    let start = Instant::now();
+    // One worker for each core.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let accepted: u64 = std::thread::scope(|scope| {
+        let run = |worker| scope.spawn(move || assert_files(1_000 + worker, LONG / workers));
+        let threads: Vec<_> = (0..workers).map(run).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    println!("{LONG} files, {accepted} of them accepted, in {:.0?}", start.elapsed());
+}

@@ -1,0 +1,163 @@
+//! What a file means: the same as the builder methods.
+
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use tollgate::{
+    Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
+    config::LimitsConfig,
+};
+
+use super::{check, with_policy};
+use crate::support::{
+    app::{app, down_limiter, limiter},
+    http::{request, send},
+};
+
+#[test]
+fn every_field_of_a_policy_is_a_builder_method() {
+    let limits = check(
+        r#"
+            default.policies = ["a"]
+            [policies]
+            a = { rate = "60/min" }
+            b = { limit = 7, window = "1500ms", algorithm = "counter", count-rejected = true, unit = "content-bytes" }
+            c = { rate = "9/hour", algorithm = "token-bucket", burst = 3, shadow = true, near-limit = 0.5 }
+            d = { rate = "9/2h", resolution = "1m", ban-after = { denials = 20, for = "10m" }, near-limit = false }
+            e = { rate = "9/day", algorithm = "fixed", shards = 3, unit = "requests", near-limit = 1 }
+        "#,
+    )
+    .unwrap();
+    let secs = Duration::from_secs;
+    let built = [
+        Policy::per_minute("a", 60),
+        Policy::new("b", 7, Duration::from_millis(1_500))
+            .map(|b| b.with_algorithm(Algorithm::SlidingWindowCounter).with_count_rejected(true))
+            .and_then(|b| b.with_unit("content-bytes")),
+        Policy::per_hour("c", 9)
+            .and_then(|c| c.with_algorithm(Algorithm::TokenBucket).with_burst(3))
+            .and_then(|c| c.with_shadow(true).with_near_limit(0.5)),
+        Policy::new("d", 9, secs(7_200))
+            .and_then(|d| d.with_resolution(secs(60)))
+            .and_then(|d| d.ban_after(20, secs(600)))
+            .map(Policy::without_near_limit),
+        Policy::per_day("e", 9)
+            .and_then(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))
+            .and_then(|e| e.with_near_limit(1.0)),
+    ];
+    let built: Vec<Policy> = built.into_iter().map(Result::unwrap).collect();
+    assert_eq!(limits.policies().cloned().collect::<Vec<_>>(), built);
+    assert_eq!(limits.policy("B"), Some(&built[1]), "the case of a name is ignored");
+    assert_eq!(limits.policy("f"), None);
+}
+
+/// Answers to a series of requests: status and fields.
+async fn answers(layer: RateLimitLayer<GlobalKey>) -> Vec<(StatusCode, Vec<(String, String)>)> {
+    let app = app(layer);
+    let mut answers = Vec::new();
+    for (method, path) in [
+        (Method::GET, "/"),
+        (Method::GET, "/search"),
+        (Method::GET, "/healthz"),
+        (Method::POST, "/login"),
+        (Method::GET, "/login"),
+        (Method::POST, "/login"),
+        (Method::GET, "/search/"),
+        (Method::GET, "/users/7"),
+    ] {
+        let reply = send(&app, request(method, path, &[])).await;
+        let fields = reply.headers.iter();
+        let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
+        answers.push((reply.status, fields));
+    }
+    answers
+}
+
+const TWIN: &str = r#"
+    headers = "x-ratelimit"
+    [policies]
+    per-client = { rate = "6/min" }
+    tokens = { rate = "100/min" }
+    login = { rate = "1/min", count-rejected = true }
+    [default]
+    policies = ["per-client", "tokens"]
+    cost = 2
+    costs = { tokens = 7 }
+    on-store-failure = "closed"
+    [routes."/search"]
+    cost = 3
+    costs = { Tokens = 40 }
+    [routes."POST /login"]
+    policies = ["login"]
+    cost = 1
+    on-store-failure = "open"
+    [routes."/healthz"]
+    exempt = true
+"#;
+
+/// The layer of [`TWIN`] by builder methods.
+fn twin(limiter: Limiter) -> Result<RateLimitLayer<GlobalKey>, ConfigError> {
+    let policies = [Policy::per_minute("per-client", 6)?, Policy::per_minute("tokens", 100)?];
+    let login = Policy::per_minute("login", 1)?.with_count_rejected(true);
+    RateLimitLayer::new(limiter, policies, GlobalKey)
+        .with_headers(HeaderStyle::XRateLimitDelta)
+        .fail_closed()
+        .with_cost_of("tokens", 7)?
+        .with_cost(2)?
+        .route("/search", Route::cost(3).with_cost_of("tokens", 40))?
+        .route("POST /login", Route::policy(login).with_cost(1).fail_open())?
+        .route("/healthz", Route::exempt())
+}
+
+#[tokio::test]
+async fn a_file_and_its_twin_in_code_answer_the_same() {
+    let limits = check(TWIN).unwrap();
+    for limiter in [limiter as fn() -> Limiter, down_limiter] {
+        let of_file = answers(limits.layer(limiter(), GlobalKey).unwrap()).await;
+        assert_eq!(of_file, answers(twin(limiter()).unwrap()).await);
+        let statuses: Vec<u16> = of_file.iter().map(|(status, _)| status.as_u16()).collect();
+        let denied = statuses.iter().filter(|&&status| status == 429 || status == 503).count();
+        assert!(denied > 1 && denied < statuses.len() - 1, "one-sided: {statuses:?}");
+    }
+}
+
+#[test]
+fn the_order_and_the_format_of_a_file_have_no_meaning() {
+    let limits = check(TWIN).unwrap();
+    let value: toml::Table = toml::from_str(TWIN).unwrap();
+    let json = serde_json::to_string(&value).unwrap();
+    assert_eq!(serde_json::from_str::<LimitsConfig>(&json).unwrap(), limits, "sorted by key, as JSON");
+    assert_eq!(serde_json::from_str::<LimitsConfig>(&json.replacen('{', r#"{"$schema": "x", "#, 1)).unwrap(), limits);
+    assert_ne!(check(&TWIN.replace("cost = 3", "cost = 4")).unwrap(), limits);
+}
+
+/// The plain cost of the default is above the limit of a policy that has a cost of its own.
+#[test]
+fn a_cost_of_a_policy_precedes_the_plain_cost() {
+    let file = r#"
+        policies.p.rate = "60/min"
+        policies.small.rate = "5/min"
+        default = { policies = ["p", "small"], cost = 50, costs = { small = 1 } }
+        routes."/a" = { policies = ["p"], cost = 60 }
+    "#;
+    let _ = check(file).unwrap().layer(limiter(), GlobalKey).unwrap();
+}
+
+#[test]
+fn a_local_failure_policy_needs_a_fallback() {
+    for text in ["default.on-store-failure = \"local\"", "routes.\"/a\".on-store-failure = \"local\""] {
+        let limits = check(&with_policy(text)).unwrap();
+        let error = limits.layer(limiter(), GlobalKey).unwrap_err();
+        assert_eq!(error, ConfigError::LocalWithoutFallback);
+        let with_fallback = limiter().with_local(MemoryStore::new(), 2).unwrap();
+        let _ = limits.layer(with_fallback, GlobalKey).unwrap();
+    }
+}
+
+#[test]
+fn every_header_style_has_a_word() {
+    let words = ["draft-11", "draft-07", "draft-06", "draft-03", "x-ratelimit", "x-ratelimit-epoch", "envoy"];
+    for word in words.into_iter().chain(["tower-governor", "none"]) {
+        check(&with_policy(&format!("headers = \"{word}\""))).unwrap();
+    }
+}

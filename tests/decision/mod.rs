@@ -1,0 +1,3 @@
+//! Decisions outside the middleware.
+
+mod json;

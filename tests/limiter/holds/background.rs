@@ -1,0 +1,200 @@
+//! Settlements that the store does not answer, and handles that are dropped.
+
+use std::time::Duration;
+
+use tokio::{runtime::Runtime, time::timeout};
+use tollgate::{
+    ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
+    limiter::Hold,
+    policy::{Holds, Unsettled},
+    store::{HoldChange, Settlement},
+};
+
+use super::{
+    available,
+    remote_store::{Network, RemoteStore},
+    tokens, with_holds,
+};
+use crate::support::recorder::Recorder;
+
+/// The clock of the store stands still, so no hold ends by itself.
+fn remote() -> (Limiter, RemoteStore) {
+    let store = RemoteStore::new(MemoryStore::new().with_clock(ManualClock::default()));
+    (Limiter::new(store.clone()), store)
+}
+
+async fn hold(limiter: &Limiter, policy: &Policy) -> Hold {
+    limiter.hold("k", policy, 4).await.unwrap().into_hold().unwrap()
+}
+
+#[tokio::test]
+async fn a_settlement_that_finds_no_store_is_sent_again_until_it_is_answered() {
+    for network in [Network::Down, Network::Silent] {
+        let (limiter, store) = remote();
+        let hold = hold(&limiter, &tokens()).await;
+        store.is(network);
+        let error = hold.settle(1).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline));
+        assert_eq!(available(&limiter, &tokens()).await, 6, "still held");
+        store.is(Network::Well);
+        store.receives(1).await;
+        assert_eq!(available(&limiter, &tokens()).await, 9);
+        assert_eq!(store.received(), [HoldChange::Settle(1)]);
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_of_unknown_fate_is_charged_once() {
+    let (recorder, (limiter, store)) = (Recorder::default(), remote());
+    let limiter = limiter.with_observer(recorder.clone());
+    let hold = hold(&limiter, &tokens()).await;
+    store.is(Network::LosesAnswers);
+    hold.settle(3).await.unwrap_err();
+    store.is(Network::Well);
+    store.receives(2).await;
+    assert_eq!(available(&limiter, &tokens()).await, 7);
+    assert_eq!(recorder.take().holds.len(), 1, "reported once");
+}
+
+/// Cancel safety of `settle`: the future is dropped before its first poll, and while it waits.
+#[tokio::test]
+async fn a_settlement_completes_although_its_future_is_dropped() {
+    let (limiter, store) = remote();
+    drop(hold(&limiter, &tokens()).await.settle(1));
+    store.receives(1).await;
+    assert_eq!(available(&limiter, &tokens()).await, 9);
+
+    let second = hold(&limiter, &tokens()).await;
+    store.is(Network::Silent);
+    assert!(timeout(Duration::from_millis(5), second.settle(2)).await.is_err());
+    store.is(Network::Well);
+    store.receives(2).await;
+    assert_eq!(available(&limiter, &tokens()).await, 7);
+}
+
+/// Cancel safety of `renew`: the handle is still good.
+#[tokio::test]
+async fn a_renewal_may_be_dropped_and_is_not_sent_again() {
+    let (limiter, store) = remote();
+    let hold = hold(&limiter, &tokens()).await;
+    store.is(Network::Silent);
+    assert!(timeout(Duration::from_millis(5), hold.renew()).await.is_err());
+    assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Deadline);
+    store.is(Network::Well);
+    assert_eq!(hold.renew().await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.settle(1).await.unwrap(), Settlement::Settled);
+    assert_eq!(store.received(), [HoldChange::Renew, HoldChange::Settle(1)]);
+}
+
+#[tokio::test]
+async fn a_dropped_handle_is_ended_in_the_background() {
+    for (unsettled, units) in [(Unsettled::Charge, 4), (Unsettled::Release, 0)] {
+        let (limiter, store) = remote();
+        let policy = with_holds(10, Holds::new().with_unsettled(unsettled));
+        drop(hold(&limiter, &policy).await);
+        store.receives(1).await;
+        assert_eq!(store.received(), [HoldChange::Settle(units)]);
+        assert_eq!(available(&limiter, &policy).await, 10 - units);
+    }
+}
+
+#[test]
+fn a_handle_may_outlive_its_runtime() {
+    let (limiter, store) = remote();
+    let [first, second] = [0, 1].map(|_| {
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(hold(&limiter, &tokens()))
+    });
+    // No runtime at all: the change is kept until the limiter is used in one.
+    drop(first);
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        assert_eq!(second.settle(1).await.unwrap(), Settlement::Settled);
+        store.receives(2).await;
+        assert_eq!(available(&limiter, &tokens()).await, 5);
+    });
+}
+
+/// A thread without a runtime drops the handle of a runtime that runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_handle_is_ended_by_its_own_runtime_if_the_thread_has_none() {
+    let (limiter, store) = remote();
+    let hold = hold(&limiter, &tokens()).await;
+    std::thread::spawn(move || drop(hold)).join().unwrap();
+    store.receives(1).await;
+}
+
+#[test]
+fn what_a_runtime_leaves_unsent_another_one_sends() {
+    let (limiter, store) = remote();
+    store.is(Network::Silent);
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        for _ in 0..2 {
+            drop(hold(&limiter, &tokens()).await.settle(1));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    });
+    drop(runtime);
+    store.is(Network::Well);
+    Runtime::new().unwrap().block_on(async {
+        assert!(!limiter.hold("k", &tokens(), 10).await.unwrap().is_allowed(), "the limiter is in use again");
+        store.receives(2).await;
+        assert_eq!(available(&limiter, &tokens()).await, 8);
+    });
+}
+
+#[tokio::test]
+async fn a_settlement_is_given_up_after_the_time_to_live() {
+    let (recorder, (limiter, store)) = (Recorder::default(), remote());
+    let limiter = limiter.with_observer(recorder.clone());
+    let policy = tokens().with_holds(Holds::new().with_ttl(Duration::from_millis(100))).unwrap();
+    let hold = hold(&limiter, &policy).await;
+    store.is(Network::Down);
+    hold.settle(1).await.unwrap_err();
+    let ended = async {
+        loop {
+            match recorder.take().holds.pop() {
+                Some(ended) => break ended,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let ended = timeout(Duration::from_secs(10), ended).await.unwrap();
+    assert_eq!(ended, ("tokens".to_owned(), 4, 1, "unanswered"));
+    store.is(Network::Well);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(store.received(), []);
+}
+
+/// No more than 10 000 settlements are kept, and the oldest are dropped first.
+#[tokio::test]
+async fn law_6_a_bounded_number_of_settlements_is_kept() {
+    let (recorder, (limiter, store)) = (Recorder::default(), remote());
+    let limiter = limiter.with_observer(recorder.clone());
+    let policy = with_holds(100_000, Holds::new());
+    store.is(Network::Silent);
+    // Without an await in between, no task can take them out of the queue.
+    let mut holds = Vec::new();
+    for _ in 0..10_007 {
+        holds.push(limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap());
+    }
+    for (number, hold) in holds.into_iter().enumerate() {
+        drop(hold.settle(u32::try_from(number).unwrap()));
+    }
+    let dropped: Vec<u32> = recorder.take().holds.into_iter().map(|(_, _, actual, _)| actual).collect();
+    assert_eq!(dropped, [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn a_panic_in_the_store_ends_no_other_settlement() {
+    let (limiter, store) = remote();
+    let (first, second) = (hold(&limiter, &tokens()).await, hold(&limiter, &tokens()).await);
+    store.is(Network::Panics);
+    drop(first);
+    store.receives(1).await;
+    store.is(Network::Well);
+    drop(second.settle(1));
+    store.receives(2).await;
+    assert_eq!(available(&limiter, &tokens()).await, 5);
+}

@@ -1,0 +1,109 @@
+//! Holds while the store gives no verdict, judged by the instance's share.
+
+use std::time::Duration;
+
+use tollgate::{
+    Error, ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
+    decision::Source,
+    limiter::Hold,
+    policy::{Holds, Unsettled},
+    store::{FailingStore, Settlement},
+};
+
+use super::{TTL, with_holds};
+
+/// Two instances share 20 units a minute.
+fn stage() -> (Limiter, FailingStore, MemoryStore, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let central = memory();
+    let store = FailingStore::over(central.clone());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 2).unwrap();
+    (limiter, store, central, clock)
+}
+
+fn policy() -> Policy {
+    with_holds(20, Holds::new())
+}
+
+async fn hold(limiter: &Limiter, cost: u32) -> Option<Hold> {
+    limiter.hold("k", &policy(), cost).fail_local().await.unwrap().into_hold()
+}
+
+/// What the central store has left, after the debts of the instance are settled.
+async fn left(limiter: &Limiter, central: &MemoryStore) -> u32 {
+    // A check that the store answers starts the debits.
+    limiter.check("other", &policy(), 1).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    Limiter::new(central.clone()).peek("k", &policy()).await.unwrap().available().unwrap()
+}
+
+#[tokio::test]
+async fn holds_are_judged_by_the_share_and_their_settlements_are_owed_to_the_store() {
+    let (limiter, store, central, _) = stage();
+    let first = hold(&limiter, 8).await.unwrap();
+    assert_eq!(first.decision().source(), Source::Local);
+    assert!(hold(&limiter, 3).await.is_none(), "the share of 10 has 2 left");
+    assert!(hold(&limiter, 2).await.is_some(), "dropped at once, so it is charged");
+    assert_eq!(first.settle(5).await.unwrap(), Settlement::Settled);
+    assert!(hold(&limiter, 4).await.is_none());
+    let last = hold(&limiter, 3).await.unwrap();
+    store.recover();
+    assert_eq!(left(&limiter, &central).await, 13, "5 settled and 2 dropped");
+    assert_eq!(last.release().await.unwrap(), Settlement::Settled);
+    assert_eq!(left(&limiter, &central).await, 13);
+}
+
+/// An outage gives no client a fresh budget: the share counts the open holds of the store too.
+#[tokio::test]
+async fn holds_of_the_store_are_mirrored() {
+    let (limiter, store, central, _) = stage();
+    store.recover();
+    let [settled, open] = [hold(&limiter, 4).await.unwrap(), hold(&limiter, 3).await.unwrap()];
+    settled.settle(2).await.unwrap();
+    store.fail(ErrorKind::Unavailable);
+    assert!(hold(&limiter, 6).await.is_none(), "2 spent and 3 held of the share of 10");
+    let local = hold(&limiter, 5).await.unwrap();
+    assert_eq!(local.decision().source(), Source::Local);
+    local.release().await.unwrap();
+    store.recover();
+    assert_eq!(open.settle(0).await.unwrap(), Settlement::Settled);
+    store.fail(ErrorKind::Unavailable);
+    assert!(hold(&limiter, 8).await.unwrap().release().await.is_ok());
+    store.recover();
+    assert_eq!(left(&limiter, &central).await, 18);
+}
+
+#[tokio::test]
+async fn holds_of_the_share_expire_as_others_do() {
+    let (limiter, _, _, clock) = stage();
+    let late = hold(&limiter, 10).await.unwrap();
+    clock.advance(TTL);
+    assert!(hold(&limiter, 1).await.is_none(), "charged at its end");
+    assert_eq!(late.settle(3).await.unwrap(), Settlement::Expired);
+    clock.advance(Duration::from_secs(60));
+    let next = hold(&limiter, 10).await.unwrap();
+    assert_eq!(next.renew().await.unwrap(), Settlement::Settled);
+}
+
+#[tokio::test]
+async fn without_a_fallback_a_hold_that_asks_for_it_is_an_error() {
+    let error: Error = Limiter::new(MemoryStore::new()).hold("k", &policy(), 1).fail_local().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+}
+
+/// Each hold ends unsettled in the store, so no settlement reaches the share either.
+#[tokio::test]
+async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
+    let (limiter, store, _, clock) = stage();
+    store.recover();
+    let policy = with_holds(20, Holds::new().with_unsettled(Unsettled::Release));
+    for _ in 0..300 {
+        let late = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        clock.advance(TTL);
+        assert_eq!(late.settle(4).await.unwrap(), Settlement::Expired);
+    }
+    store.fail(ErrorKind::Unavailable);
+    let held = limiter.hold("k", &policy, 4).fail_local().await.unwrap();
+    assert!(held.is_allowed(), "nothing is held any more: {:?}", held.decision());
+}

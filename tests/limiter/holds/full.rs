@@ -1,0 +1,76 @@
+//! Holds in a memory store that is full.
+
+use std::{sync::Arc, time::Duration};
+
+use tollgate::{
+    Algorithm, Limiter, ManualClock, MemoryStore, Policy,
+    policy::{Holds, Unsettled},
+    store::{Settlement, WhenFull},
+};
+
+use super::{TTL, available, tokens, with_holds};
+use crate::support::recorder::Recorder;
+
+fn store(when_full: WhenFull) -> MemoryStore {
+    MemoryStore::with_capacity(1).unwrap().when_full(when_full)
+}
+
+#[tokio::test]
+async fn a_full_store_that_denies_keeps_open_holds() {
+    let limiter = Limiter::new(store(WhenFull::Deny));
+    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
+    assert!(!limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed());
+    assert!(!limiter.check("new", &tokens(), 1).await.unwrap().is_allowed());
+    assert_eq!(available(&limiter, &tokens()).await, 6);
+    assert_eq!(hold.release().await.unwrap(), Settlement::Settled);
+    assert!(limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed(), "the place is free again");
+}
+
+/// The policy of an open hold may be replaced by one that charges unsettled holds.
+#[tokio::test]
+async fn a_full_store_keeps_expired_holds_that_a_new_policy_charges() {
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(store(WhenFull::Deny).with_clock(clock.clone()));
+    let releasing = with_holds(10, Holds::new().with_unsettled(Unsettled::Release));
+    let _hold = limiter.hold("k", &releasing, 7).await.unwrap();
+    clock.advance(TTL);
+    assert!(!limiter.check("new", &tokens(), 1).await.unwrap().is_allowed(), "the count was dropped");
+    assert_eq!(available(&limiter, &tokens()).await, 3);
+}
+
+/// The limit was lowered after the first charge: 10 units now leave a bucket in a minute instead of 60 ms.
+#[tokio::test]
+async fn a_full_store_keeps_expired_holds_for_as_long_as_the_lowered_limit_needs() {
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(store(WhenFull::Deny).with_clock(clock.clone()));
+    let [high, low] = [10_000, 10].map(|limit| {
+        let policy = Policy::per_minute("tokens", limit).unwrap().with_algorithm(Algorithm::TokenBucket);
+        policy.with_holds(Holds::new().with_ttl(TTL)).unwrap()
+    });
+    assert!(limiter.check("k", &high, 1).await.unwrap().is_allowed());
+    let _hold = limiter.hold("k", &low, 9).await.unwrap();
+    clock.advance(TTL + Duration::from_secs(1));
+    assert!(!limiter.check("new", &high, 1).await.unwrap().is_allowed(), "the count was dropped");
+    assert!(available(&limiter, &low).await <= 1);
+}
+
+#[tokio::test]
+async fn new_keys_hold_units_of_the_bucket_that_they_share() {
+    let limiter = Limiter::new(store(WhenFull::ShareOneBucket));
+    let _own = limiter.hold("k", &tokens(), 4).await.unwrap();
+    let hold = limiter.hold("a", &tokens(), 7).await.unwrap().into_hold().unwrap();
+    assert!(!limiter.hold("b", &tokens(), 4).await.unwrap().is_allowed());
+    assert_eq!(hold.settle(2).await.unwrap(), Settlement::Settled);
+    assert!(limiter.hold("b", &tokens(), 8).await.unwrap().is_allowed());
+}
+
+/// The default drops a live count for a new key, and says so.
+#[tokio::test]
+async fn a_dropped_count_with_holds_is_reported() {
+    let (recorder, evictions) = (Recorder::default(), Arc::new(store(WhenFull::EvictLeastSpent)));
+    let limiter = Limiter::new(MemoryStore::clone(&evictions)).with_observer(recorder.clone());
+    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
+    assert!(limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed());
+    assert_eq!(evictions.evicted(), 1);
+    assert_eq!(hold.settle(4).await.unwrap(), Settlement::Expired, "its units are gone with the count");
+}

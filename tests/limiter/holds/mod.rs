@@ -1,0 +1,39 @@
+//! Holds: units that are held until their cost is known.
+
+mod background;
+mod fallback;
+mod full;
+mod handle;
+mod laws;
+mod remote_store;
+mod traces;
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, policy::Holds};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// Ten units a minute, with holds of 30 s that are charged if they are not settled.
+fn tokens() -> Policy {
+    with_holds(10, Holds::new())
+}
+
+/// A policy of `limit` units a minute whose holds last 30 s.
+fn with_holds(limit: u32, holds: Holds) -> Policy {
+    Policy::per_minute("tokens", limit).unwrap().with_holds(holds.with_ttl(TTL)).unwrap()
+}
+
+fn of(algorithm: Algorithm, limit: u32) -> Policy {
+    with_holds(limit, Holds::new()).with_algorithm(algorithm)
+}
+
+/// A limiter over a memory store with the clock.
+fn limiter() -> (Limiter, ManualClock) {
+    let clock = ManualClock::default();
+    (Limiter::new(MemoryStore::new().with_clock(clock.clone())), clock)
+}
+
+async fn available(limiter: &Limiter, policy: &Policy) -> u32 {
+    limiter.peek("k", policy).await.unwrap().available().unwrap()
+}

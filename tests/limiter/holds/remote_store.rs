@@ -1,0 +1,108 @@
+//! A store that answers changes of holds late, never, or not at all.
+
+use std::{
+    future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::time::timeout;
+use tollgate::{
+    Check, Error, ErrorKind, Key, MemoryStore, Policy,
+    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+};
+
+/// A memory store that has to be awaited, like one behind a network.
+#[derive(Clone, Debug)]
+pub(super) struct RemoteStore {
+    memory: MemoryStore,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    network: Network,
+    /// The changes that the store has received.
+    received: Vec<HoldChange>,
+}
+
+/// What becomes of a change of a hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Network {
+    Well,
+    /// Nothing is sent.
+    Down,
+    /// The change is made, and its answer is lost.
+    LosesAnswers,
+    /// Nothing is answered.
+    Silent,
+    Panics,
+}
+
+impl RemoteStore {
+    pub(super) fn new(memory: MemoryStore) -> Self {
+        Self { memory, state: Arc::new(Mutex::new(State { network: Network::Well, received: Vec::new() })) }
+    }
+
+    pub(super) fn is(&self, network: Network) {
+        self.state.lock().unwrap().network = network;
+    }
+
+    /// The changes that the store has received.
+    pub(super) fn received(&self) -> Vec<HoldChange> {
+        self.state.lock().unwrap().received.clone()
+    }
+
+    /// Waits until the store has received that many changes.
+    pub(super) async fn receives(&self, number: usize) {
+        let received = async {
+            while self.received().len() < number {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), received).await.expect("the store receives the change");
+    }
+
+    async fn change(self, hold: OpenHold, change: HoldChange) -> Result<Settlement, Error> {
+        let down = |message: &str| Err(Error::new(ErrorKind::Unavailable, message));
+        tokio::task::yield_now().await;
+        let network = {
+            let mut state = self.state.lock().unwrap();
+            if !matches!(state.network, Network::Down | Network::Silent) {
+                state.received.push(change);
+            }
+            state.network
+        };
+        match network {
+            Network::Well => match self.memory.change_hold(&hold, change) {
+                Answer::Ready(result) => result,
+                Answer::Pending(pending) => pending.await,
+            },
+            Network::Down => down("connection refused"),
+            Network::LosesAnswers => {
+                drop(self.memory.change_hold(&hold, change));
+                down("connection reset")
+            }
+            Network::Silent => future::pending().await,
+            Network::Panics => panic!("a store that panics"),
+        }
+    }
+}
+
+impl Store for RemoteStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.memory.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.memory.reset(key, policy)
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        Answer::pending(self.clone().change(hold.clone(), change))
+    }
+}

@@ -1,0 +1,177 @@
+//! How blocks end: used up, idle, closed, reset, expired, or with their runtime.
+
+use tollgate::FailurePolicy;
+
+use super::*;
+
+/// What another process sees.
+async fn available(remote: &Remote, policy: &Policy) -> u32 {
+    remote.limiter().peek(KEY, policy).await.unwrap().available().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_spent_is_given_back_after_a_tenth_of_a_second() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let _limiter = hot(&remote, &policy).await;
+    assert!(available(&remote, &policy).await < 100_000 - 200, "a block is open");
+    sleep(150 * MS).await;
+    assert_eq!(available(&remote, &policy).await, 100_000 - 200);
+    let [_, holds, settlements] = remote.calls();
+    assert_eq!(holds, settlements);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_closed_has_given_back_what_it_has_not_spent() {
+    let (remote, _) = Remote::new(4 * MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    let spent = 200;
+    limiter.clone().close().await;
+    assert_eq!(available(&remote, &policy).await, 100_000 - spent);
+    let [_, holds, settlements] = remote.calls();
+    assert_eq!(holds, settlements);
+    // Later checks go to the store.
+    let got = load(&limiter, &policy, 10, 20).await;
+    assert_eq!((got.admitted, got.from_blocks), (200, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_dropped_gives_back_what_it_has_not_spent() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    drop(hot(&remote, &policy).await);
+    sleep(150 * MS).await;
+    assert_eq!(available(&remote, &policy).await, 100_000 - 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_no_longer_than_three_deadlines_for_a_store_that_is_away() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    remote.set_away(true);
+    let start = tokio::time::Instant::now();
+    limiter.close().await;
+    assert!(start.elapsed() <= 160 * MS, "{:?}", start.elapsed());
+    // The settlement is sent again until the store answers.
+    remote.set_away(false);
+    sleep(2 * SECOND).await;
+    assert_eq!(available(&remote, &policy).await, 100_000 - 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_forgets_what_was_spent_and_what_is_held() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    assert!(limiter.reset(KEY, &policy).await.unwrap());
+    sleep(20 * MS).await;
+    assert_eq!(available(&remote, &policy).await, 100_000);
+    let got = load(&limiter, &policy, 10, 20).await;
+    assert_eq!(got.admitted, 200);
+    sleep(150 * MS).await;
+    assert_eq!(available(&remote, &policy).await, 100_000 - 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_away_a_block_is_spent_and_then_the_failure_policy_decides() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(1_000_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    remote.set_away(true);
+    let (mut spent, mut failed) = (0, 0);
+    for _ in 0..2_000 {
+        match limiter.check(KEY, &policy, 1).await {
+            Ok(decision) => {
+                assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Lease));
+                assert_eq!(failed, 0, "the block was used up before");
+                spent += 1;
+            }
+            Err(error) => {
+                failed += 1;
+                assert!(!error.may_have_charged());
+                assert!(FailurePolicy::Open.resolve(Err(error)).is_allowed());
+            }
+        }
+    }
+    assert!(spent > 0 && spent <= 2_000 && failed > 0, "{spent}, {failed}");
+    remote.set_away(false);
+    sleep(SECOND).await;
+    let got = load(&limiter, &policy, 10, 20).await;
+    assert!(got.admitted == 200 && got.from_blocks > 0, "{got:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_9_a_hold_whose_fate_is_unknown_is_not_spent_and_is_released() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(1_000_000, 1_000);
+    let limiter = remote.limiter();
+    remote.set_loses_holds(true);
+    let mut checks = JoinSet::new();
+    for _ in 0..50 {
+        for _ in 0..10 {
+            checks.spawn(limiter.check(KEY, &policy, 1));
+        }
+        sleep(MS).await;
+    }
+    let (mut admitted, mut failed) = (0, 0);
+    while let Some(result) = checks.join_next().await {
+        match result.unwrap() {
+            Ok(decision) => {
+                assert_eq!(decision.source(), Source::Store);
+                admitted += 1;
+            }
+            Err(error) => {
+                assert!(!error.may_have_charged(), "nothing was charged for the check itself");
+                failed += 1;
+            }
+        }
+    }
+    let [_, holds, _] = remote.calls();
+    assert!(failed > 0 && holds > 0 && holds < 5, "{failed} failed, {holds} holds");
+    sleep(150 * MS).await;
+    assert_eq!(available(&remote, &policy).await, 1_000_000 - admitted);
+}
+
+#[test]
+fn a_lease_ends_with_its_runtime_and_another_runtime_goes_on() {
+    let store = tollgate::MemoryStore::new();
+    let limiter = Limiter::new(store.clone());
+    let policy = per_minute(1_000_000, 1_000);
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let got = runtime.block_on(load(&limiter, &policy, 20, 20));
+        assert!(got.admitted == 400 && got.from_blocks > 0, "{got:?}");
+    }
+    let spent = 1_000_000 - limiter.try_check(KEY, &policy, 1).unwrap().available().unwrap();
+    assert!((801..801 + 4 * 1_000).contains(&spent), "{spent}: blocks of a runtime that has ended stay held");
+}
+
+#[test]
+fn a_runtime_that_stands_still_holds_up_no_other() {
+    let store = tollgate::MemoryStore::new();
+    let limiter = Limiter::new(store.clone());
+    let policy = per_minute(1_000_000, 1_000);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (still, other) = (runtime(), runtime());
+    assert!(still.block_on(load(&limiter, &policy, 20, 20)).from_blocks > 0);
+    let got = other.block_on(load(&limiter, &policy, 20, 200));
+    assert!(got.admitted == 4_000 && got.from_blocks > 3_000, "{got:?}");
+    drop(still);
+}
+
+#[test]
+fn without_a_runtime_and_without_timers_every_check_goes_to_the_store() {
+    let limiter = Limiter::new(tollgate::MemoryStore::new());
+    let policy = per_minute(1_000_000, 1_000);
+    for _ in 0..100 {
+        assert_eq!(limiter.try_check(KEY, &policy, 1).unwrap().source(), Source::Store);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..100 {
+            assert_eq!(check(&limiter, &policy, 1).await.source(), Source::Store);
+        }
+    });
+}

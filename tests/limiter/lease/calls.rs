@@ -1,0 +1,40 @@
+//! What leases save where they help, and cost where they do not.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_is_decided_in_memory() {
+    for latency in [0, 1, 5] {
+        let (remote, _) = Remote::new(latency * MS);
+        let limiter = remote.limiter();
+        let got = load(&limiter, &policy(10_000_000, 100_000), 200, 1_000).await;
+        assert_eq!((got.admitted, got.denied), (200_000, 0), "latency {latency} ms");
+        let [plain, holds, settlements] = remote.calls();
+        // The first verdict comes after a round trip, which takes up to a millisecond longer in each direction.
+        let first = 200 * (latency as usize + 2);
+        assert!(plain <= first && got.from_blocks + plain as u32 == 200_000, "{plain}, {got:?}; latency {latency} ms");
+        assert!(holds + settlements < 600, "{holds}, {settlements}; latency {latency} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_with_one_check_each_cost_what_they_cost_without_a_lease() {
+    let (remote, _) = Remote::new(Duration::ZERO);
+    let limiter = remote.limiter();
+    for number in 0..10_000 {
+        let decision = limiter.check(format!("k{number}"), &policy(1_000, 100), 1).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Store));
+    }
+    assert_eq!(remote.calls(), [10_000, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_checked_slowly_takes_no_block() {
+    let (remote, _) = Remote::new(Duration::ZERO);
+    let limiter = remote.limiter();
+    for _ in 0..200 {
+        assert_eq!(check(&limiter, &policy(1_000, 100), 1).await.source(), Source::Store);
+        sleep(5 * MS).await;
+    }
+    assert_eq!(remote.calls(), [200, 0, 0]);
+}

@@ -1,0 +1,221 @@
+//! What decisions say: denials are the store's, nothing of a process's own is wasted, and other kinds of checks.
+
+use std::{
+    future::{Future, poll_fn},
+    sync::{Arc, Mutex},
+    task::Poll,
+};
+
+use tollgate::{
+    Algorithm, Check, MemoryStore,
+    observe::{Decided, NearLimit, Observer},
+};
+
+use super::*;
+use crate::support::random::Random;
+
+const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
+
+#[tokio::test(start_paused = true)]
+async fn law_2_a_process_alone_is_admitted_the_whole_limit() {
+    for algorithm in ALGORITHMS {
+        for limit in [5, 30, 1_000, 20_000] {
+            let (remote, _) = Remote::new(MS);
+            let policy = Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm).with_lease(limit).unwrap();
+            let start = tokio::time::Instant::now();
+            let got = load(&remote.limiter(), &policy, limit / 20 + 1, 25).await;
+            // What a bucket gains during the load.
+            let is_bucket = algorithm == Algorithm::TokenBucket;
+            let gain = if is_bucket { limit * start.elapsed().as_millis() as u32 / 60_000 } else { 0 };
+            assert!(got.admitted >= limit && got.admitted <= limit + gain, "{policy:?}, {got:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_2_a_large_cost_gets_what_the_blocks_of_its_process_hold() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(10_000, 5_000);
+    let limiter = hot(&remote, &policy).await;
+    let decision = check(&limiter, &policy, 9_800).await;
+    assert!(decision.is_allowed(), "{decision:?}");
+    assert_eq!((decision.source(), decision.available()), (Source::Store, Some(0)));
+    let denial = check(&limiter, &policy, 1).await;
+    assert!(!denial.is_allowed() && denial.retry_after().is_some());
+    let several = Check::new(KEY, &policy, 1).and(KEY, &Policy::per_day("daily", 5).unwrap(), 1).unwrap();
+    assert!(!limiter.check_all(several).await.unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_3_a_check_of_several_charges_gets_what_the_blocks_hold_or_charges_nothing() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(10_000, 5_000);
+    let limiter = hot(&remote, &policy).await;
+    let daily = Policy::per_day("daily", 5).unwrap();
+    let both = |cost, days| Check::new(KEY, &policy, cost).and(KEY, &daily, days).unwrap();
+    assert!(limiter.check_all(both(9_700, 4)).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(both(100, 2)).await.unwrap().is_allowed(), "a day has five");
+    let decision = limiter.check_all(both(100, 1)).await.unwrap();
+    assert!(decision.is_allowed(), "{decision:?}");
+    assert_eq!(decision.available(), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_4_available_is_what_a_process_alone_can_spend() {
+    let (remote, _) = Remote::new(Duration::ZERO);
+    let limiter = remote.limiter();
+    let policy = per_minute(100_000, 1_000);
+    let (mut spent, mut from_blocks) = (0, 0);
+    for _ in 0..50 {
+        for _ in 0..50 {
+            let decision = check(&limiter, &policy, 1).await;
+            spent += 1;
+            from_blocks += u32::from(decision.source() == Source::Lease);
+            assert_eq!(decision.available(), Some(100_000 - spent), "{decision:?}");
+            let peek = limiter.peek(KEY, &policy).await.unwrap();
+            assert_eq!(peek.available(), Some(100_000 - spent), "{peek:?}");
+        }
+        sleep(MS).await;
+    }
+    assert!(from_blocks > 2_000, "{from_blocks}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_the_one_that_the_store_gives() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(500, 100);
+    let limiter = remote.limiter();
+    load(&limiter, &policy, 50, 20).await;
+    let (own, other) = (remote.limiter(), limiter);
+    let (one, two) = (check(&own, &policy, 1).await, check(&other, &policy, 1).await);
+    assert!(!one.is_allowed() && !two.is_allowed());
+    assert_eq!((one.source(), two.source()), (Source::Store, Source::Store));
+    let difference = one.retry_after().unwrap() - two.retry_after().unwrap();
+    assert!(difference <= 5 * MS, "{one:?}, {two:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_check_spends_from_an_open_block_and_gets_what_blocks_hold() {
+    let limiter = Limiter::new(MemoryStore::new().with_clock(tollgate::clock::TokioClock::new()));
+    let policy = per_minute(10_000, 5_000);
+    load(&limiter, &policy, 10, 20).await;
+    assert_eq!(limiter.try_check(KEY, &policy, 1).unwrap().source(), Source::Lease);
+    let decision = limiter.try_check(KEY, &policy, 9_799).unwrap();
+    assert!(decision.is_allowed(), "{decision:?}");
+    assert!(!limiter.try_check(KEY, &policy, 1).unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_key_share_its_blocks() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    let mut waiters = JoinSet::new();
+    for _ in 0..500 {
+        waiters.spawn(limiter.acquire(KEY, &policy, 1).within(SECOND));
+    }
+    let mut from_blocks = 0;
+    while let Some(acquired) = waiters.join_next().await {
+        let decision = acquired.unwrap().unwrap();
+        assert!(decision.is_allowed());
+        from_blocks += u32::from(decision.source() == Source::Lease);
+    }
+    assert!(from_blocks > 0);
+    sleep(150 * MS).await;
+    assert_eq!(remote.limiter().peek(KEY, &policy).await.unwrap().available(), Some(100_000 - 700));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_policy_with_a_lease_refuses_nothing() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(1_000, 500).with_shadow(true);
+    let limiter = remote.limiter();
+    let (mut would_deny, mut from_blocks) = (0, 0);
+    let mut checks = JoinSet::new();
+    for _ in 0..50 {
+        for _ in 0..50 {
+            checks.spawn(limiter.check(KEY, &policy, 1));
+        }
+        sleep(MS).await;
+    }
+    while let Some(decision) = checks.join_next().await {
+        let decision = decision.unwrap().unwrap();
+        assert!(decision.is_allowed());
+        would_deny += u32::from(decision.would_deny());
+        from_blocks += u32::from(decision.source() == Source::Lease);
+    }
+    assert_eq!(would_deny, 1_500);
+    assert!(from_blocks > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_are_dropped_while_they_wait_for_a_block_charge_nothing() {
+    let (remote, _) = Remote::new(6 * MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = remote.limiter();
+    let mut admitted = load(&limiter, &policy, 10, 40).await.admitted;
+    let mut random = Random(5);
+    let mut dropped = 0;
+    for _ in 0..200 {
+        for _ in 0..20 {
+            let mut check = Box::pin(limiter.check(KEY, &policy, 1));
+            // Its first poll spends a unit, or takes a place among those that wait.
+            let first = poll_fn(|cx| Poll::Ready(check.as_mut().poll(cx))).await;
+            match first {
+                Poll::Ready(decision) => admitted += u32::from(decision.unwrap().is_allowed()),
+                Poll::Pending => dropped += 1,
+            }
+        }
+        sleep(MS * random.below(3) as u32).await;
+    }
+    assert!(dropped > 10, "{dropped}");
+    sleep(150 * MS).await;
+    let left = remote.limiter().peek(KEY, &policy).await.unwrap().available().unwrap();
+    assert_eq!(left, 100_000 - admitted, "{dropped} were dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_spent_from_blocks_is_no_fresh_budget_for_the_local_fallback() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(1_000, 500);
+    let memory = MemoryStore::new().with_clock(tollgate::clock::TokioClock::new());
+    let limiter = remote.limiter().with_local(memory, 1).unwrap();
+    let got = load(&limiter, &policy, 30, 20).await;
+    assert!(got.admitted == 600 && got.from_blocks > 300, "{got:?}");
+    remote.set_away(true);
+    let mut admitted = got.admitted;
+    for _ in 0..1_500 {
+        let decision = limiter.check(KEY, &policy, 1).fail_local().await.unwrap();
+        admitted += u32::from(decision.is_allowed());
+    }
+    assert_eq!(admitted, 1_000);
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts(Arc<Mutex<(u32, u32, u32)>>);
+
+impl Observer for Counts {
+    fn on_decision(&self, decided: &Decided<'_>) {
+        let mut counts = self.0.lock().unwrap();
+        counts.0 += 1;
+        counts.1 += u32::from(decided.decision.source() == Source::Lease);
+        assert_eq!(decided.outcome(), "allowed");
+        assert!(!decided.is_fallback_admit());
+    }
+
+    fn on_near_limit(&self, _: &NearLimit<'_>) {
+        self.0.lock().unwrap().2 += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_see_each_decision_and_a_key_near_its_limit_once() {
+    let (remote, _) = Remote::new(MS);
+    let counts = Counts::default();
+    let limiter = remote.limiter().with_observer(counts.clone());
+    let policy = per_minute(2_000, 500);
+    let got = load(&limiter, &policy, 38, 50).await;
+    assert_eq!(got.admitted, 1_900);
+    assert_eq!(*counts.0.lock().unwrap(), (1_900, got.from_blocks, 1));
+}

@@ -1,0 +1,135 @@
+//! Law 1, judged by an oracle that keeps a list of everything that was admitted.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use tollgate::{
+    MemoryStore,
+    clock::{Clock, TokioClock},
+    policy::Holds,
+};
+
+use super::*;
+use crate::support::{random::Random, time_us};
+
+/// Everything that was admitted, by the store's clock.
+#[derive(Debug)]
+struct Oracle {
+    clock: TokioClock,
+    admitted: Mutex<Vec<(u64, u32)>>,
+}
+
+impl Oracle {
+    fn note(&self, decision: &Decision, cost: u32) {
+        let at = match decision.source() {
+            // A unit of a block is admitted now.
+            Source::Lease => self.clock.now_us(),
+            _ => time_us(decision).unwrap(),
+        };
+        self.admitted.lock().unwrap().push((at, cost));
+    }
+
+    /// The most units that any window has seen.
+    fn most(&self, window: Duration) -> u32 {
+        let window_us = u64::try_from(window.as_micros()).unwrap();
+        let mut admitted = self.admitted.lock().unwrap().clone();
+        admitted.sort_unstable();
+        let (mut inside, mut units, mut most) = (VecDeque::new(), 0, 0);
+        for (at, cost) in admitted {
+            inside.push_back((at, cost));
+            units += cost;
+            while inside.front().is_some_and(|(first, _)| first + window_us <= at) {
+                units -= inside.pop_front().unwrap().1;
+            }
+            most = most.max(units);
+        }
+        most
+    }
+
+    fn total(&self) -> u32 {
+        self.admitted.lock().unwrap().iter().map(|(_, cost)| cost).sum()
+    }
+}
+
+/// A process that checks at random speeds, drops checks, stalls, and closes its limiter now and then.
+async fn process(remote: Remote, policy: Policy, oracle: Arc<Oracle>, seed: u64) {
+    let mut random = Random(seed);
+    let mut limiter = remote.limiter();
+    for _ in 0..40 {
+        let per_ms = random.pick(&[0, 1, 3, 20, 100]);
+        let largest = random.pick(&[1, 1, 1, 3, 40]);
+        for _ in 0..random.below(60) {
+            for _ in 0..per_ms {
+                let cost = random.cost(largest);
+                if random.one_in(50) {
+                    drop(tokio::time::timeout(MS / 10, limiter.check(KEY, &policy, cost)).await);
+                    continue;
+                }
+                let decision = check(&limiter, &policy, cost).await;
+                if decision.is_allowed() {
+                    oracle.note(&decision, cost);
+                }
+            }
+            sleep(MS).await;
+        }
+        if random.one_in(10) {
+            limiter.close().await;
+            limiter = remote.limiter();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_1_no_window_sees_more_than_the_limit_with_four_processes() {
+    for seed in 0..4 {
+        let latency = [0, 1, 3, 8][seed % 4] * MS;
+        let limit = [50, 1_000, 20_000][seed % 3];
+        let (remote, clock) = Remote::new(latency);
+        let policy = policy(limit, [limit, limit / 10, 16][seed % 3]);
+        let oracle = Arc::new(Oracle { clock, admitted: Mutex::default() });
+        let processes = (0..4).map(|number| {
+            let seed = 10 * seed as u64 + number;
+            tokio::spawn(process(remote.clone(), policy.clone(), Arc::clone(&oracle), seed))
+        });
+        for process in processes.collect::<Vec<_>>() {
+            process.await.unwrap();
+        }
+        let most = oracle.most(SECOND);
+        assert!(most <= limit, "seed {seed}: {most} of {limit}");
+        assert!(most >= limit * 9 / 10 || limit == 20_000, "seed {seed}: {most} of {limit}, {} in all", oracle.total());
+    }
+}
+
+#[test]
+fn law_1_a_block_is_not_spent_when_its_hold_may_have_expired() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let holds = Holds::new().with_ttl(SECOND);
+    let policy = Policy::per_minute("p", 100_000).unwrap().with_holds(holds).unwrap().with_lease(1_000).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(runtime.block_on(load(&limiter, &policy, 20, 20)).from_blocks > 0);
+    // The keeper of the lease stands still from here, as it does when the process is stopped.
+    assert_eq!(limiter.try_check(KEY, &policy, 1).unwrap().source(), Source::Lease);
+    std::thread::sleep(SECOND);
+    assert_eq!(limiter.try_check(KEY, &policy, 1).unwrap().source(), Source::Store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_1_a_long_stall_lets_no_more_through_than_the_limit() {
+    let (remote, clock) = Remote::new(MS);
+    let policy = policy(1_000, 500);
+    let limiter = hot(&remote, &policy).await;
+    // The process is stopped for longer than a hold lives. Meanwhile the block was charged and has left its window.
+    tokio::time::advance(70 * SECOND).await;
+    let other = remote.limiter();
+    let oracle = Oracle { clock, admitted: Mutex::default() };
+    for number in 0..3_000 {
+        let limiter = if number % 2 == 0 { &limiter } else { &other };
+        let decision = check(limiter, &policy, 1).await;
+        if decision.is_allowed() {
+            oracle.note(&decision, 1);
+        }
+    }
+    assert!(oracle.most(SECOND) <= 1_000);
+}

@@ -1,0 +1,103 @@
+//! A store in memory behind a network: its answers take a while, its calls are counted, and it may be away.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::sleep;
+use tollgate::{
+    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
+    clock::TokioClock,
+    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    memory: MemoryStore,
+    latency: Duration,
+    calls: Arc<Calls>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    plain: AtomicUsize,
+    holds: AtomicUsize,
+    settlements: AtomicUsize,
+    is_away: AtomicBool,
+    loses_holds: AtomicBool,
+}
+
+impl Remote {
+    /// Half of `latency` passes in each direction.
+    pub(crate) fn new(latency: Duration) -> (Self, TokioClock) {
+        let clock = TokioClock::new();
+        (Self { memory: MemoryStore::new().with_clock(clock), latency, calls: Arc::default() }, clock)
+    }
+
+    pub(crate) fn limiter(&self) -> Limiter {
+        Limiter::new(self.clone())
+    }
+
+    /// The numbers of plain checks, holds and settlements.
+    pub(crate) fn calls(&self) -> [usize; 3] {
+        [&self.calls.plain, &self.calls.holds, &self.calls.settlements].map(|count| count.load(Ordering::SeqCst))
+    }
+
+    /// Lets the store refuse every call, or answer again.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.calls.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    /// Lets the store make holds and lose its replies, or reply again.
+    pub(crate) fn set_loses_holds(&self, loses: bool) {
+        self.calls.loses_holds.store(loses, Ordering::SeqCst);
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        loses_reply: bool,
+        judge: impl FnOnce(&MemoryStore) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        let this = self.clone();
+        let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
+        Answer::pending(async move {
+            sleep(this.latency / 2).await;
+            if this.calls.is_away.load(Ordering::SeqCst) {
+                return Err(unavailable("connection refused"));
+            }
+            let Answer::Ready(result) = judge(&this.memory) else { panic!("a memory store answers at once") };
+            sleep(this.latency / 2).await;
+            if loses_reply { Err(unavailable("connection reset").charge_unknown()) } else { result }
+        })
+    }
+}
+
+impl Store for Remote {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let is_hold = check.charges().iter().any(|charge| charge.hold.is_some());
+        let count = if is_hold { &self.calls.holds } else { &self.calls.plain };
+        count.fetch_add(1, Ordering::SeqCst);
+        let check = check.clone();
+        let loses_reply = is_hold && self.calls.loses_holds.load(Ordering::SeqCst);
+        self.answer(loses_reply, move |memory| memory.check(&check))
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        let (key, policy) = (key.clone(), policy.clone());
+        self.answer(false, move |memory| memory.reset(&key, &policy))
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        self.calls.settlements.fetch_add(1, Ordering::SeqCst);
+        let hold = hold.clone();
+        self.answer(false, move |memory| memory.change_hold(&hold, change))
+    }
+}

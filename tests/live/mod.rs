@@ -1,0 +1,11 @@
+//! Limits that are replaced while the service runs.
+
+mod changes;
+mod concurrency;
+mod events;
+mod files;
+mod load;
+mod memory;
+mod requests;
+mod setters;
+mod watch;

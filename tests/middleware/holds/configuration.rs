@@ -1,0 +1,65 @@
+//! Wrong configurations are errors where they are written.
+
+use http::request::Parts;
+use tollgate::{
+    ConfigError, Key, Policy, RateLimitLayer, Route,
+    middleware::Settle,
+    policy::{Algorithm, Holds},
+};
+
+use super::{Ledger, at_end, one_client, tokens, uploads};
+use crate::support::DownStore;
+
+#[test]
+fn a_layer_that_settles_needs_a_policy_with_holds() {
+    let limiter = Ledger::default().limiter();
+    let plain = || Policy::per_minute("plain", 10).unwrap();
+    let error = RateLimitLayer::new(limiter.clone(), plain(), one_client()).settle(at_end).unwrap_err();
+    assert_eq!(error, ConfigError::PolicyWithoutHolds { policy: "plain".to_owned() });
+    assert!(error.to_string().contains(".with_holds(Holds::new())"), "{error}");
+
+    for policies in [vec![plain(), tokens()], vec![uploads()]] {
+        assert!(RateLimitLayer::new(limiter.clone(), policies, one_client()).settle(at_end).is_ok());
+    }
+    let layer = RateLimitLayer::new(limiter.clone(), plain(), one_client());
+    assert!(layer.clone().route("/generate", Route::policy(tokens())).unwrap().settle(at_end).is_ok());
+    assert!(layer.and(tokens(), |_: &Parts| Key::from("other")).unwrap().settle(at_end).is_ok());
+    let chosen = move |_: &Parts, _: &Key| plain();
+    assert!(RateLimitLayer::new(limiter, chosen, one_client()).settle(at_end).is_ok());
+}
+
+#[test]
+fn a_store_without_holds_is_an_error() {
+    let limiter = tollgate::Limiter::new(DownStore);
+    let error = RateLimitLayer::new(limiter.clone(), tokens(), one_client()).settle(at_end).unwrap_err();
+    assert_eq!(error, ConfigError::StoreWithoutHolds);
+    let error = RateLimitLayer::new(limiter.clone(), uploads(), one_client()).validated().unwrap_err();
+    assert_eq!(error, ConfigError::StoreWithoutHolds);
+    let plain = RateLimitLayer::new(limiter, tokens(), one_client()).validated();
+    assert!(plain.is_ok(), "nothing is held without `settle`");
+}
+
+#[test]
+fn a_concurrency_limit_has_holds_that_are_released() {
+    let policy = uploads();
+    assert!(policy.is_concurrent() && !tokens().is_concurrent());
+    assert_eq!((policy.limit(), policy.capacity(), policy.unit()), (3, 3, Some("concurrent-requests")));
+    assert_eq!(policy.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
+    let kept = policy.clone().with_holds(Holds::new()).unwrap().with_count_rejected(true);
+    let kept = kept.with_algorithm(Algorithm::FixedWindow).with_shadow(true);
+    assert_eq!(kept.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
+    assert!(kept.is_concurrent() && !kept.count_rejected());
+    assert!(policy.clone().with_shards(2).is_err());
+    assert!(policy.ban_after(1, std::time::Duration::from_secs(1)).is_err());
+    assert!(matches!(Policy::concurrent("uploads", 0), Err(ConfigError::ZeroLimit { .. })));
+    assert!(matches!(Policy::concurrent("up loads", 1), Err(ConfigError::InvalidPolicyName { .. })));
+}
+
+/// The parts of a response, not its body, decide: a function works as well as a closure.
+#[test]
+fn a_function_settles() {
+    fn settle(_: &http::response::Parts) -> Settle {
+        Settle::Keep
+    }
+    assert!(RateLimitLayer::new(Ledger::default().limiter(), tokens(), one_client()).settle(settle).is_ok());
+}

@@ -1,0 +1,115 @@
+//! Requests that fail before they have a response.
+
+use std::{convert::Infallible, panic::AssertUnwindSafe};
+
+use axum::body::Body;
+use http::{Request, Response, response::Parts};
+use tokio_test::{assert_pending, task};
+use tollgate::{
+    Policy, RateLimitLayer,
+    middleware::{Bill, Settle},
+    policy::{Holds, Unsettled},
+    store::Settlement::{Expired, Settled},
+};
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+
+use super::{Broken, Frames, Ledger, at_end, layer, left, one_client, request, settle_in_background, tokens};
+
+/// 1 000 units a minute, whose holds are released if nothing settles them.
+fn released() -> Policy {
+    tokens().with_holds(Holds::new().with_unsettled(Unsettled::Release)).unwrap()
+}
+
+async fn fails(request: Request<Body>) -> Result<Response<Frames>, Broken> {
+    if let Some(cost) = request.headers().get("x-cost") {
+        let bill = request.extensions().get::<Bill>().unwrap();
+        bill.set_cost(cost.to_str().unwrap().parse().unwrap());
+    }
+    match request.uri().path() {
+        "/panics" => panic!("the handler of a test"),
+        _ => Err(Broken),
+    }
+}
+
+fn request_to(path: &str, cost: Option<u32>) -> Request<Body> {
+    let mut request = Request::get(path);
+    if let Some(cost) = cost {
+        request = request.header("x-cost", cost);
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn an_error_and_a_panic_settle_by_the_bill_or_else_by_the_policy() {
+    for path in ["/errs", "/panics"] {
+        for (policy, cost, charged) in
+            [(tokens(), None, 100), (released(), None, 0), (tokens(), Some(7), 7), (released(), Some(7), 7)]
+        {
+            let ledger = Ledger::default();
+            let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100).unwrap();
+            let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service_fn(fails);
+            let call = AssertUnwindSafe(service.oneshot(request_to(path, cost)));
+            let result = tokio::spawn(async move { call.0.await.map(|_| ()) }).await;
+            assert!(!matches!(result, Ok(Ok(()))));
+            assert_eq!(ledger.settlements(), [(charged, Settled)], "{path} {cost:?}");
+        }
+    }
+}
+
+/// As a server does when its client goes away.
+#[tokio::test]
+async fn a_response_future_that_is_dropped_settles() {
+    for (policy, charged) in [(tokens(), 100), (released(), 0)] {
+        let ledger = Ledger::default();
+        let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100).unwrap();
+        let hangs = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Frames>, Infallible>>());
+        let mut service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service(hangs);
+        let mut response = task::spawn(service.ready().await.unwrap().call(request()));
+        assert_pending!(response.poll());
+        assert_eq!(ledger.settlements(), []);
+        drop(response);
+        assert_eq!(ledger.settlements(), [(charged, Settled)]);
+    }
+}
+
+/// The store may have made the hold: it is settled as one of a request that fails.
+#[tokio::test]
+async fn a_response_future_that_is_dropped_while_the_store_is_asked_settles() {
+    let ledger = Ledger::slow();
+    let mut service = ServiceBuilder::new().layer(layer(ledger.limiter(), at_end)).service_fn(fails);
+    drop(service.ready().await.unwrap().call(request()));
+    settle_in_background().await;
+    assert_eq!(ledger.settlements(), [], "nothing was sent");
+
+    let mut response = task::spawn(service.ready().await.unwrap().call(request()));
+    assert_pending!(response.poll());
+    drop(response);
+    settle_in_background().await;
+    assert_eq!(ledger.settlements(), [(100, Expired)], "the store had made no hold yet");
+    assert_eq!(left(&ledger.limiter(), &tokens()).await, 1_000);
+}
+
+#[tokio::test]
+async fn a_closure_that_panics_settles_by_the_policy() {
+    let ledger = Ledger::default();
+    let limit = layer(ledger.limiter(), |_: &Parts| -> Settle { panic!("the closure of a test") });
+    let handler = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) });
+    let call = ServiceBuilder::new().layer(limit).service(handler).oneshot(request());
+    assert!(tokio::spawn(async move { call.await.map(|_| ()) }).await.is_err());
+    assert_eq!(ledger.settlements(), [(100, Settled)]);
+}
+
+/// Nothing is held, and the handler has its bill all the same.
+#[tokio::test]
+async fn a_request_that_passes_without_a_verdict_settles_nothing() {
+    let ledger = Ledger::down();
+    let limit = layer(ledger.limiter(), at_end).fail_open();
+    let handler = service_fn(|request: Request<Body>| async move {
+        request.extensions().get::<Bill>().expect("a bill").set_cost(5);
+        Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
+    });
+    let response = ServiceBuilder::new().layer(limit).service(handler).oneshot(request()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    drop(response);
+    assert_eq!(ledger.settlements(), []);
+}

@@ -1,0 +1,131 @@
+//! Plans that an asynchronous source looks up.
+
+mod bounds;
+mod failures;
+mod lifetimes;
+mod reports;
+mod runtimes;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tollgate::{
+    Key, Policy,
+    clock::TokioClock,
+    observe::{Observer, PlanFallback, PlanLookup},
+    plans::{PlanSource, Plans},
+};
+
+use crate::support::per_minute;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The limit of the default plan.
+const DEFAULT: u32 = 3;
+
+/// How a source answers.
+#[derive(Clone, Debug)]
+enum Answer {
+    Policies(Vec<Policy>),
+    NoPlan,
+    Error,
+    Panic,
+    Never,
+    After(Duration, u32),
+}
+
+/// The policy `p` of `limit` units a minute, as the answer.
+fn plan(limit: u32) -> Answer {
+    Answer::Policies(vec![per_minute("p", limit)])
+}
+
+/// A source that answers as the test says, and counts its look-ups.
+#[derive(Clone, Debug)]
+struct Source {
+    answer: Arc<Mutex<Answer>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Source {
+    fn new(answer: Answer) -> Self {
+        Self { answer: Arc::new(Mutex::new(answer)), asked: Arc::default() }
+    }
+
+    fn answers(&self, answer: Answer) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Plans of this source that follow tokio's paused time. The default plan has a limit of [`DEFAULT`].
+    fn plans(&self) -> Plans {
+        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).quiet()
+    }
+}
+
+impl PlanSource for Source {
+    type Plan = Option<Vec<Policy>>;
+    type Error = &'static str;
+
+    async fn plan(&self, _: &Key) -> Result<Option<Vec<Policy>>, &'static str> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let answer = self.answer.lock().unwrap().clone();
+        match answer {
+            Answer::Policies(policies) => Ok(Some(policies)),
+            Answer::NoPlan => Ok(None),
+            Answer::Error => Err("the database is away"),
+            Answer::Panic => panic!("a bug in the source"),
+            Answer::Never => std::future::pending().await,
+            Answer::After(time, limit) => {
+                tokio::time::sleep(time).await;
+                Ok(Some(vec![per_minute("p", limit)]))
+            }
+        }
+    }
+}
+
+/// The limit that applies to `key` now.
+fn limit(plans: &Plans, key: &str) -> u32 {
+    plans.get(key)[0].limit()
+}
+
+/// Lets the tasks run that can run without waiting.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An observer that records outcomes of look-ups, and causes of fallbacks.
+#[derive(Clone, Debug, Default)]
+struct Events {
+    lookups: Arc<Mutex<Vec<&'static str>>>,
+    fallbacks: Arc<Mutex<Vec<(&'static str, bool)>>>,
+}
+
+impl Events {
+    fn lookups(&self) -> Vec<&'static str> {
+        self.lookups.lock().unwrap().clone()
+    }
+
+    /// The causes, and whether an old plan applied.
+    fn fallbacks(&self) -> Vec<(&'static str, bool)> {
+        self.fallbacks.lock().unwrap().clone()
+    }
+}
+
+impl Observer for Events {
+    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+        self.lookups.lock().unwrap().push(lookup.outcome.as_str());
+    }
+
+    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+        self.fallbacks.lock().unwrap().push((fallback.cause.as_str(), fallback.is_stale));
+    }
+}

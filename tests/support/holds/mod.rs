@@ -1,0 +1,118 @@
+//! Random traces of holds and plain checks that a store and an oracle decide alike, in every field.
+
+mod oracle;
+
+use std::time::Duration;
+
+use tollgate::{
+    Algorithm, Check, Key, ManualClock, Policy,
+    clock::Clock,
+    policy::{Holds, Unsettled},
+    store::{Answer, HoldChange, OpenHold, Store},
+};
+
+use self::oracle::Oracles;
+use super::{ALGORITHMS, random::Random};
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// Runs one trace of `steps` steps, and compares every verdict and every settlement with the oracle's.
+pub async fn random_trace(store: &dyn Store, clock: &ManualClock, seed: u64, steps: usize) {
+    let mut random = Random(seed);
+    let policies = policies(&mut random, seed);
+    let (mut oracles, mut made) = (Oracles::default(), Vec::new());
+    for step in 0..steps {
+        let longest = random.pick(&[0, 1, 700, 9_000, 60_000, 250_000]);
+        clock.advance(Duration::from_micros(random.below(longest + 1)));
+        let now_us = clock.now_us();
+        if !made.is_empty() && random.one_in(3) {
+            let (hold, change) = change(&mut random, &made);
+            let settlement = answer(store.change_hold(&hold, change)).await;
+            let expected = oracles.change(&hold, change, now_us);
+            assert_eq!(settlement, expected, "seed {seed}, step {step}, {change:?} of {hold:?}");
+        } else {
+            let check = check(&mut random, &policies);
+            let verdict = answer(store.check(&check)).await;
+            let expected = oracles.decide(&check, now_us);
+            assert_eq!(
+                (verdict.allowed, verdict.outcomes.to_vec()),
+                expected,
+                "seed {seed}, step {step}, {check:#?}\nheld: {:?}",
+                oracles.held_by(&check)
+            );
+            let charges = check.charges().iter().zip(&verdict.outcomes);
+            let held = charges.filter(|(_, outcome)| verdict.allowed && outcome.fits);
+            made.extend(held.filter_map(|(charge, _)| Some((charge.open_hold()?, charge.cost))));
+        }
+    }
+}
+
+/// Policies of all algorithms, most of them with holds. Policies of one name share their counts.
+fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
+    let mut policies = Vec::new();
+    for algorithm in ALGORITHMS {
+        for number in 0..2 {
+            let (limit, window) = (random.pick(&[1, 5, 20, 1_000]), 1 + random.below(200_000));
+            let name = format!("{algorithm:?}-{number}-{seed}");
+            let mut policy = Policy::new(name, limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
+            if algorithm == Algorithm::SlidingWindowLog && number == 1 && window > 4_000 {
+                policy = policy.with_resolution(Duration::from_micros(4_000)).unwrap();
+            } else if algorithm == Algorithm::TokenBucket && number == 1 {
+                policy = policy.with_burst(limit.div_ceil(2)).unwrap();
+            }
+            let holds = Holds::new()
+                .with_ttl(Duration::from_micros(1 + random.below(300_000)))
+                .with_typical(Duration::from_micros(random.pick(&[1, 5_000, 100_000, 10_000_000])))
+                .with_unsettled(random.pick(&[Unsettled::Charge, Unsettled::Release]));
+            policies.push(policy.with_holds(holds).unwrap().with_shadow(random.one_in(6)));
+        }
+        policies.push(Policy::per_second(format!("{algorithm:?}-plain-{seed}"), 5).unwrap().with_algorithm(algorithm));
+    }
+    policies
+}
+
+/// A check of up to three charges and holds, each of another count.
+fn check(random: &mut Random, policies: &[Policy]) -> Check {
+    let mut check: Option<Check> = None;
+    for _ in 0..1 + random.below(3) {
+        let policy = &policies[random.index(policies.len())];
+        let key = Key::from(random.pick(&KEYS));
+        let is_same = |check: &Check| check.charges().iter().any(|other| other.key == key && other.policy == *policy);
+        if check.as_ref().is_some_and(is_same) {
+            continue;
+        }
+        let most = random.pick(&[1, policy.capacity().min(4), policy.capacity(), policy.capacity() + 1]);
+        let cost = random.cost(most);
+        let is_hold = policy.holds().is_some() && random.one_in(2);
+        check = Some(match (check, is_hold, random.one_in(8)) {
+            (None, true, _) => Check::hold(key, policy, cost).unwrap(),
+            (None, false, is_peek) => Check::new(key, policy, if is_peek { 0 } else { cost }),
+            (Some(check), true, _) => check.and_hold(key, policy, cost).unwrap(),
+            (Some(check), false, is_peek) => check.and(key, policy, if is_peek { 0 } else { cost }).unwrap(),
+        });
+    }
+    check.unwrap()
+}
+
+/// A change of a hold that was made, which may have ended.
+fn change(random: &mut Random, made: &[(OpenHold, u32)]) -> (OpenHold, HoldChange) {
+    // Mostly one of the last, which may be open.
+    let last = made.len().min(random.pick(&[1, 4, usize::MAX]));
+    let (hold, cost) = &made[made.len() - 1 - random.index(last)];
+    let change = match random.below(8) {
+        0 | 1 => HoldChange::Renew,
+        2 | 3 => HoldChange::Settle(0),
+        4 => HoldChange::Settle(*cost),
+        5 => HoldChange::Settle(cost * 2),
+        6 if random.one_in(20) => HoldChange::Settle(u32::MAX),
+        _ => HoldChange::Settle(random.cost(*cost)),
+    };
+    (hold.clone(), change)
+}
+
+async fn answer<T>(answer: Answer<T>) -> T {
+    match answer {
+        Answer::Ready(result) => result.unwrap(),
+        Answer::Pending(pending) => pending.await.unwrap(),
+    }
+}
