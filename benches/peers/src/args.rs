@@ -3,8 +3,8 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|cluster|shards|lua|memory|http|network [--seconds N] [--redis-cell PATH] [--throttlecrab PATH]
-             [--json FILE] [--svg FILE]
+    "usage: peers redis|cluster|shards|hot|lua|memory|http|network [--seconds N] [--redis-cell PATH]
+             [--throttlecrab PATH] [--json FILE] [--svg FILE]
 
   --seconds N        time to measure each figure, summed over all rounds
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
@@ -18,6 +18,7 @@ pub enum Mode {
     Redis,
     Cluster,
     Shards,
+    Hot,
     Lua,
     Memory,
     Http,
@@ -30,6 +31,7 @@ impl Mode {
             Self::Redis => "redis",
             Self::Cluster => "cluster",
             Self::Shards => "shards",
+            Self::Hot => "hot",
             Self::Lua => "lua",
             Self::Memory => "memory",
             Self::Http => "http",
@@ -38,7 +40,7 @@ impl Mode {
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Self::Redis, Self::Cluster, Self::Shards, Self::Lua, Self::Memory, Self::Http, Self::Network]
+        [Self::Redis, Self::Cluster, Self::Shards, Self::Hot, Self::Lua, Self::Memory, Self::Http, Self::Network]
             .into_iter()
             .find(|mode| mode.name() == name)
     }
@@ -48,7 +50,7 @@ impl Mode {
         match self {
             // This mode measures more than a hundred figures.
             Self::Lua => 0.2,
-            Self::Redis | Self::Cluster | Self::Shards | Self::Memory | Self::Http | Self::Network => 2.0,
+            Self::Redis | Self::Cluster | Self::Shards | Self::Hot | Self::Memory | Self::Http | Self::Network => 2.0,
         }
     }
 }

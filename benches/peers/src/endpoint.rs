@@ -18,6 +18,11 @@ impl Endpoint {
         Self { url: format!("redis://127.0.0.1:{port}") }
     }
 
+    /// The server at a URL.
+    pub fn at(url: String) -> Self {
+        Self { url }
+    }
+
     /// The same server behind a simulated network.
     pub fn behind(link: Link) -> Self {
         Self { url: link.url() }

@@ -7,6 +7,7 @@
 mod args;
 mod cluster_bench;
 mod endpoint;
+mod hot_bench;
 mod http_bench;
 #[allow(dead_code, reason = "the server tests use the rest of this module")]
 #[path = "../../../server-tests/support/link.rs"]
@@ -49,7 +50,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let args = Args::parse(env::args().skip(1))?;
+    let mut args = env::args().skip(1).peekable();
+    if args.next_if(|mode| mode == hot_bench::WORKER).is_some() {
+        return hot_bench::run_worker(args.collect());
+    }
+    let args = Args::parse(args)?;
     let mut report = Report::default();
     let redis_version = match args.mode {
         Mode::Redis => {
@@ -59,6 +64,11 @@ fn run() -> Result<()> {
         }
         Mode::Cluster => Some(cluster_bench::run(&args, &mut report)?),
         Mode::Shards => Some(cluster_bench::shards::run(&args, &mut report)?),
+        Mode::Hot => {
+            let servers = Servers::start(&args, &mut report)?;
+            hot_bench::run(&args, &servers, &mut report)?;
+            Some(servers.redis.version()?)
+        }
         Mode::Lua => Some(lua_bench::run(&args, &mut report)?),
         Mode::Memory => {
             memory_bench::run(&args, &mut report)?;

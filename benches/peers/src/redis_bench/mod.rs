@@ -18,6 +18,7 @@ use redis::Connection;
 use self::contender::Contender;
 pub use self::{
     load::{Checker, Load, Slice},
+    peers::RedisCell,
     servers::Servers,
     tollgate_variants::{Setup, TollgateLimiter},
 };
