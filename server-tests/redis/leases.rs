@@ -1,11 +1,12 @@
 //! Policies with leases on Redis: several processes that spend one key, over a network, over restarts and stops.
 
 use std::{
+    collections::BinaryHeap,
     env, fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{runtime, task::JoinSet};
@@ -13,11 +14,11 @@ use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::Holds};
 
 use crate::support::{
     link::Link,
+    print_line,
     redis_server::{RedisServer, calls},
-    time_us,
 };
 
-const WINDOW: Duration = Duration::from_millis(500);
+const WINDOW: Duration = Duration::from_secs(1);
 const LIMIT: u32 = 20_000;
 const KEY: &str = "hot";
 
@@ -31,10 +32,11 @@ fn limiter(url: &str) -> Limiter {
     Limiter::new(RedisStore::builder().deadline(Duration::from_millis(500)).connect(url).unwrap())
 }
 
-/// What a load was admitted: by source, and the times by the clock of Redis.
+/// What a load was admitted, and when by the clock of this machine, which is that of Redis: before and after each check.
+/// The time of a decision that a block made is an estimate, from the last answer of Redis.
 #[derive(Debug, Default)]
 struct Got {
-    times_us: Vec<u64>,
+    times_us: Vec<(u64, u64)>,
     from_blocks: usize,
     failed: usize,
 }
@@ -57,9 +59,10 @@ async fn load(limiter: Limiter, time: Duration) -> Got {
             let mut got = Got::default();
             while Instant::now() < end {
                 for _ in 0..4 {
+                    let before_us = now_us();
                     match limiter.check(KEY, &policy(), 1).await {
                         Ok(decision) if decision.is_allowed() => {
-                            got.times_us.push(time_us(&decision).unwrap());
+                            got.times_us.push((before_us, now_us()));
                             got.from_blocks += usize::from(decision.source() == Source::Lease);
                         }
                         Ok(_) => {}
@@ -78,19 +81,35 @@ async fn load(limiter: Limiter, time: Duration) -> Got {
     all
 }
 
-/// The units in the fullest window, and in the window that ends with the last unit.
-fn fullest_and_last(mut times_us: Vec<u64>) -> (usize, usize) {
+/// The units that were certainly spent in the fullest window, and those in the window that ends with the last unit.
+fn fullest_and_last(mut times_us: Vec<(u64, u64)>) -> (usize, usize) {
     times_us.sort_unstable();
     let window_us = u64::try_from(WINDOW.as_micros()).unwrap();
-    let (mut first, mut most, mut last) = (0, 0, 0);
-    for (index, time_us) in times_us.iter().enumerate() {
-        while times_us[first] + window_us <= *time_us {
-            first += 1;
+    let end = times_us.iter().map(|(_, after)| *after).max().unwrap_or(0);
+    let last = times_us.iter().filter(|(before, _)| before + window_us > end).count();
+    // Windows from the last one to the first, with the ends of the checks that began in them.
+    let (mut most, mut inside) = (0, BinaryHeap::new());
+    for (start, after) in times_us.into_iter().rev() {
+        inside.push(after);
+        while inside.peek().is_some_and(|after| *after >= start + window_us) {
+            inside.pop();
         }
-        last = index + 1 - first;
-        most = most.max(last);
+        most = most.max(inside.len());
     }
     (most, last)
+}
+
+#[test]
+fn units_whose_time_is_uncertain_are_not_counted_in_a_window() {
+    let window_us = u64::try_from(WINDOW.as_micros()).unwrap();
+    let certain = vec![(0, 0), (1, window_us - 1), (window_us - 1, window_us - 1)];
+    assert_eq!(fullest_and_last(certain.clone()), (3, 3));
+    let uncertain = [certain, vec![(window_us - 1, window_us), (window_us - 1, 2 * window_us)]].concat();
+    assert_eq!(fullest_and_last(uncertain).0, 3);
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros().try_into().unwrap()
 }
 
 /// Runs the load of four processes, each with connections of its own.
@@ -109,25 +128,24 @@ fn four(url: &str, time: Duration) -> Got {
     })
 }
 
-/// Runs the load of four processes on a server of its own. Returns the units in the last window.
-fn spend(round_trip: Duration) -> usize {
+/// Runs the load of four processes on a server of its own. Returns whether blocks were spent, and at least 80 % of the
+/// limit in the last window.
+fn spends_most(round_trip: Duration) -> bool {
     let server = RedisServer::start();
     let url = if round_trip.is_zero() { server.url() } else { Link::to(server.port(), round_trip).url() };
-    let got = four(&url, Duration::from_secs(2));
+    let got = four(&url, Duration::from_millis(3_500));
     let (most, last) = fullest_and_last(got.times_us);
     assert!(most <= LIMIT as usize, "{most} of {LIMIT}, round trip {round_trip:?}");
-    assert!(got.from_blocks >= LIMIT as usize, "{} from blocks", got.from_blocks);
     assert_eq!(got.failed, 0, "round trip {round_trip:?}");
-    last
+    print_line(&format!("leases round_trip={round_trip:?} most={most} last={last} from_blocks={}", got.from_blocks));
+    got.from_blocks >= LIMIT as usize && last >= LIMIT as usize * 8 / 10
 }
 
 #[test]
 fn law_1_four_processes_spend_one_key_from_blocks_and_never_more_than_the_limit() {
     for round_trip in [Duration::ZERO, Duration::from_millis(5)] {
-        // A process that the machine stalls also leaves units unspent, so one of three runs that spends most of them is
-        // enough.
-        let spends_most = (0..3).any(|_| spend(round_trip) >= LIMIT as usize * 8 / 10);
-        assert!(spends_most, "under 80 % of {LIMIT} in the last window of three runs, round trip {round_trip:?}");
+        // A machine that is busy elsewhere also leaves units unspent, so one of three runs has to spend most of them.
+        assert!((0..3).any(|_| spends_most(round_trip)), "round trip {round_trip:?}");
     }
 }
 
@@ -181,8 +199,8 @@ fn spawn(url: &str, output: &PathBuf) -> Child {
 fn lease_process() {
     let (url, output) = (env::var("LEASES_URL").unwrap(), env::var("LEASES_OUTPUT").unwrap());
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let got = runtime.block_on(load(limiter(&url), Duration::from_secs(6)));
-    let times: Vec<String> = got.times_us.iter().map(u64::to_string).collect();
+    let got = runtime.block_on(load(limiter(&url), Duration::from_secs(7)));
+    let times: Vec<String> = got.times_us.iter().map(|(before, after)| format!("{before} {after}")).collect();
     fs::write(output, times.join("\n")).unwrap();
 }
 
@@ -196,12 +214,12 @@ fn law_1_a_process_that_is_stopped_spends_no_block_that_has_expired() {
         assert!(status.success());
     };
     let url = server.url();
-    let loads = thread::spawn(move || four(&url, Duration::from_secs(6)));
+    let loads = thread::spawn(move || four(&url, Duration::from_secs(7)));
     thread::sleep(Duration::from_millis(1_500));
     for _ in 0..2 {
         // For longer than a hold lives, and a window.
         signal("STOP");
-        thread::sleep(Duration::from_millis(1_700));
+        thread::sleep(Duration::from_millis(2_200));
         signal("CONT");
         thread::sleep(Duration::from_millis(200));
     }
@@ -210,7 +228,10 @@ fn law_1_a_process_that_is_stopped_spends_no_block_that_has_expired() {
     let text = fs::read_to_string(&output).unwrap();
     fs::remove_file(&output).unwrap();
     let before = times_us.len();
-    times_us.extend(text.lines().map(|time| time.parse::<u64>().unwrap()));
+    times_us.extend(text.lines().map(|line| {
+        let (before, after) = line.split_once(' ').unwrap();
+        (before.parse::<u64>().unwrap(), after.parse::<u64>().unwrap())
+    }));
     assert!(times_us.len() > before, "the other process was admitted too");
     let (most, _) = fullest_and_last(times_us);
     assert!(most <= LIMIT as usize, "{most} of {LIMIT}");
