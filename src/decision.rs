@@ -367,6 +367,9 @@ impl Decision {
     }
 
     /// The time of the decision by the clock of the store that judged, to the microsecond; `None` without a verdict.
+    ///
+    /// The time of a decision from a lease is estimated. It is never later than the store's clock, and never before the
+    /// store held the units.
     pub fn time(&self) -> Option<SystemTime> {
         UNIX_EPOCH.checked_add(Duration::from_micros(self.time_us()?))
     }

@@ -12,6 +12,8 @@ pub(super) struct Block {
     hold: OpenHold,
     units: u32,
     spent: u32,
+    /// From when the store has held the block, in microseconds by the store's clock.
+    held_from_us: u64,
     /// When the block was received.
     received: Instant,
     /// The first instant at which the block must not be spent any more, because its hold may have expired.
@@ -33,12 +35,13 @@ pub(super) const SHORTEST_TTL: Duration = Duration::from_secs(1);
 const MARGIN_DIVISOR: u32 = 100;
 
 impl Block {
-    /// A block whose hold was requested at `sent`. The hold lives from a later instant than that.
-    pub(super) fn new(hold: OpenHold, units: u32, sent: Instant, received: Instant) -> Self {
+    /// A block whose hold was requested at `sent`. The hold lives from a later instant than that, which is
+    /// `held_from_us` by the store's clock.
+    pub(super) fn new(hold: OpenHold, units: u32, held_from_us: u64, sent: Instant, received: Instant) -> Self {
         let time = usable_time(&hold.policy);
         // An end that cannot be represented is far away.
         let end = sent.checked_add(time).unwrap_or(sent);
-        Self { hold, units, spent: 0, received, end }
+        Self { hold, units, spent: 0, held_from_us, received, end }
     }
 
     pub(super) fn is_open(&self, now: Instant) -> bool {
@@ -51,6 +54,10 @@ impl Block {
 
     pub(super) fn received_at(&self) -> Instant {
         self.received
+    }
+
+    pub(super) fn held_from_us(&self) -> u64 {
+        self.held_from_us
     }
 
     pub(super) fn left(&self) -> u32 {

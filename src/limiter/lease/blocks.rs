@@ -6,6 +6,15 @@ use tokio::time::Instant;
 
 use super::block::{Block, Ended};
 
+/// Units that were spent from blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spending {
+    /// What the blocks have left.
+    pub(super) left: u32,
+    /// From when the store has held all of the units, in microseconds by the store's clock.
+    pub(super) held_from_us: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     /// In the order in which they are spent: one, and the next one when the first is half spent.
@@ -30,20 +39,21 @@ impl Blocks {
         self.open.push_back(block);
     }
 
-    /// Spends units, if the blocks have enough at `now`. Returns what is left.
+    /// Spends units, if the blocks have enough at `now`.
     #[inline]
-    pub(super) fn spend(&mut self, units: u32, now: Instant) -> Option<u32> {
+    pub(super) fn spend(&mut self, units: u32, now: Instant) -> Option<Spending> {
         let left = self.left(now).checked_sub(units)?;
-        let mut missing = units;
+        let (mut missing, mut held_from_us) = (units, 0);
         while missing > 0
             && let Some(block) = self.open.front_mut()
         {
+            held_from_us = held_from_us.max(block.held_from_us());
             missing = block.spend(missing);
             if block.left() == 0 {
                 self.end_front(now);
             }
         }
-        Some(left)
+        Some(Spending { left, held_from_us })
     }
 
     /// The units that can be spent at `now`.

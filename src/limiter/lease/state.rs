@@ -120,11 +120,11 @@ impl Lease {
 
     #[inline]
     fn spend_now(&mut self, cost: u32, now: Instant) -> Option<Verdict> {
-        let left = self.blocks.spend(cost, now)?;
-        if left <= self.low {
+        let spending = self.blocks.spend(cost, now)?;
+        if spending.left <= self.low {
             self.want_block();
         }
-        Some(self.standing.verdict(&self.policy, left, now))
+        Some(self.standing.verdict(&self.policy, spending, now))
     }
 
     fn spend_later(&mut self, cost: u32, now: Instant) -> Spent {
@@ -223,7 +223,7 @@ impl Lease {
                     self.sizes.answered(units / 2, took);
                     return self.waiters.reply_all(|| Reply::Ask);
                 }
-                self.blocks.add(Block::new(hold, units, sent, now));
+                self.blocks.add(Block::new(hold, units, verdict.time_us, sent, now));
                 self.low = units / 2;
                 self.sizes.answered(units, took);
                 self.serve_waiters(now)

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -29,6 +29,9 @@ struct Calls {
     settlements: AtomicUsize,
     is_away: AtomicBool,
     loses_holds: AtomicBool,
+    /// Some answers take longer, so that later ones overtake them.
+    has_jitter: AtomicBool,
+    answers: AtomicU32,
 }
 
 impl Remote {
@@ -57,6 +60,19 @@ impl Remote {
         self.calls.loses_holds.store(loses, Ordering::SeqCst);
     }
 
+    /// Lets every other answer take four times as long.
+    pub(crate) fn with_jitter(self) -> Self {
+        self.calls.has_jitter.store(true, Ordering::SeqCst);
+        self
+    }
+
+    /// How long the next answer is on its way back.
+    fn way_back(&self) -> Duration {
+        let is_late = self.calls.has_jitter.load(Ordering::SeqCst)
+            && self.calls.answers.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        if is_late { 2 * self.latency } else { self.latency / 2 }
+    }
+
     fn answer<T: Send + 'static>(
         &self,
         loses_reply: bool,
@@ -70,7 +86,7 @@ impl Remote {
                 return Err(unavailable("connection refused"));
             }
             let Answer::Ready(result) = judge(&this.memory) else { panic!("a memory store answers at once") };
-            sleep(this.latency / 2).await;
+            sleep(this.way_back()).await;
             if loses_reply { Err(unavailable("connection reset").charge_unknown()) } else { result }
         })
     }
