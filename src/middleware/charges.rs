@@ -1,5 +1,6 @@
 //! The charges of a request, from its keys, policies and costs.
 
+use super::prepare::Refusal;
 use crate::{
     check::Check, cost::RequestCost, error::ConfigError, key::Key, limiter::Limiter, observe::RefusalReason,
     policy::Policy,
@@ -8,7 +9,7 @@ use crate::{
 /// Adds the charges of a request to its check.
 pub(super) struct Charges<'a> {
     check: &'a mut Check,
-    cost: RequestCost<'a>,
+    cost: &'a RequestCost<'a>,
     /// Whether all policies act as shadow policies.
     shadow: bool,
     holding: Holding<'a>,
@@ -42,7 +43,7 @@ impl Holding<'_> {
 }
 
 impl<'a> Charges<'a> {
-    pub(super) fn new(check: &'a mut Check, cost: RequestCost<'a>, shadow: bool, holding: Holding<'a>) -> Self {
+    pub(super) fn new(check: &'a mut Check, cost: &'a RequestCost<'a>, shadow: bool, holding: Holding<'a>) -> Self {
         Self { check, cost, shadow, holding }
     }
 
@@ -56,9 +57,9 @@ impl<'a> Charges<'a> {
 
     /// Adds the charges of `key` under `policies`.
     #[inline]
-    pub(super) fn add(&mut self, key: Key, policies: &[Policy]) -> Result<(), RefusalReason> {
+    pub(super) fn add(&mut self, key: Key, policies: &[Policy]) -> Result<(), Refusal> {
         let Some((last, others)) = policies.split_last() else {
-            return Err(RefusalReason::Misconfigured(ConfigError::NoPolicy));
+            return Err(misconfigured(ConfigError::NoPolicy));
         };
         for policy in others {
             self.add_one(key.clone(), policy)?;
@@ -67,15 +68,18 @@ impl<'a> Charges<'a> {
     }
 
     #[inline]
-    fn add_one(&mut self, key: Key, policy: &Policy) -> Result<(), RefusalReason> {
+    fn add_one(&mut self, key: Key, policy: &Policy) -> Result<(), Refusal> {
         let policy = if self.shadow { policy.shadow() } else { policy };
         let cost = self.cost.under(policy);
         if cost > policy.capacity() && !policy.is_shadow() {
             let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-            return Err(RefusalReason::CostAboveLimit { policy, cost, limit });
+            return Err(RefusalReason::CostAboveLimit { policy, cost, limit }.into());
         }
-        let held =
-            policy.holds().is_some() && self.holding.is_hold(policy, cost).map_err(RefusalReason::Misconfigured)?;
-        self.check.push_distinct(key, policy.clone(), cost, held).map_err(RefusalReason::Misconfigured)
+        let held = policy.holds().is_some() && self.holding.is_hold(policy, cost).map_err(misconfigured)?;
+        self.check.push_distinct(key, policy.clone(), cost, held).map_err(misconfigured)
     }
+}
+
+fn misconfigured(error: ConfigError) -> Refusal {
+    RefusalReason::Misconfigured(error).into()
 }

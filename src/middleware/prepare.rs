@@ -16,6 +16,9 @@ use crate::{
     policy::{Policy, PolicySource},
 };
 
+/// Why a request is refused. Boxed, so that the results of other requests are small.
+pub(super) type Refusal = Box<RefusalReason>;
+
 /// The next step of a request.
 pub(super) enum Prepared {
     /// Forward the exempt request without a check.
@@ -23,7 +26,7 @@ pub(super) enum Prepared {
     /// Check the charges. The failure policy applies if the store gives no verdict.
     Check(FailurePolicy),
     /// Refuse the request without a check.
-    Refused(RefusalReason),
+    Refused(Refusal),
 }
 
 impl<K: KeyExtractor, R> Config<K, R> {
@@ -41,7 +44,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
 
     /// Lets a request of a shadow layer pass that the layer would refuse, unless its address is denied.
     #[cold]
-    fn pass_in_shadow(&self, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, RefusalReason> {
+    fn pass_in_shadow(&self, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, Refusal> {
         self.refuse_denied(parts)?;
         self.limiter.report_would_refuse(reason);
         Ok(self.exempt(ExemptCause::Shadow))
@@ -74,7 +77,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         parts: &Parts,
         check: &mut Check,
         can_hold: fn() -> bool,
-    ) -> Result<Prepared, RefusalReason> {
+    ) -> Result<Prepared, Refusal> {
         let route = rules.routes.resolve(parts);
         if let Some(observer) = self.limiter.listener() {
             rules.routes.check_unmatched(route, observer);
@@ -87,7 +90,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &rules.named_costs);
         let policies = route.and_then(|route| route.policies.as_deref()).unwrap_or(&*rules.policies);
         let holding = Holding { limiter: &self.limiter, settles: self.settling.is_some(), can_hold };
-        let mut charges = Charges::new(check, cost, rules.shadow, holding);
+        let mut charges = Charges::new(check, &cost, rules.shadow, holding);
         let mut exempt = self.charge_or_pass(&self.first, policies, parts, &mut charges)?;
         for other in &self.others {
             // If several keys are exempt, a missing key is the reported cause, because it may be a mistake in the
@@ -105,7 +108,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 
     /// Refuses a request whose address is denied for one of the keys.
-    fn refuse_denied(&self, parts: &Parts) -> Result<(), RefusalReason> {
+    fn refuse_denied(&self, parts: &Parts) -> Result<(), Refusal> {
         refuse_denied(&*self.first.extractor, parts)?;
         self.others.iter().try_for_each(|other| refuse_denied(&*other.extraction.extractor, parts))
     }
@@ -127,7 +130,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         policies: &dyn PolicySource,
         parts: &Parts,
         charges: &mut Charges<'_>,
-    ) -> Result<Option<ExemptCause>, RefusalReason> {
+    ) -> Result<Option<ExemptCause>, Refusal> {
         self.charge(key, policies, parts, charges).or_else(|reason| {
             let fixed = policies.fixed().filter(|policies| !policies.is_empty());
             if charges.are_shadow() || !fixed.is_some_and(|policies| policies.iter().all(Policy::is_shadow)) {
@@ -146,7 +149,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         policies: &dyn PolicySource,
         parts: &Parts,
         charges: &mut Charges<'_>,
-    ) -> Result<Option<ExemptCause>, RefusalReason> {
+    ) -> Result<Option<ExemptCause>, Refusal> {
         let extracted = key.extractor.extract(parts);
         let missing = match &extracted {
             Err(error) if error.is_missing() => key.extractor.missing_key(parts).unwrap_or(self.missing),
@@ -164,7 +167,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
             Err(error) => match missing {
                 MissingKey::Exempt if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
                 MissingKey::ShareOneBucket if error.is_missing() => Key::reserved(Key::MISSING),
-                _ => return Err(RefusalReason::Key(error)),
+                _ => return Err(RefusalReason::Key(error).into()),
             },
         };
         match policies.fixed() {
@@ -179,6 +182,6 @@ impl<K: KeyExtractor, R> Config<K, R> {
 }
 
 /// Refuses a request that no policy limits if its address is denied, or if a malformed header hides its address.
-fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), RefusalReason> {
-    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(RefusalReason::Key)
+fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), Refusal> {
+    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(|error| RefusalReason::Key(error).into())
 }

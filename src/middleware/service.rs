@@ -108,7 +108,7 @@ where
             }
             Prepared::Refused(reason) => {
                 release(&mut self.inner);
-                return ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::new(reason.into())));
+                return ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::new((*reason).into())));
             }
             Prepared::Check(failure) => failure,
         };

@@ -7,10 +7,11 @@ use std::mem;
 
 use crate::{
     algorithm::{Admission, CountState, Held},
+    check::Charge,
     hold::{HoldChange, HoldId, Settlement},
     policy::{Policy, Unsettled},
     store::memory::holds::OpenHolds,
-    verdict::Outcome,
+    verdict::{Outcome, Verdict},
 };
 
 /// What one key has spent under one policy, and what it holds.
@@ -39,19 +40,24 @@ impl Count {
         Self::Plain(CountState::new(policy))
     }
 
-    /// Evaluates and commits a plain charge in one pass, for a check with a single charge.
+    /// Judges a plain charge, for a check with a single charge. Each arm writes its outcome into the verdict, because
+    /// the outcome is copied once more where arms meet.
     #[inline(always)]
-    pub(super) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
+    pub(super) fn judge(&mut self, charge: &Charge, now: u64) -> Verdict {
         match self {
-            Self::Plain(state) => state.evaluate_and_commit(policy, now, cost),
-            Self::Held(_) => self.evaluate_and_commit_beside(policy, now, cost),
+            Self::Plain(state) => {
+                let outcome = state.evaluate_and_commit(&charge.policy, now, charge.cost);
+                Verdict::of_one(outcome, &charge.policy, now)
+            }
+            Self::Held(_) => self.judge_beside_holds(charge, now),
         }
     }
 
     #[cold]
-    fn evaluate_and_commit_beside(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
-        let fits = self.evaluate(policy, now, cost);
-        self.commit(policy, now, cost, None, fits, Admission::of(fits))
+    fn judge_beside_holds(&mut self, charge: &Charge, now: u64) -> Verdict {
+        let fits = self.evaluate(&charge.policy, now, charge.cost);
+        let outcome = self.commit(&charge.policy, now, charge.cost, None, fits, Admission::of(fits));
+        Verdict::of_one(outcome, &charge.policy, now)
     }
 
     /// Evaluates: returns whether `cost` fits. Ends holds whose time has passed, and changes nothing otherwise.

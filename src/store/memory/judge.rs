@@ -99,10 +99,7 @@ impl Table {
         let mut shard = lock(&self.shards[place.shard]);
         let now = now_us(clock);
         match shard.find(&charge.key, &charge.policy, place.hash) {
-            Some(index) => {
-                let state = shard.entries.state_mut(index);
-                Verdict::of_one(state.evaluate_and_commit(&charge.policy, now, charge.cost), &charge.policy, now)
-            }
+            Some(index) => shard.entries.state_mut(index).judge(charge, now),
             None => self.judge_first(charge, place.hash, may_share, shard, now, clock),
         }
     }
@@ -121,13 +118,13 @@ impl Table {
             drop(shard);
             return self.judge(slice::from_ref(charge), may_share, clock);
         }
-        let outcome = shard.judge_new(charge, hash, now);
+        let verdict = shard.judge_new(charge, hash, now);
         let victims = shard.make_room(now, self.evicts());
         drop(shard);
         if !victims.is_empty() {
             self.fullness.report(&victims);
         }
-        Verdict::of_one(outcome, &charge.policy, now)
+        verdict
     }
 
     /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check

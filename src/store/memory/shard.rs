@@ -17,7 +17,7 @@ use crate::{
         entries::{Entries, Entry},
         hold_counts::Count,
     },
-    verdict::Outcome,
+    verdict::Verdict,
 };
 
 /// The counts under one lock, and what is needed to make room for new ones.
@@ -66,17 +66,17 @@ impl Shard {
         self.entries.find(key, policy, hash)
     }
 
-    /// Evaluates and commits in one pass, for a check of one charge whose key is new.
-    pub(super) fn judge_new(&mut self, charge: &Charge, hash: u64, now: u64) -> Outcome {
-        let Charge { key, policy, cost, .. } = charge;
+    /// Judges a check of one charge whose key is new.
+    pub(super) fn judge_new(&mut self, charge: &Charge, hash: u64, now: u64) -> Verdict {
+        let Charge { key, policy, .. } = charge;
         let mut state = Count::new(policy);
-        let outcome = state.evaluate_and_commit(policy, now, *cost);
+        let verdict = state.judge(charge, now);
         if !self.has_room() {
             self.keep(key, policy, hash, state, now);
         } else if state.idle_at(policy) > now {
             self.put(key, policy, hash, state, now);
         }
-        outcome
+        verdict
     }
 
     /// Adds the state of a new count while there is room, in the place of a stale entry if the hand is at one, and
