@@ -70,6 +70,8 @@ while charge <= #keys do
       or algorithm == FIXED_WINDOW and fixed_window or token_bucket
   end
   if usage >= EVALUATE then mode = false end
+  local together, BESIDE_HOLDS = check_together, 8
+  if size == 2 and algorithm >= BESIDE_HOLDS then together = checks_beside_holds(position + 3, width, together) end
 
   while charge <= last do
     local succeeded, failure
@@ -83,7 +85,7 @@ while charge <= #keys do
       end
     else
       local count = #times
-      succeeded, failure = pcall(check_together, charge, size, position + 3, width)
+      succeeded, failure = pcall(together, charge, size, position + 3, width)
       if succeeded then
         charge = charge + size
       else

@@ -59,6 +59,28 @@ async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
 }
 
 #[tokio::test]
+async fn a_check_beside_no_open_holds_reads_one_number_more_than_a_plain_one() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let store = with_clock(&server, &clock);
+    for (algorithm, read) in [
+        (Algorithm::SlidingWindowLog, "getrange"),
+        (Algorithm::SlidingWindowCounter, "get"),
+        (Algorithm::FixedWindow, "get"),
+        (Algorithm::TokenBucket, "get"),
+    ] {
+        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
+        for policy in [policy.clone().with_holds(Holds::new()).unwrap(), policy.with_lease(5).unwrap()] {
+            check(&store, &Check::new("a", &policy, 1)).await;
+            clock.advance(Duration::from_millis(1));
+            commands(&server);
+            check(&store, &Check::new("a", &policy, 1)).await;
+            let checked = expected(&[("evalsha", 1), (read, 1), ("setrange", 1), ("zscore", 1)]);
+            assert_eq!(commands(&server), checked, "{algorithm:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_check_beside_many_open_holds_costs_as_much_as_beside_one() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = with_clock(&server, &clock);
