@@ -2,8 +2,9 @@
 //!
 //! The load runs in processes of their own, as it would in a fleet: one, and four. With a high limit nothing is denied;
 //! near the limit, the load is three times the limit, and every window is judged: no unit over the limit, and few
-//! unused at its end.
+//! unused at its end. At last, what a lease costs for keys that are not hot.
 
+mod cold;
 mod judge;
 mod worker;
 
@@ -142,7 +143,7 @@ pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
     }
     report.ratio("hot_key_unused_share", most_unused);
     report.ratio("hot_key_over", most_over);
-    Ok(())
+    cold::run(&endpoints.redis, report)
 }
 
 /// Runs a load in processes. Returns what they print.
