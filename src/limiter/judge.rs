@@ -37,7 +37,7 @@ impl Core {
     /// Ends a check that got no verdict, whose caller handles errors.
     #[cold]
     pub(super) fn on_error(
-        &self,
+        self: &Arc<Self>,
         check: &Check,
         error: Error,
         purpose: Purpose,
@@ -56,7 +56,7 @@ impl Core {
     /// Ends a check that got no verdict, by the failure policy of a layer.
     #[cold]
     pub(super) fn apply_failure_policy(
-        &self,
+        self: &Arc<Self>,
         check: &Check,
         error: Error,
         failure: FailurePolicy,
@@ -71,10 +71,10 @@ impl Core {
     }
 
     /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. A check under shadow
-    /// policies alone passes in any case. `failure` is the caller's failure policy, if the caller has set one; the
-    /// policy is only reported here, not applied.
+    /// policies alone passes in any case. Without a decision, what the store may hold is released. `failure` is the
+    /// caller's failure policy, if the caller has set one; the policy is only reported here, not applied.
     fn without_verdict(
-        &self,
+        self: &Arc<Self>,
         check: &Check,
         error: Error,
         purpose: Purpose,
@@ -88,6 +88,7 @@ impl Core {
             }
             self.notice_failure(check, &error, purpose, failure);
         }
+        let may_hold = error.may_have_charged();
         let result = match &self.fallback {
             // An overloaded store is healthy and has the counts: a share beside them would be a second budget.
             Some(fallback) if purpose.uses_fallback() && error.kind() != ErrorKind::Overloaded => {
@@ -95,6 +96,9 @@ impl Core {
             }
             _ => Err(error),
         };
+        if may_hold && result.is_err() {
+            self.release_uncertain(check);
+        }
         match result {
             Err(_) if check.is_shadow() && !purpose.is_peek() => Ok(Decision::without_store(true, Source::Open)),
             result => result,

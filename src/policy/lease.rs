@@ -36,6 +36,10 @@ impl Policy {
     /// * A check of several charges, a cost above the block, a [peek](crate::Limiter::peek) and a
     ///   [reset](crate::Limiter::reset) go to the store. A reset gives up this process's blocks of the key.
     ///
+    /// All instances need the same policy, or at least one with [holds](Self::with_holds): an instance whose policy has
+    /// none does not see the blocks of others, and the instances together may admit more than the limit. So give the
+    /// policy holds everywhere before the first instance gets a lease.
+    ///
     /// The time-to-live is measured by the process's monotonic clock from before the hold was requested. A machine that
     /// is suspended while that clock stands still may spend an expired block after it has left its window: at most two
     /// blocks for each suspension.

@@ -28,13 +28,25 @@ pub(super) struct Ending {
     pub(super) actual: u32,
     /// Whether the handle was dropped without a settlement.
     pub(super) is_dropped: bool,
-    /// Whether observers know of the end: the local fallback has held the units, and the store may have too.
-    pub(super) is_reported: bool,
+    /// Whether nobody has learnt if the store has made the hold. The hold may still be on its way to the store, and
+    /// observers do not hear of its end.
+    pub(super) is_uncertain: bool,
 }
 
 impl Ending {
+    /// The release of a hold that the store may have made, or may still make.
+    pub(super) fn release_of_uncertain(hold: OpenHold, held: u32) -> Self {
+        Self { hold, held, actual: 0, is_dropped: false, is_uncertain: true }
+    }
+
     pub(super) fn change(&self) -> HoldChange {
         HoldChange::Settle(self.actual)
+    }
+
+    /// Whether an answer is the last one. The store may receive an uncertain hold after its end, over another
+    /// connection.
+    pub(super) fn is_ended_by(&self, settlement: Settlement) -> bool {
+        !self.is_uncertain || settlement == Settlement::Settled
     }
 
     /// How the hold ends if the store settles it.
@@ -107,7 +119,7 @@ impl Core {
         if is_owed && is_settled {
             fallback.owe(&Charge::new(ending.hold.key, ending.hold.policy, ending.actual));
         } else if !is_owed {
-            ending.is_reported = true;
+            ending.is_uncertain = true;
             self.end_hold_in_background(ending, runtime);
         }
         settlement
@@ -124,8 +136,8 @@ impl Core {
 
     /// Reports the end of a hold to the observers.
     pub(super) fn report_hold_end(&self, ending: &Ending, end: HoldEnd) {
-        let Ending { hold, held, actual, is_reported, .. } = ending;
-        if let (Some(observer), false) = (&self.observer, *is_reported) {
+        let Ending { hold, held, actual, is_uncertain, .. } = ending;
+        if let (Some(observer), false) = (&self.observer, *is_uncertain) {
             let event = HoldEnded { policy: &hold.policy, held: *held, actual: *actual, end, key: &hold.key };
             observer.on_hold_ended(&event);
         }

@@ -234,7 +234,7 @@ impl Hold {
         };
         let endings = open.into_iter().map(|(hold, held)| {
             let actual = hold.charged(actual(&hold, held));
-            Ending { hold, held, actual, is_dropped, is_reported: false }
+            Ending { hold, held, actual, is_dropped, is_uncertain: false }
         });
         match self.decision.source() {
             Source::Local => {

@@ -43,8 +43,8 @@ impl Limiter {
     /// # Errors
     ///
     /// The future resolves to an [`Error`] if the store gives no verdict within its deadline, as for
-    /// [`check`](Self::check). If the error [may have charged](Error::may_have_charged), the store may hold the units
-    /// until their time-to-live has passed; the hold is never sent again.
+    /// [`check`](Self::check). If the error [may have charged](Error::may_have_charged), the store may hold the units:
+    /// they are released in the background, and the hold is never sent again.
     /// [`FailurePolicy::resolve_hold`](crate::FailurePolicy::resolve_hold) turns the error into a handle that holds
     /// nothing, or into a denial.
     ///

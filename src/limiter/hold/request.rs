@@ -81,8 +81,8 @@ impl RequestHolds {
     }
 
     /// Keeps the holds that an allowed check has made, and renews those that are slots. A shadow charge that did not
-    /// fit is not held, and neither is anything without a verdict: if the store has made the hold all the same, it ends
-    /// with its time-to-live.
+    /// fit is not held, and neither is anything without a verdict: what the store may have made all the same is being
+    /// released.
     pub(crate) fn keep_made(&mut self, decision: &Decision) {
         let is_held = |number: usize| decision.policies().get(number).is_some_and(|standing| !standing.would_deny);
         self.units.retain(|units| is_held(units.number));
@@ -122,7 +122,7 @@ impl RequestHolds {
                 Charged::AsUnsettled | Charged::Held => held,
             };
             let (actual, is_dropped) = (hold.charged(actual), charged == Charged::AsUnsettled);
-            let ending = Ending { hold, held, actual, is_dropped, is_reported: !self.is_made };
+            let ending = Ending { hold, held, actual, is_dropped, is_uncertain: !self.is_made };
             match self.local {
                 Some(is_owed) => drop(self.core.end_local_hold(ending, is_owed, self.runtime.as_ref())),
                 None => self.core.end_hold_in_background(ending, self.runtime.as_ref()),

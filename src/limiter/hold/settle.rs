@@ -51,15 +51,16 @@ impl SettleFuture {
         Self { unanswered, core: Some(core), runtime, result: Ok(Settlement::NotHeld), is_done: false }
     }
 
-    /// The settlement of a block of a lease.
+    /// The settlement of a block of a lease. `is_uncertain` says that nobody has learnt if the store holds it.
     pub(in crate::limiter) fn of_block(
         core: Arc<Core>,
         runtime: Option<Handle>,
         hold: OpenHold,
         held: u32,
         actual: u32,
+        is_uncertain: bool,
     ) -> Self {
-        let ending = Ending { hold, held, actual, is_dropped: false, is_reported: false };
+        let ending = Ending { hold, held, actual, is_dropped: false, is_uncertain };
         Self::new(core, runtime, iter::once(ending))
     }
 
@@ -103,7 +104,8 @@ impl Future for SettleFuture {
                 };
                 let (ending, _) = this.unanswered.remove(number);
                 match &answer {
-                    Ok(settlement) => core.on_hold_answer(&ending, *settlement),
+                    Ok(settlement) if ending.is_ended_by(*settlement) => core.on_hold_answer(&ending, *settlement),
+                    Ok(_) => core.keep_answered(ending, this.runtime.as_ref()),
                     Err(error) if may_send_again(error) => core.keep_ending(ending, this.runtime.as_ref()),
                     Err(_) => core.report_hold_end(&ending, HoldEnd::Unanswered),
                 }

@@ -18,6 +18,7 @@ use std::{
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
 use crate::{
+    check::Check,
     limiter::{
         core::Core,
         hold::change::{Ending, may_send_again},
@@ -44,6 +45,8 @@ struct Queue {
 
 struct Kept {
     ending: Ending,
+    /// When it is sent next.
+    due: Instant,
     until: Instant,
 }
 
@@ -51,8 +54,19 @@ struct Kept {
 const MOST_KEPT: usize = 10_000;
 /// Largest number of changes in flight: one batch.
 const MOST_IN_FLIGHT: usize = 128;
-/// The pause after a batch of which the store has answered none.
+/// The pause after a batch of which the store has answered none, and before an answered change is sent again.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long the end of an uncertain hold is sent again after the store's first answer that there is no such hold. A
+/// hold that reaches the store later than this has waited longer than TCP takes to send a lost packet again.
+const LONGEST_WAY: Duration = Duration::from_secs(2);
+
+impl Kept {
+    /// Notes that the store does not have the hold, or not yet.
+    fn answered(&mut self, now: Instant) {
+        self.due = now + PAUSE;
+        self.until = self.until.min(now + LONGEST_WAY);
+    }
+}
 
 impl Unanswered {
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -65,18 +79,38 @@ impl Core {
     /// Ends a hold without a caller that waits: at once if the store answers at once, otherwise in the background.
     pub(super) fn end_hold_in_background(self: &Arc<Self>, ending: Ending, runtime: Option<&Handle>) {
         match self.store.change_hold(&ending.hold, ending.change()) {
-            Answer::Ready(Ok(settlement)) => self.on_hold_answer(&ending, settlement),
+            Answer::Ready(Ok(settlement)) if ending.is_ended_by(settlement) => self.on_hold_answer(&ending, settlement),
+            Answer::Ready(Ok(_)) => self.keep_answered(ending, runtime),
             Answer::Ready(Err(error)) if !may_send_again(&error) => self.report_hold_end(&ending, HoldEnd::Unanswered),
             Answer::Ready(Err(_)) | Answer::Pending(_) => self.keep_ending(ending, runtime),
+        }
+    }
+
+    /// Releases the holds of a check without a verdict, in the background. The store may have made them, and nobody has
+    /// a handle.
+    pub(in crate::limiter) fn release_uncertain(self: &Arc<Self>, check: &Check) {
+        for (_, hold, held) in check.holds() {
+            self.end_hold_in_background(Ending::release_of_uncertain(hold, held), None);
         }
     }
 
     /// Keeps the end of a hold, and sends it in the background. `runtime` is used outside of a runtime.
     pub(super) fn keep_ending(self: &Arc<Self>, ending: Ending, runtime: Option<&Handle>) {
         let ttl = ending.hold.policy.holds().map_or(Duration::ZERO, |holds| holds.ttl());
+        let now = Instant::now();
+        self.keep(Kept { ending, due: now, until: now + ttl }, runtime);
+    }
+
+    /// Keeps the end of an uncertain hold that the store does not have, and sends it again later.
+    pub(super) fn keep_answered(self: &Arc<Self>, ending: Ending, runtime: Option<&Handle>) {
+        let now = Instant::now();
+        self.keep(Kept { ending, due: now + PAUSE, until: now + LONGEST_WAY }, runtime);
+    }
+
+    fn keep(self: &Arc<Self>, kept: Kept, runtime: Option<&Handle>) {
         let dropped = {
             let mut queue = self.unanswered.lock();
-            queue.endings.push_back(Kept { ending, until: Instant::now() + ttl });
+            queue.endings.push_back(kept);
             self.unanswered.any.store(true, Ordering::Release);
             if queue.endings.len() > MOST_KEPT { queue.endings.pop_front() } else { None }
         };
@@ -98,26 +132,31 @@ impl Core {
         }
     }
 
-    /// Takes a batch of what is kept, without what has been kept for too long. Ends the sending if nothing is left.
-    fn take_batch(self: &Arc<Self>) -> Vec<InFlight> {
+    /// Takes a batch of what is due, without what has been kept for too long. `None` ends the sending, because nothing
+    /// is left.
+    fn take_batch(self: &Arc<Self>) -> Option<Vec<InFlight>> {
         let (mut batch, mut late) = (Vec::new(), Vec::new());
         let mut queue = self.unanswered.lock();
         let now = Instant::now();
-        while batch.len() < MOST_IN_FLIGHT
-            && let Some(kept) = queue.endings.pop_front()
-        {
-            match kept.until > now {
-                true => batch.push(InFlight { core: Arc::clone(self), kept: Some(kept) }),
-                false => late.push(kept.ending),
+        for _ in 0..queue.endings.len() {
+            match queue.endings.pop_front() {
+                Some(kept) if kept.until <= now => late.push(kept.ending),
+                Some(kept) if kept.due <= now => batch.push(InFlight { core: Arc::clone(self), kept: Some(kept) }),
+                Some(kept) => queue.endings.push_back(kept),
+                None => {}
+            }
+            if batch.len() == MOST_IN_FLIGHT {
+                break;
             }
         }
-        if batch.is_empty() {
+        let is_empty = batch.is_empty() && queue.endings.is_empty();
+        if is_empty {
             queue.is_sending = false;
             self.unanswered.any.store(false, Ordering::Release);
         }
         drop(queue);
         late.iter().for_each(|ending| self.report_hold_end(ending, HoldEnd::Unanswered));
-        batch
+        (!is_empty).then_some(batch)
     }
 }
 
@@ -131,11 +170,10 @@ struct Sender {
 impl Sender {
     async fn run(mut self) {
         loop {
-            let batch = self.core.take_batch();
-            if batch.is_empty() {
+            let Some(batch) = self.core.take_batch() else {
                 self.is_sending = false;
                 return;
-            }
+            };
             let mut sent = JoinSet::new();
             batch.into_iter().for_each(|ending| drop(sent.spawn(ending.send())));
             let mut is_answered = false;
@@ -172,8 +210,15 @@ impl InFlight {
     async fn send(mut self) -> bool {
         let Some(Kept { ending, .. }) = &self.kept else { return false };
         let result = self.core.change_hold(&ending.hold, ending.change()).await;
-        if result.as_ref().is_err_and(may_send_again) {
-            return false;
+        match &result {
+            Err(error) if may_send_again(error) => return false,
+            Ok(settlement) if !ending.is_ended_by(*settlement) => {
+                if let Some(kept) = &mut self.kept {
+                    kept.answered(Instant::now());
+                }
+                return true;
+            }
+            _ => {}
         }
         if let Some(Kept { ending, .. }) = self.kept.take() {
             match result {

@@ -26,6 +26,8 @@ pub(super) struct Ended {
     pub(super) hold: OpenHold,
     pub(super) units: u32,
     pub(super) spent: u32,
+    /// Whether nobody has learnt if the store has made the hold.
+    pub(super) is_uncertain: bool,
 }
 
 /// The shortest time-to-live of holds with which blocks are taken.
@@ -76,7 +78,7 @@ impl Block {
     }
 
     pub(super) fn into_ended(self) -> Ended {
-        Ended { hold: self.hold, units: self.units, spent: self.spent }
+        Ended { hold: self.hold, units: self.units, spent: self.spent, is_uncertain: false }
     }
 }
 

@@ -21,8 +21,9 @@ pub(super) type Given = Vec<JoinHandle<()>>;
 pub(super) fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
     let runtime = Handle::try_current().ok();
     let mut given = Given::new();
-    for Ended { hold, units, spent } in ended {
-        let mut settlement = Box::pin(SettleFuture::of_block(Arc::clone(core), runtime.clone(), hold, units, spent));
+    for Ended { hold, units, spent, is_uncertain } in ended {
+        let settlement = SettleFuture::of_block(Arc::clone(core), runtime.clone(), hold, units, spent, is_uncertain);
+        let mut settlement = Box::pin(settlement);
         // The first poll sends the settlement, so that it shares a call of the store with what is sent next.
         let first = settlement.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if let (true, Some(runtime)) = (first.is_pending(), &runtime) {

@@ -230,8 +230,8 @@ impl Lease {
             }
             Err(error) => {
                 if error.may_have_charged() {
-                    // If the hold was made, it is released. Otherwise this changes nothing.
-                    self.blocks.end(Ended { hold, units, spent: 0 }, now);
+                    // If the hold was made, or is made later, it is released. Otherwise this changes nothing.
+                    self.blocks.end(Ended { hold, units, spent: 0, is_uncertain: true }, now);
                 }
                 self.sizes.failed(now);
                 self.low = 0;

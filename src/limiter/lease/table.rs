@@ -150,7 +150,10 @@ impl Leases {
         let mut shard = self.shard(self.hash(&id.key, &id.policy));
         match place_of(&shard, id) {
             Some(place) => Ok(shard[place].receive(asked, result, now)),
-            None => Err(Ended { hold: asked.hold, units: asked.units, spent: 0 }),
+            None => {
+                let is_uncertain = result.is_err_and(|error| error.may_have_charged());
+                Err(Ended { hold: asked.hold, units: asked.units, spent: 0, is_uncertain })
+            }
         }
     }
 

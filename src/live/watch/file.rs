@@ -31,7 +31,7 @@ pub(super) enum Content {
 const MAX_BYTES: u64 = 16 << 20;
 /// The time between two reads of new content that have to agree.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Number of reads after which content that still changes is used as it is.
+/// Number of reads after which content that still changes is left until the next look at the file.
 const MAX_READS: u32 = 8;
 
 impl WatchedFile {
@@ -78,7 +78,7 @@ impl WatchedFile {
             }
             content = again;
         }
-        (!content.is_same(known)).then_some(content)
+        None
     }
 
     fn content(&self) -> Content {

@@ -4,6 +4,7 @@ mod concurrent;
 mod configuration;
 mod endings;
 mod failures;
+mod overtaken;
 mod servers;
 mod settle;
 mod stacked;

@@ -1,0 +1,102 @@
+//! Requests without a verdict, whose holds reach the store after their release.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::body::Body;
+use http::{Request, Response};
+use tokio::time::{sleep, timeout};
+use tollgate::{
+    Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
+    store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
+};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+use super::{Frames, at_end, left, one_client, request, tokens, uploads};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A memory store behind two connections: checks take effect after 100 ms and time out after 50 ms, and changes of
+/// holds take 1 ms.
+#[derive(Clone, Debug, Default)]
+struct TwoWays(MemoryStore);
+
+impl Store for TwoWays {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (memory, check) = (self.0.clone(), check.clone());
+        Answer::pending(async move {
+            tokio::spawn(async move {
+                sleep(100 * MS).await;
+                let Answer::Ready(Ok(verdict)) = memory.check(&check) else { panic!("a memory store answers at once") };
+                assert!(verdict.allowed);
+            });
+            sleep(50 * MS).await;
+            Err(Error::new(ErrorKind::Deadline, "no answer within 50 ms").charge_unknown())
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        let (memory, hold) = (self.0.clone(), hold.clone());
+        Answer::pending(async move {
+            sleep(MS).await;
+            match memory.change_hold(&hold, change) {
+                Answer::Ready(result) => result,
+                Answer::Pending(pending) => pending.await,
+            }
+        })
+    }
+}
+
+async fn answers(_: Request<Body>) -> Result<Response<Frames>, Infallible> {
+    Ok(Response::new(Frames::of([])))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_units_of_a_request_that_goes_away_come_back_although_its_hold_arrives_after_its_end() {
+    for (policy, cost, remaining) in [(uploads(), 1, 3), (tokens(), 100, 900)] {
+        let store = TwoWays::default();
+        let limit = RateLimitLayer::new(Limiter::new(store.clone()), policy.clone(), one_client()).with_cost(cost);
+        let service = ServiceBuilder::new().layer(limit.unwrap().settle(at_end).unwrap()).service(service_fn(answers));
+        assert!(timeout(10 * MS, service.oneshot(request())).await.is_err(), "the store is asked");
+        let direct = Limiter::new(store.0);
+        sleep(95 * MS).await;
+        assert_eq!(left(&direct, &policy).await, policy.capacity() - cost, "the hold has arrived");
+        sleep(Duration::from_secs(1)).await;
+        // The units of tokens are charged, as those of every request that fails.
+        assert_eq!(left(&direct, &policy).await, remaining);
+        direct.reset(super::CLIENT, &policy).await.unwrap();
+        assert_eq!(left(&direct, &policy).await, policy.capacity(), "no hold is open");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_units_of_a_request_without_a_verdict_come_back() {
+    for policy in [uploads(), tokens()] {
+        for fails_open in [false, true] {
+            let store = TwoWays::default();
+            let limit = RateLimitLayer::new(Limiter::new(store.clone()), policy.clone(), one_client());
+            let limit = if fails_open { limit.fail_open() } else { limit.fail_closed() };
+            let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service(service_fn(answers));
+            let response = service.oneshot(request()).await.unwrap();
+            assert_eq!(response.status(), if fails_open { 200 } else { 503 });
+            sleep(2 * Duration::from_secs(1)).await;
+            assert_eq!(left(&Limiter::new(store.0), &policy).await, policy.capacity());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_units_of_a_job_without_a_verdict_come_back() {
+    let store = TwoWays::default();
+    let error = Limiter::new(store.clone()).hold(super::CLIENT, &tokens(), 100).await.unwrap_err();
+    assert!(error.may_have_charged());
+    sleep(2 * Duration::from_secs(1)).await;
+    assert_eq!(left(&Limiter::new(store.0), &tokens()).await, 1_000);
+}
