@@ -28,8 +28,8 @@ pin_project! {
     }
 }
 
-/// Time after a stall to read replies and to run the tasks that they wake.
-const CATCH_UP: Duration = Duration::from_millis(3);
+/// Time after a stall to read replies and to run the tasks that they wake. Timers add up to a millisecond.
+const CATCH_UP: Duration = Duration::from_millis(2);
 
 impl Deadline {
     /// Starts a deadline. `None` without a tokio runtime with timers.

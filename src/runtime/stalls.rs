@@ -46,8 +46,8 @@ pub(crate) struct RuntimeStalls {
 
 /// Length of a step. Timers have a resolution of one millisecond.
 const STEP: Duration = Duration::from_millis(2);
-/// Usual delay of a timer on a healthy runtime, in microseconds.
-const USUALLY_LATE_US: u64 = 1_000;
+/// Usual delay of a timer on a healthy runtime, in microseconds: a millisecond of the timer and one of the driver.
+const USUALLY_LATE_US: u64 = 2_000;
 /// Largest delay of a timer on a healthy runtime, in microseconds.
 const LATE_US: u64 = 3_000;
 /// Longest wait that is measured to its end, in microseconds. Stalls hardly affect longer waits.
