@@ -28,7 +28,7 @@ pin_project! {
     }
 }
 
-/// Time after a stall to read replies and to run the tasks that they wake. Timers add up to a millisecond.
+/// Time after a stall to read replies and to run the tasks that they wake. Timers may add 2 ms.
 const CATCH_UP: Duration = Duration::from_millis(2);
 
 impl Deadline {

@@ -46,7 +46,8 @@ pub(crate) struct RuntimeStalls {
 
 /// Length of a step. Timers have a resolution of one millisecond.
 const STEP: Duration = Duration::from_millis(2);
-/// Usual delay of a timer on a healthy runtime, in microseconds: a millisecond of the timer and one of the driver.
+/// Usual delay of a timer on a healthy runtime, in microseconds: timers tick in milliseconds, and the driver rounds its
+/// wait up to a millisecond.
 const USUALLY_LATE_US: u64 = 2_000;
 /// Largest delay of a timer on a healthy runtime, in microseconds.
 const LATE_US: u64 = 3_000;

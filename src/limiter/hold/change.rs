@@ -28,8 +28,8 @@ pub(super) struct Ending {
     pub(super) actual: u32,
     /// Whether the handle was dropped without a settlement.
     pub(super) is_dropped: bool,
-    /// Whether nobody has learnt if the store has made the hold. The hold may still be on its way to the store, and
-    /// observers do not hear of its end.
+    /// Whether the process does not know if the store has made the hold. The hold may still be on its way to the
+    /// store. Observers do not hear of its end.
     pub(super) is_uncertain: bool,
 }
 
@@ -43,10 +43,13 @@ impl Ending {
         HoldChange::Settle(self.actual)
     }
 
-    /// Whether an answer is the last one. The store may receive an uncertain hold after its end, over another
-    /// connection.
-    pub(super) fn is_ended_by(&self, settlement: Settlement) -> bool {
-        !self.is_uncertain || settlement == Settlement::Settled
+    /// Whether this answer is the last one, so that the end is not sent again. The store may receive an uncertain hold
+    /// after its end, over another connection. A malformed change would fail again.
+    pub(super) fn is_ended_by(&self, answer: &Result<Settlement, Error>) -> bool {
+        match answer {
+            Ok(settlement) => !self.is_uncertain || *settlement == Settlement::Settled,
+            Err(error) => matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config),
+        }
     }
 
     /// How the hold ends if the store settles it.
@@ -125,13 +128,17 @@ impl Core {
         settlement
     }
 
-    /// Notes the answer to the end of a hold.
-    pub(super) fn on_hold_answer(&self, ending: &Ending, settlement: Settlement) {
-        let is_settled = settlement == Settlement::Settled;
-        if is_settled && let Some(fallback) = &self.fallback {
+    /// Notes the last answer to the end of a hold.
+    pub(super) fn on_last_answer(&self, ending: &Ending, answer: &Result<Settlement, Error>) {
+        let end = match answer {
+            Ok(Settlement::Settled) => ending.end(),
+            Ok(Settlement::Expired | Settlement::NotHeld) => HoldEnd::Expired,
+            Err(_) => HoldEnd::Unanswered,
+        };
+        if let (Ok(Settlement::Settled), Some(fallback)) = (answer, &self.fallback) {
             fallback.mirror_change(&ending.hold, ending.change());
         }
-        self.report_hold_end(ending, if is_settled { ending.end() } else { HoldEnd::Expired });
+        self.report_hold_end(ending, end);
     }
 
     /// Reports the end of a hold to the observers.
@@ -142,9 +149,4 @@ impl Core {
             observer.on_hold_ended(&event);
         }
     }
-}
-
-/// Whether the change may be sent again after this error. The others would fail again.
-pub(super) fn may_send_again(error: &Error) -> bool {
-    !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
 }

@@ -18,9 +18,8 @@ use crate::{
     hold::{OpenHold, Settlement},
     limiter::{
         core::Core,
-        hold::change::{Call, Ending, may_send_again},
+        hold::change::{Call, Ending},
     },
-    observe::HoldEnd,
 };
 
 /// The future of a [`Settlement`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
@@ -51,7 +50,7 @@ impl SettleFuture {
         Self { unanswered, core: Some(core), runtime, result: Ok(Settlement::NotHeld), is_done: false }
     }
 
-    /// The settlement of a block of a lease. `is_uncertain` says that nobody has learnt if the store holds it.
+    /// The settlement of a block of a lease. `is_uncertain`: the process does not know if the store holds it.
     pub(in crate::limiter) fn of_block(
         core: Arc<Core>,
         runtime: Option<Handle>,
@@ -103,12 +102,7 @@ impl Future for SettleFuture {
                     continue;
                 };
                 let (ending, _) = this.unanswered.remove(number);
-                match &answer {
-                    Ok(settlement) if ending.is_ended_by(*settlement) => core.on_hold_answer(&ending, *settlement),
-                    Ok(_) => core.keep_answered(ending, this.runtime.as_ref()),
-                    Err(error) if may_send_again(error) => core.keep_ending(ending, this.runtime.as_ref()),
-                    Err(_) => core.report_hold_end(&ending, HoldEnd::Unanswered),
-                }
+                core.on_end_answer(ending, &answer, this.runtime.as_ref());
                 this.merge(answer);
             }
             if !this.unanswered.is_empty() {

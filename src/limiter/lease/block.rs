@@ -26,7 +26,7 @@ pub(super) struct Ended {
     pub(super) hold: OpenHold,
     pub(super) units: u32,
     pub(super) spent: u32,
-    /// Whether nobody has learnt if the store has made the hold.
+    /// Whether the process does not know if the store has made the hold.
     pub(super) is_uncertain: bool,
 }
 

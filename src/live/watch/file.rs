@@ -31,7 +31,7 @@ pub(super) enum Content {
 const MAX_BYTES: u64 = 16 << 20;
 /// The time between two reads of new content that have to agree.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Number of reads after which content that still changes is left until the next look at the file.
+/// Number of reads after which content that still changes is refused.
 const MAX_READS: u32 = 8;
 
 impl WatchedFile {
@@ -78,7 +78,9 @@ impl WatchedFile {
             }
             content = again;
         }
-        None
+        let error = io::Error::new(io::ErrorKind::TimedOut, "its content does not stop changing");
+        let content = Content::Unreadable(error);
+        (!content.is_same(known)).then_some(content)
     }
 
     fn content(&self) -> Content {
@@ -93,5 +95,20 @@ impl Content {
             (Self::Unreadable(error), Self::Unreadable(other)) => error.kind() == other.kind(),
             (Self::Text(_), Self::Unreadable(_)) | (Self::Unreadable(_), Self::Text(_)) => false,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_that_does_not_stop_changing_is_refused_once() {
+        // Two reads of this file with a pause in between never agree.
+        let file = WatchedFile::new("/proc/uptime".into(), |_| unreachable!("not parsed"));
+        let Some(refused @ Content::Unreadable(_)) = file.changed_from(&Content::Text(String::new())) else {
+            panic!("the content was taken")
+        };
+        assert!(file.changed_from(&refused).is_none());
     }
 }

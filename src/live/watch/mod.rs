@@ -23,9 +23,10 @@ impl LiveLimits {
     /// and rename it, as editors and deployment tools do: a rename never shows half a file. A Kubernetes ConfigMap that
     /// is mounted as a directory works; one that is mounted with `subPath` is never updated by Kubernetes.
     ///
-    /// If the new content is refused, or the file is gone, the old limits stay in force, and the reason is reported
-    /// once: as a line like the [reports of a limiter](crate::observe#what-a-limiter-reports-by-itself), with all
-    /// mistakes, and to [observers](Self::with_observer).
+    /// If the new content is refused, or the file is gone or does not stop changing, the old limits stay in force. The
+    /// reason is reported once, with all mistakes: as a line like the
+    /// [reports of a limiter](crate::observe#what-a-limiter-reports-by-itself), and to
+    /// [observers](Self::with_observer).
     ///
     /// A thread of its own watches the file. It ends when all clones of the returned value and all layers that follow
     /// it are dropped. It reads the file twice a second as well, because file systems and container runtimes do not

@@ -15,13 +15,19 @@ use super::{Frames, at_end, left, one_client, request, tokens, uploads};
 
 const MS: Duration = Duration::from_millis(1);
 
+/// A key whose checks are answered at once.
+const PROMPT: &str = "prompt";
+
 /// A memory store behind two connections: checks take effect after 100 ms and time out after 50 ms, and changes of
-/// holds take 1 ms.
+/// holds take 1 ms. Only checks of [`PROMPT`] are answered at once.
 #[derive(Clone, Debug, Default)]
 struct TwoWays(MemoryStore);
 
 impl Store for TwoWays {
     fn check(&self, check: &Check) -> Answer<Verdict> {
+        if check.charges()[0].key == Key::from(PROMPT) {
+            return self.0.check(check);
+        }
         let (memory, check) = (self.0.clone(), check.clone());
         Answer::pending(async move {
             tokio::spawn(async move {
@@ -99,4 +105,19 @@ async fn the_units_of_a_job_without_a_verdict_come_back() {
     assert!(error.may_have_charged());
     sleep(2 * Duration::from_secs(1)).await;
     assert_eq!(left(&Limiter::new(store.0), &tokens()).await, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_that_are_repeated_delay_no_other_settlement() {
+    let store = TwoWays::default();
+    let limiter = Limiter::new(store.clone());
+    assert!(limiter.hold(super::CLIENT, &tokens(), 100).await.is_err());
+    sleep(10 * MS).await;
+    // The store has answered the first release, and the next one waits.
+    for _ in 0..5 {
+        let hold = limiter.hold(PROMPT, &uploads(), 1).await.unwrap().into_hold().unwrap();
+        drop(hold);
+        sleep(5 * MS).await;
+        assert_eq!(limiter.peek(PROMPT, &uploads()).await.unwrap().available(), Some(3));
+    }
 }
