@@ -14,7 +14,7 @@ use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::Holds};
 
 use crate::support::{
     link::Link,
-    print_line,
+    one_of_three, print_line,
     redis_server::{RedisServer, calls},
     time_us,
 };
@@ -82,20 +82,26 @@ async fn load(limiter: Limiter, time: Duration) -> Got {
     all
 }
 
-/// Asserts that no window has seen more than the limit. Returns the units in the fullest window and in the last one.
-fn judge(times_us: &[[u64; 3]]) -> (usize, usize) {
-    let (most, last) = fullest_and_last(times_us.iter().map(|&[before, after, _]| (before, after)).collect());
-    let (said, _) = fullest_and_last(times_us.iter().map(|&[_, _, said]| (said, said)).collect());
+/// Asserts that no window has seen more than the limit. Returns the units in the fullest window.
+fn judge(times_us: &[[u64; 3]]) -> usize {
+    let most = fullest(times_us.iter().map(|&[before, after, _]| (before, after)).collect());
+    let said = fullest(times_us.iter().map(|&[_, _, said]| (said, said)).collect());
     assert!(most.max(said) <= LIMIT as usize, "{most} of {LIMIT}, {said} by the decisions");
-    (most, last)
+    most
 }
 
-/// The units that were certainly spent in the fullest window, and those in the window that ends with the last unit.
-fn fullest_and_last(mut times_us: Vec<(u64, u64)>) -> (usize, usize) {
+/// The units in the fullest window of those that begin some time after the first unit.
+fn fullest_after(times_us: &[[u64; 3]], time: Duration) -> usize {
+    let first_us = times_us.iter().map(|times| times[0]).min().unwrap();
+    let begin_us = first_us + u64::try_from(time.as_micros()).unwrap();
+    let later = times_us.iter().filter(|times| times[0] >= begin_us);
+    fullest(later.map(|&[before, after, _]| (before, after)).collect())
+}
+
+/// The units that were certainly spent in the fullest window.
+fn fullest(mut times_us: Vec<(u64, u64)>) -> usize {
     times_us.sort_unstable();
     let window_us = u64::try_from(WINDOW.as_micros()).unwrap();
-    let end = times_us.iter().map(|(_, after)| *after).max().unwrap_or(0);
-    let last = times_us.iter().filter(|(before, _)| before + window_us > end).count();
     // Windows from the last one to the first, with the ends of the checks that began in them.
     let (mut most, mut inside) = (0, BinaryHeap::new());
     for (start, after) in times_us.into_iter().rev() {
@@ -105,16 +111,16 @@ fn fullest_and_last(mut times_us: Vec<(u64, u64)>) -> (usize, usize) {
         }
         most = most.max(inside.len());
     }
-    (most, last)
+    most
 }
 
 #[test]
 fn units_whose_time_is_uncertain_are_not_counted_in_a_window() {
     let window_us = u64::try_from(WINDOW.as_micros()).unwrap();
     let certain = vec![(0, 0), (1, window_us - 1), (window_us - 1, window_us - 1)];
-    assert_eq!(fullest_and_last(certain.clone()), (3, 3));
+    assert_eq!(fullest(certain.clone()), 3);
     let uncertain = [certain, vec![(window_us - 1, window_us), (window_us - 1, 2 * window_us)]].concat();
-    assert_eq!(fullest_and_last(uncertain).0, 3);
+    assert_eq!(fullest(uncertain), 3);
 }
 
 fn now_us() -> u64 {
@@ -137,23 +143,24 @@ fn four(url: &str, time: Duration) -> Got {
     })
 }
 
-/// Runs the load of four processes on a server of its own. Returns whether blocks were spent, and at least 80 % of the
-/// limit in the last window.
-fn spends_most(round_trip: Duration) -> bool {
+/// Runs the load of four processes on a server of its own. Returns the figures unless blocks were spent, and at least
+/// 95 % of the limit also after the first blocks have ended.
+fn spend(round_trip: Duration) -> Option<String> {
     let server = RedisServer::start();
     let url = if round_trip.is_zero() { server.url() } else { Link::to(server.port(), round_trip).url() };
     let got = four(&url, Duration::from_millis(3_500));
-    let (most, last) = judge(&got.times_us);
+    let (most, from_blocks) = (judge(&got.times_us), got.from_blocks);
     assert_eq!(got.failed, 0, "round trip {round_trip:?}");
-    print_line(&format!("leases round_trip={round_trip:?} most={most} last={last} from_blocks={}", got.from_blocks));
-    got.from_blocks >= LIMIT as usize && last >= LIMIT as usize * 8 / 10
+    let later = fullest_after(&got.times_us, WINDOW * 3 / 2);
+    let figures = format!("leases round_trip={round_trip:?} most={most} later={later} from_blocks={from_blocks}");
+    print_line(&figures);
+    (from_blocks < LIMIT as usize || later < LIMIT as usize * 95 / 100).then_some(figures)
 }
 
 #[test]
 fn law_1_four_processes_spend_one_key_from_blocks_and_never_more_than_the_limit() {
     for round_trip in [Duration::ZERO, Duration::from_millis(5)] {
-        // A machine that is busy elsewhere also leaves units unspent, so one of three runs has to spend most of them.
-        assert!((0..3).any(|_| spends_most(round_trip)), "round trip {round_trip:?}");
+        one_of_three(|| spend(round_trip));
     }
 }
 
@@ -165,8 +172,10 @@ fn law_1_a_restart_of_redis_lets_no_more_through_than_the_limit() {
     thread::sleep(Duration::from_millis(1_500));
     server.restart();
     let got = loads.join().unwrap();
-    let (_, last) = judge(&got.times_us);
-    assert!(last > 0, "the limiters have recovered");
+    judge(&got.times_us);
+    let later = fullest_after(&got.times_us, Duration::from_millis(2_500));
+    print_line(&format!("leases restart later={later}"));
+    assert!(later > LIMIT as usize / 2, "the limiters have not recovered: {later}");
 }
 
 #[test]

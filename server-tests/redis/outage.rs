@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
 
 use super::{calls, limiter, policy};
-use crate::support::redis_server::RedisServer;
+use crate::support::{redis_server::RedisServer, timely};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -50,13 +50,13 @@ async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
     let limiter = limiter(&server);
     limiter.check("k", &policy(), 1).await.unwrap();
     let sent = calls(&server, "evalsha") + calls(&server, "eval");
-    server.pause(Duration::from_millis(300));
+    server.pause(Duration::from_millis(500));
+    let start = Instant::now();
     for _ in 0..3 {
-        let start = Instant::now();
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Deadline, true));
-        assert!(start.elapsed() < DEADLINE * 3, "{:?}", start.elapsed());
     }
+    assert!(start.elapsed() < DEADLINE * 9, "{:?}", start.elapsed());
     // Waits until the server resumes.
     let mut peeks = 1;
     while limiter.peek("k", &policy()).await.is_err() {
@@ -72,18 +72,21 @@ async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
 
 #[tokio::test]
 async fn law_8_no_check_waits_longer_than_the_deadline_for_a_silent_server() {
-    let server = RedisServer::start();
-    let limiter = limiter(&server);
-    limiter.check("k", &policy(), 1).await.unwrap();
-    server.pause(Duration::from_millis(400));
-    let start = Instant::now();
-    let mut waits = tokio::task::JoinSet::new();
-    for _ in 0..100 {
-        let limiter = limiter.clone();
-        waits.spawn(async move { limiter.check("k", &policy(), 1).await.is_err() });
-    }
-    assert!(waits.join_all().await.into_iter().all(|failed| failed));
-    assert!(start.elapsed() < DEADLINE * 4, "{:?}", start.elapsed());
+    timely(DEADLINE * 4, async || {
+        let server = RedisServer::start();
+        let limiter = limiter(&server);
+        limiter.check("k", &policy(), 1).await.unwrap();
+        server.pause(Duration::from_millis(800));
+        let start = Instant::now();
+        let mut waits = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let limiter = limiter.clone();
+            waits.spawn(async move { limiter.check("k", &policy(), 1).await.is_err() });
+        }
+        assert!(waits.join_all().await.into_iter().all(|failed| failed));
+        start.elapsed()
+    })
+    .await;
 }
 
 #[tokio::test]

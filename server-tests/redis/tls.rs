@@ -88,7 +88,7 @@ async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_o
     let server = TlsServer::start("no");
     let url = Link::far_from(server.port, Duration::from_millis(20)).url().replace("redis://", "rediss://");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
-    assert_judged(builder.connect(&url).unwrap()).await;
+    assert_judged(|| builder.clone().connect(&url).unwrap()).await;
 }
 
 #[tokio::test]

