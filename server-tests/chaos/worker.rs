@@ -76,6 +76,10 @@ async fn run() {
     let (tasks, pause) = (number("CHAOS_TASKS"), Duration::from_micros(number("CHAOS_PAUSE_US")));
     let mut report = TcpStream::connect(env::var("CHAOS_REPORT").unwrap()).await.unwrap();
     let log = Rc::new(Log::new());
+    // Before the first request, so that no time is missing. The first checks of a process may also wait for the first
+    // connection, longer than the deadline, which `ready` spares them.
+    tokio::task::spawn_local(measure_oversleep(Rc::clone(&log)));
+    limiter.ready().await.unwrap();
     for task in 0..tasks {
         let seed = number("CHAOS_SEED") * tasks + task + 1;
         tokio::task::spawn_local(send_requests(limiter.clone(), seed, pause, Rc::clone(&log)));
@@ -84,7 +88,6 @@ async fn run() {
         tokio::task::spawn_local(bursts(limiter.clone(), number("CHAOS_BURST"), Rc::clone(&log)));
     }
     interference::start(&env::var("CHAOS_INTERFERENCE").unwrap());
-    tokio::task::spawn_local(measure_oversleep(Rc::clone(&log)));
     loop {
         let more = tokio::time::timeout(Duration::from_millis(20), report.read(&mut [0; 16])).await;
         if matches!(more, Ok(Ok(0) | Err(_))) {
