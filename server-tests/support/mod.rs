@@ -37,12 +37,12 @@ pub fn exclusively<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// Asserts that one of three runs is in time. A run that is not returns its figures. A machine that is busy elsewhere
-/// takes the cores away for tens of milliseconds, which no limiter can make up for. This is for times and rates only:
-/// what a law promises must hold in each run.
+/// Asserts that one of three runs meets its bounds. A run that does not returns its figures. A machine that is busy
+/// elsewhere takes the cores away for tens of milliseconds, which no limiter can make up for. This is for times and
+/// rates only: what a law promises must hold in each run.
 pub fn one_of_three(run: impl FnMut() -> Option<String>) {
-    let late: Vec<String> = iter::repeat_with(run).take(3).map_while(|figures| figures).collect();
-    assert!(late.len() < 3, "none of three runs was in time: {late:#?}");
+    let missed: Vec<String> = iter::repeat_with(run).take(3).map_while(|figures| figures).collect();
+    assert!(missed.len() < 3, "none of three runs meets its bounds: {missed:#?}");
 }
 
 /// Like [`one_of_three`], for runs that return the time they took.
