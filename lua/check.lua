@@ -30,9 +30,10 @@
 --                   beside open holds has one more number, after those of the log, if the charge does not fit: the time
 --                   until it fits beside them; and one more if the log has less available than is held: the time until
 --                   one unit fits beside them. Both are -1 if that can never be.
---        A check that has failed has charged nothing, unless a key held another type of value or a command was not
---        permitted. Other checks are not affected. A check is allowed if all of its charges fit, except for those with
---        SHADOW.
+--        A check that has failed has charged nothing, unless a command was not permitted. Other checks are not
+--        affected: a value that no algorithm has written raises the error NOTACOUNT of its own check, and no other
+--        value leads to numbers that are out of range. A check is allowed if all of its charges fit, except for those
+--        with SHADOW.
 --
 -- An algorithm is one function of charges with equal policies and costs, and a mode. Mode nil evaluates and commits in
 -- one step, each charge as a check of its own. The other modes take one charge of a larger check: 'evaluate' only
@@ -59,6 +60,8 @@ while charge <= #keys do
   -- A run, and the first charge of its checks.
   local checks, size, algorithm, usage, limit, window, parameter, cost = struct.unpack('<HBBBIddI', runs, position)
   local last = charge + checks * size - 1
+  -- Wrong arguments may name more checks than there are keys.
+  if last > #keys then last = #keys end
   local COUNT_REJECTED, EVALUATE, REFUND = 1, 2, 4
   local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW = 1, 2, 3
   local run, mode, extra, width = nil, nil, usage % 2 == COUNT_REJECTED, 26

@@ -12,21 +12,39 @@ if used % 8 >= 4 then
       local key, allowed = keys[number], mode
       local kept, count, last, offset, time, stepped = 0, 0, 0, 0, now, false
       local value = call('GET', key)
-      if value then kept, count, last, offset = unpack('<dddd', value) end
-      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
-      -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
-      local at = time > kept and time or kept
+      if value then
+        if #value ~= 32 then rare().not_a_count(key) end
+        kept, count, last, offset = unpack('<dddd', value)
+        -- The rest of NaN, and of an infinite number, is NaN.
+        if count % 1 ~= 0 or count < 0 then rare().not_a_count(key) end
+      end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(key, now, offset, last) end
+      local at = time
+      if not (kept < time) then
+        -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
+        if not (kept < 2^53) then rare().not_a_count(key) end
+        at = kept
+      end
       local start = at - at % window
       if kept ~= start then count = 0 end
-      local fits = cost == 0 or count + cost <= limit
+      local fits = count + cost <= limit
+      if not fits then
+        if count >= 2^52 then rare().not_a_count(key) end
+        fits = cost == 0
+      end
       if allowed == 'evaluate' then return fits end
       if allowed == nil then allowed = fits end
 
       if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
         count = count + cost
+        if fits then
+          fits = allowed or count + cost <= limit
+        elseif count >= 2^52 then
+          -- Rejections and settlements have no other bound.
+          count = 2^52 - 1
+        end
         call('SETRANGE', key, '0', pack('<dddd', start, count, time, offset))
         if not value or kept ~= start then expire(key, not value, start + window - time) end
-        fits = fits and (allowed or count + cost <= limit)
       elseif stepped then
         call('SETRANGE', key, '24', pack('<d', offset))
       end

@@ -46,6 +46,13 @@ if used >= 128 then
 
     local function whole(number) return string.format('%.0f', number) end
 
+    -- Returns the units of a score below 0, out of `held`.
+    local function units(key, score, held)
+      local part = -(tonumber(score) or 1)
+      if not (part >= 0 and part <= held) or part % 1 > 0 then rare().not_a_count(key) end
+      return part
+    end
+
     -- Returns whether the time of a hold has come.
     local function has_expired(key)
       return call('ZRANGE', key, '(0', whole(now), 'BYSCORE', 'LIMIT', '0', '1')[1] ~= nil
@@ -85,8 +92,9 @@ if used >= 128 then
       local costs = {}
       for index = 1, #ended, 2 do
         local id = ended[index]
-        local cost = -(tonumber(call('ZSCORE', holds, id .. 'c')) or 0)
+        local cost = units(holds, call('ZSCORE', holds, id .. 'c'), left)
         members[index], members[index + 1], costs[index], left = id, id .. 'c', cost, left - cost
+        if tonumber(ended[index + 1]) % 1 > 0 then rare().not_a_count(holds) end
       end
       remove(holds, left, members)
       if is_released then return left end
@@ -129,7 +137,8 @@ if used >= 128 then
       return function(now, times, number, _, cost, mode, limit, window, parameter)
         local key, holds = keys[number], keys[number + 1]
         if mode == 'evaluate' then
-          local held = -(tonumber(scores[number] or call('ZSCORE', holds, 's')) or 0)
+          -- A hold fits beside the others when it is made, so all of them are less than 2^32.
+          local held = units(holds, scores[number] or call('ZSCORE', holds, 's') or 0, 2^32 - 1)
           local expires = held > 0 and has_expired(holds)
           if expires or usage ~= CHECK then
             -- A value that is not a count is an error before anything has changed.
@@ -161,7 +170,7 @@ if used >= 128 then
             run(now, times, number, number, cost, false, limit, window, parameter, false)
           end
         elseif fits and usage == SETTLE then
-          held = held + (tonumber(call('ZSCORE', holds, id .. 'c')) or 0)
+          held = held - units(holds, call('ZSCORE', holds, id .. 'c'), held)
           remove(holds, held, {id, id .. 'c'})
           changed = held > 0
           run(now, times, number, number, actual, true, limit, window, parameter, false)
@@ -176,6 +185,8 @@ if used >= 128 then
         local last = now
         if held > 0 and (changed or is_released) then
           last = tonumber(call('ZRANGE', holds, '-1', '-1', 'WITHSCORES')[2]) or now
+          -- No hold ends more than a hundred years ahead. A member that is no hold may have any score.
+          if last > now + 2^52 then last = now + 2^52 end
         end
         if changed then
           expire_holds(holds, was_empty, algorithm, last, times[number], limit, window, parameter)

@@ -47,8 +47,8 @@ if used ~= 1 then
       local rest = product % c
       return (product - rest) / c, rest
     end
-    -- A value of another format may hold any number. Division by digits would not end.
-    if product == math.huge then error('a number in the value is too large') end
+    -- Only wrong arguments: the numbers of values are checked when they are read. Division by digits would not end.
+    if not (a < 2^53 and b < 2^53 and c >= 1) then error('an argument is out of range') end
     -- Long division over the digits of `a`, in the largest base whose steps all stay in the exact range.
     local rest = b % c
     local quotient, carry = a * ((b - rest) / c), 0

@@ -1,11 +1,19 @@
--- What few calls need: the time of a key of its own, the ring of a log with its search, and the log in every case.
--- `lua/sliding_window_log.lua` describes the layout of a log.
+-- What few calls need: the error of a value that is not a count, the time of a key of its own, the ring of a log with
+-- its search, and the log in every case. `lua/sliding_window_log.lua` describes the layout of a log.
 --
 -- Returns the functions below. The first call of `rare` creates them.
 local rare
 
 rare = function()
   local call, pack, unpack = redis.call, struct.pack, struct.unpack
+
+  -- Raises the error of a value that no algorithm has written: of another program, from a wrong restore, or damaged.
+  -- Each algorithm checks the length of a value and the ranges of its fields when it reads them, before it writes
+  -- anything. So no field makes a loop long, or a number of the reply wrong. `src/store/redis/net/error.rs` has the
+  -- same code.
+  local function not_a_count(_key)
+    error('NOTACOUNT the value is not a count', 0)
+  end
 
   -- Returns the time of a key, its offset from the server's time, and whether that offset has just changed.
   --
@@ -14,7 +22,11 @@ rare = function()
   -- the key; `last` is a time that the key has reached. A changed offset is written also with a denial, or each denial
   -- would start from `last` again. The clocks of clients differ, so with a client's clock the time of a key stands
   -- still instead.
-  local function own_time(now, offset, last)
+  local function own_time(key, now, offset, last)
+    if offset == 0 and last <= now then return now, 0, false end
+    if not (offset >= 0 and now + offset < 2^53 and last < 2^53) or offset % 1 > 0 or last % 1 > 0 then
+      not_a_count(key)
+    end
     if tonumber(ARGV[2]) then return now, 0, false end
     local time = now + offset
     if time >= last then return time, offset, false end
@@ -26,8 +38,11 @@ rare = function()
     return 180 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 80
   end
 
-  local function read(key, from, length)
-    return call('GETRANGE', key, string.format('%d', from), string.format('%d', from + length - 1))
+  -- Returns `length` bytes of a value. A value that ends before is not a count, unless `shorter` says that it may.
+  local function read(key, from, length, shorter)
+    local records = call('GETRANGE', key, string.format('%d', from), string.format('%d', from + length - 1))
+    if #records < length and not shorter then not_a_count(key) end
+    return records
   end
 
   local function write(key, from, records)
@@ -38,9 +53,10 @@ rare = function()
     write(key, place(block, blocks, size, grown), records)
   end
 
-  -- Copies what is at one place of the ring to another.
+  -- Copies what is at one place of the ring to another. A value that is not a log may have less there. That is no
+  -- error, because other charges of the check may be committed already.
   local function move_block(key, from, to)
-    write(key, 180 + to * 80, read(key, 180 + from * 80, 80))
+    write(key, 180 + to * 80, read(key, 180 + from * 80, 80, true))
   end
 
   -- Returns block `block` of the `blocks` in the ring. After them follow the pending records, a block without its last
@@ -65,7 +81,12 @@ rare = function()
   -- The ring is written before all else: if Redis refuses to let it grow, nothing has been charged.
   local function complete_block(key, size, grown, head, newest, total, count)
     local block = (count - 8) / 8
-    if block - (head - head % 8) / 8 >= size then size, grown = size * 2, block end
+    local live_blocks = block - (head - head % 8) / 8
+    if not (size >= 1 and live_blocks >= 0 and live_blocks <= size) then not_a_count(key) end
+    -- A ring had half of its size when that was full. In a shorter value, a block would be written far behind the end,
+    -- and Redis fills the space between. In a small ring that space is small.
+    if size > 4096 and call('STRLEN', key) < 180 + size * 40 then not_a_count(key) end
+    if live_blocks == size then size, grown = size * 2, block end
     -- Redis allocates twice the length whenever the value outgrows its allocation. With this byte before the first
     -- block it allocates 384, 896, 2 048, 5 120 and 12 288 bytes, into which rings of 2, 8, 16, 32 and 128 blocks just
     -- fit.
@@ -134,19 +155,27 @@ rare = function()
     local size, grown, behind, head, live, highest = 1, 0, 0, 0, 0, 0
     local settled, live_at, newest, total, count, offset = 0, 0, 0, 0, 0, 0
     if packed == '' then
-      if read(key, 0, 1) ~= '' then error('the value is not a log') end
+      if read(key, 0, 1, true) ~= '' then not_a_count(key) end
     else
+      if #packed < 125 then not_a_count(key) end
       size, grown, behind, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
       settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
-      if highest == 0 then offset, highest = unpack('<dI4', packed, 126) end
+      if highest == 0 then
+        if #packed < 137 then not_a_count(key) end
+        offset, highest = unpack('<dI4', packed, 126)
+      end
       live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
-      -- Text or NaN: a time that the client cannot read would fail the other checks of the call too.
-      if not (newest < 2^53 and live_at <= newest) then error('the value is not a log') end
+      -- Not NaN, and no more live records than the ring has places for.
+      if not (newest < 2^53 and live_at <= newest) or size < 1 or head >= count or count - head > size * 8 + 8 then
+        not_a_count(key)
+      end
+      -- As in `complete_block`, but before the other charges of the check are committed.
+      if size > 4096 and allowed == 'evaluate' and call('STRLEN', key) < 180 + size * 40 then not_a_count(key) end
     end
 
     -- The time of a key does not run backwards. Stamps are rounded up by less than one resolution.
     local time, stepped
-    time, offset, stepped = own_time(now, offset, newest - resolution + 1)
+    time, offset, stepped = own_time(key, now, offset, newest - resolution + 1)
     local at = newest - resolution < time and time or newest - resolution + 1
     local horizon = at - window
     if newest <= horizon then
@@ -155,6 +184,7 @@ rare = function()
     elseif live_at <= horizon then
       head, live_at, live, settled =
         seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, horizon, 0, live)
+      if settled > total then not_a_count(key) end
     end
     local spent = total - settled
     local fits = cost == 0 or spent + cost <= limit
@@ -211,7 +241,7 @@ rare = function()
       end
       -- Less than 2^32 may be live. More would affect no decision, because no limit is higher, so the excess, a part of
       -- the oldest record, settles.
-      settled = math.max(settled, total - 2^32 + 1)
+      settled = math.min(total, math.max(settled, total - 2^32 + 1))
       if total - settled < spent then
         spent = total - settled
         call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, visible, settled, live_at))
@@ -242,7 +272,7 @@ rare = function()
     local target = total + available + 1 - limit
     if target <= settled then
       next_unit = 0
-    elseif target > live then
+    elseif target > live and spent > limit then
       local _, leaves = seek(key, newest, total, size, grown, head, count - 1, head, -1, target, settled)
       next_unit = leaves + window - time
     end
@@ -250,8 +280,8 @@ rare = function()
   end
 
   local functions = {
-    own_time = own_time, write_block = write_block, move_block = move_block, read_block = read_block,
-    read_group = read_group, complete_block = complete_block, judge = judge,
+    not_a_count = not_a_count, own_time = own_time, write_block = write_block, move_block = move_block,
+    read_block = read_block, read_group = read_group, complete_block = complete_block, judge = judge,
   }
   rare = function() return functions end
   return functions

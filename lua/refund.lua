@@ -4,7 +4,7 @@
 -- No refund leads to more than the limit, because a refund removes exactly one commit. A commit that is no longer found
 -- stays.
 --
--- Commands: 1 (GET) and 1 (SETRANGE). The log: 1 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
+-- Commands: 2 (GET) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
 -- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live.
 --
 -- The functions below are created only in calls that refund.
@@ -126,11 +126,14 @@ if used % 32 >= 16 then
     call('SETRANGE', key, '0', pack('<dI4', arrival, fraction))
   end
 
+  local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
   refunds = {}
   for algorithm, undo in ipairs({refund_log, refund_counter, refund_window, refund_bucket}) do
-    refunds[algorithm] = function(_, times, from, to, cost, mode, limit, window, parameter, at)
+    refunds[algorithm] = function(now, times, from, to, cost, mode, limit, window, parameter, at)
       if mode == 'evaluate' then return true end
       for number = from, to do
+        -- A value that is not a count is an error before anything has changed.
+        algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
         undo(keys[number], cost, at, limit, window, parameter)
         keys[number], times[number] = 1, 0
       end

@@ -14,10 +14,19 @@ if used % 4 >= 2 then
       local key, allowed = keys[number], mode
       local kept, previous, current, last, offset, time, stepped = 0, 0, 0, 0, 0, now, false
       local value = call('GET', key)
-      if value then kept, previous, current, last, offset = unpack('<ddddd', value) end
-      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
-      -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
-      local at = time > kept and time or kept
+      if value then
+        if #value ~= 40 then rare().not_a_count(key) end
+        kept, previous, current, last, offset = unpack('<ddddd', value)
+        -- The rest of NaN, and of an infinite number, is NaN.
+        if current % 1 ~= 0 or current < 0 then rare().not_a_count(key) end
+      end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(key, now, offset, last) end
+      local at = time
+      if not (kept < time) then
+        -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
+        if not (kept < 2^53) then rare().not_a_count(key) end
+        at = kept
+      end
       local start = at - at % window
       local finish = start + window
       if kept == start - window then
@@ -25,16 +34,33 @@ if used % 4 >= 2 then
       elseif kept ~= start then
         previous, current = 0, 0
       end
-      local carried = previous > 0 and muldiv(previous, finish - at, window) or 0
-      local fits = cost == 0 or carried + current + cost <= limit
+      local carried = 0
+      if previous ~= 0 then
+        if not (previous > 0 and previous < 2^52) then rare().not_a_count(key) end
+        carried = muldiv(previous, finish - at, window)
+      end
+      local fits = carried + current + cost <= limit
+      if not fits then
+        if current >= 2^52 then rare().not_a_count(key) end
+        fits = cost == 0
+      end
       if allowed == 'evaluate' then return fits end
       if allowed == nil then allowed = fits end
 
       if cost > 0 and (allowed or (count_rejected and cost <= limit)) then
         current = current + cost
-        call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, time, offset))
-        if not value or kept ~= start then expire(key, not value, finish + window - time) end
-        fits = fits and (allowed or carried + current + cost <= limit)
+        if fits then
+          fits = allowed or carried + current + cost <= limit
+        elseif current >= 2^52 then
+          -- Rejections and settlements have no other bound.
+          current = 2^52 - 1
+        end
+        if value and kept == start then
+          call('SETRANGE', key, '16', pack('<ddd', current, time, offset))
+        else
+          call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, time, offset))
+          expire(key, not value, finish + window - time)
+        end
       elseif stepped then
         call('SETRANGE', key, '32', pack('<d', offset))
       end

@@ -56,9 +56,9 @@ if used % 2 >= 1 then
     -- A place that holds no record yet may hold any bytes.
     local ring, UNUSED = nil, '----------------------------------------------------------------------'
     -- Each byte read costs, so a long run reads the copy only from the first key on whose records have left. `skipped`
-    -- is the number of bytes before `packed`.
-    local skipped, start = 0, '0'
-    if to - from >= 8 then skipped, start = 40, '40' end
+    -- is the number of bytes before `packed`, and `length` that of its own.
+    local skipped, start, length = 0, '0', 95
+    if to - from >= 8 then skipped, start, length = 40, '40', 55 end
     for number = from, to do
       local key = keys[number]
       local packed = call('GETRANGE', key, start, '94')
@@ -74,9 +74,10 @@ if used % 2 >= 1 then
           break
         end
 
-        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, 63 - skipped)
+        if #packed ~= length then break end
+        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, length - 32)
         -- NaN, from a value that is not a log, ends here too.
-        if not (newest > horizon and newest <= stamp) or highest < limit then break end
+        if not (newest > horizon and newest <= stamp and live_at <= newest) or highest < limit then break end
 
         -- The records that have left the window settle. No loop goes on behind the copy's group of four, also if a
         -- value that is not a log says otherwise.
@@ -84,7 +85,7 @@ if used % 2 >= 1 then
         if live_at <= horizon then
           if skipped > 0 then
             packed = call('GETRANGE', key, '0', '39') .. packed
-            skipped, start = 0, '0'
+            skipped, start, length = 0, '0', 95
           end
           behind, head, live = unpack('<I5I5I4', packed, 49)
           local groups = 0
@@ -117,7 +118,7 @@ if used % 2 >= 1 then
           if left < -1 then
             if skipped > 0 then
               packed = call('GETRANGE', key, '0', '39') .. packed
-              skipped, start = 0, '0'
+              skipped, start, length = 0, '0', 95
             end
             -- The first record by which enough has left.
             if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
@@ -132,7 +133,7 @@ if used % 2 >= 1 then
             if (live - settled) % 2^32 < -left then break end
           end
           times[number], usual = next_unit, true
-          if left + cost == 0 and retry == next_unit then
+          if left + cost == 0 and retry == next_unit and newest % 1 == 0 then
             keys[number] = (newest - horizon) * 4
           else
             keys[number] = (left + cost) * 4 + 2

@@ -19,10 +19,16 @@ if used % 16 >= 8 then
       local key, allowed = keys[number], mode
       local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
       local value = call('GET', key)
-      if value then arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value) end
-      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
+      if value then
+        if #value ~= 40 then rare().not_a_count(key) end
+        arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
+        if not (expires < 2^53 and fraction < parts) then rare().not_a_count(key) end
+      end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(key, now, offset, last) end
       if arrival < time then
         arrival, fraction = time, 0
+      elseif not (arrival < 2^53) then
+        rare().not_a_count(key)
       elseif parts ~= limit then
         -- The last charge was made under another limit. Rounded up, so that the arrival time never becomes earlier.
         local converted, remainder = muldiv(fraction, limit, parts)

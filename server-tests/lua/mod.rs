@@ -1,5 +1,6 @@
 //! The script compared with the algorithms in Rust and with a naive oracle, and the protocol of the script.
 
+mod bounds;
 pub(crate) mod call;
 mod clock_steps;
 mod differential;

@@ -70,6 +70,7 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
     ("NOPROTO",      ErrorKind::Misconfigured, Keep),
     ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // after EVAL has sent the script: a proxy that mixes servers
     // Only this key is affected.
+    ("NOTACOUNT",    ErrorKind::BadKey,        Keep),    // the script: a value that no algorithm has written
     ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // a value of another application
 ];
 
