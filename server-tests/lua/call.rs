@@ -29,7 +29,7 @@ pub(crate) const COUNT_REJECTED: u8 = 1;
 pub(crate) const EVALUATE: u8 = 2;
 pub(crate) const REFUND: u8 = 4;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) algorithm: u8,
     pub(crate) limit: u32,

@@ -4,6 +4,7 @@ mod bounds;
 pub(crate) mod call;
 mod clock_steps;
 mod differential;
+mod foreign_values;
 mod oracle;
 mod protocol;
 mod records;
