@@ -9,6 +9,7 @@ mod error_text;
 mod errors;
 mod extremes;
 mod fake_server;
+mod foreign_values;
 mod hash_tags;
 mod held_checks;
 mod holds;

@@ -86,6 +86,13 @@ impl Error {
         self
     }
 
+    /// Adds what the error is about to its message.
+    #[cfg(feature = "redis")]
+    pub(crate) fn about(mut self, subject: &str) -> Self {
+        self.message = format!("{} ({subject})", self.message.trim_end_matches('.'));
+        self
+    }
+
     /// Sets what the error says about the store.
     pub(crate) fn with_evidence(mut self, evidence: StoreEvidence) -> Self {
         self.evidence = evidence;

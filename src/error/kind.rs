@@ -8,7 +8,7 @@
 /// | [`Deadline`](Self::Deadline) | no reply within the deadline | operator | yes, if the check was sent | follows the failure policy; a retry may charge twice |
 /// | [`Overloaded`](Self::Overloaded) | this process sends more checks than the store answers in time | operator: a faster store, a cluster, fewer requests | yes, if the check was sent | refuses, sheds load |
 /// | [`Misconfigured`](Self::Misconfigured) | wrong credentials, missing permissions, an unusable script | operator | if the check was sent | follows the failure policy until the setup is corrected |
-/// | [`BadKey`](Self::BadKey) | the key holds another program's value | operator: another key prefix, or delete the key | no | follows the failure policy; other keys are unaffected |
+/// | [`BadKey`](Self::BadKey) | the key holds a value that no limiter has written: another program's, or a damaged one | operator: reset the key, or another key prefix | no | follows the failure policy; other keys are unaffected |
 /// | [`Config`](Self::Config) | the check itself is wrong, see [`ConfigError`](crate::ConfigError) | developer | no | corrects the call |
 ///
 /// Where the table says "if", [`Error::may_have_charged`](crate::Error::may_have_charged) says whether this one check
@@ -53,7 +53,7 @@ impl ErrorKind {
     /// The failure in a few words, with which the message of an error begins.
     pub(crate) fn summary(self) -> &'static str {
         match self {
-            Self::BadKey => "the key holds another program's value",
+            Self::BadKey => "the key holds a value that no limiter has written",
             Self::Config => "the check is misconfigured",
             Self::Deadline => "the store did not answer in time",
             Self::Misconfigured => "the store is misconfigured",

@@ -82,7 +82,8 @@ impl<'a> FailureMessage<'a> {
         }
         match self.cause.kind() {
             ErrorKind::BadKey => {
-                "A key of this limiter holds another program's value: delete that key, or set another key prefix."
+                "Reset this key with tollgate-inspect, or delete its value. If another program writes it, set another \
+                 key prefix."
             }
             ErrorKind::Config => "Correct the call that the error names.",
             ErrorKind::Deadline => "Check that the store is not slow or frozen, and the network to it.",

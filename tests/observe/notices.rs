@@ -97,7 +97,7 @@ async fn a_recovery_and_each_kind_of_failure_have_a_notice() {
     assert!(line.ends_with("in which 3 checks had no verdict."), "{line}");
     for (kind, what) in [
         (ErrorKind::Overloaded, "use a faster store, or a cluster."),
-        (ErrorKind::BadKey, "delete that key, or set another key prefix."),
+        (ErrorKind::BadKey, "If another program writes it, set another key prefix."),
     ] {
         flaky.fail(Some(Error::new(kind, "a reason")));
         for _ in 0..10 {

@@ -16,6 +16,7 @@ mod hold_record;
 pub(crate) mod holds;
 mod lone_call;
 pub(crate) mod outgoing;
+mod packed;
 #[cfg(feature = "cluster")]
 mod parts;
 pub(crate) mod per_runtime;

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::{
     hold_record::holds_of,
     outgoing::Request,
+    packed::{Packed, out_of_range, unknown_format},
     protocol::{counts, counts_of},
 };
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     check::Charge,
     error::{Error, ErrorKind},
     key::Key,
+    observe::Fingerprint,
     policy::{Algorithm, Policy},
     store::ban::{self, PolicyCost},
     verdict::{Outcome, Source, Verdict},
@@ -32,7 +34,7 @@ pub(super) fn read<'a>(
     requests: impl Iterator<Item = &'a Request> + Clone,
     convert: impl Fn(&str) -> (Error, bool),
 ) -> Result<Reply, Error> {
-    let Value::BulkString(packed) = reply else { return Err(unexpected()) };
+    let Value::BulkString(packed) = reply else { return Err(unknown_format()) };
     let mut packed = Packed::new(packed, requests.clone().map(counts_of).sum())?;
     let mut reply = Reply { verdicts: Vec::with_capacity(requests.size_hint().0), breaks_connection: false };
     for request in requests {
@@ -42,68 +44,49 @@ pub(super) fn read<'a>(
                 reply.breaks_connection |= breaks_connection;
                 Err(error)
             }
-            None => {
-                let outcomes: SmallVec<_> = request
-                    .charges()
-                    .map(|(charge, _)| {
-                        if holds_of(charge, request.step).is_some() {
-                            return packed.outcome_beside_holds(charge, request);
-                        }
-                        // The outcome of the charge, merged with that of the count of its denials.
-                        let mut outcomes = counts(charge, request.step).map(|count| packed.outcome(count));
-                        let own = outcomes.next().ok_or_else(unexpected)??;
-                        outcomes.next().map_or(Ok(own), |denials| Ok(ban::merge(own, denials?)))
-                    })
-                    .collect::<Result<_, Error>>()?;
-                let decides = |(charge, _): (&Charge, &Key)| !charge.policy.is_shadow();
-                let denies = |(charge, outcome): (_, &Outcome)| !outcome.fits && decides(charge);
-                let allowed = !request.charges().zip(&outcomes).any(denies);
-                Ok(Verdict { allowed, source: Source::Store, time_us: packed.time_us, outcomes })
-            }
+            None => packed.verdict(request)?,
         };
-        reply.verdicts.push(verdict);
+        reply.verdicts.push(verdict.map_err(|error| name_keys(error, request)));
     }
-    if packed.more.0.is_empty() && packed.errors.is_empty() { Ok(reply) } else { Err(unexpected()) }
+    packed.end().map(|()| reply)
 }
 
-/// The unread rest of a reply.
-struct Packed<'a> {
-    time_us: u64,
-    /// A number and a time for each charge.
-    numbers: Doubles<'a>,
-    times: Doubles<'a>,
-    /// More numbers of some charges.
-    more: Doubles<'a>,
-    /// The texts of errors.
-    errors: &'a [u8],
+/// Names the keys of a check whose error is about the value of a key. The script does not say which of them it is.
+fn name_keys(error: Error, request: &Request) -> Error {
+    if error.kind() != ErrorKind::BadKey {
+        return error;
+    }
+    let mut keys: Vec<_> = request
+        .charges()
+        .map(|(charge, _)| format!("key {} under policy {:?}", Fingerprint::of(&charge.key), charge.policy.name()))
+        .collect();
+    keys.dedup();
+    error.about(&keys.join(", or "))
 }
 
-impl<'a> Packed<'a> {
-    fn new(packed: &'a [u8], charges: usize) -> Result<Self, Error> {
-        let mut rest = Doubles(packed);
-        let time_us = rest.natural()?;
-        let (numbers, times) = (rest.split(charges)?, rest.split(charges)?);
-        // The errors are last, each as long as the time of its check.
-        let mut lengths = Doubles(numbers.0).zip(Doubles(times.0)).filter(|&(number, _)| number < 0.0);
-        // Subtracted one by one, because the sum of wrong lengths may overflow.
-        let more = lengths.try_fold(rest.0.len(), |more, (_, length)| {
-            let length = usize::try_from(natural(length)?).map_err(|_| unexpected())?;
-            more.checked_sub(length).ok_or_else(unexpected)
-        })?;
-        let (more, errors) = rest.0.split_at(more);
-        Ok(Self { time_us, numbers, times, more: Doubles(more), errors })
-    }
-
-    /// The error of a check with this number of charges, if the check has failed.
-    fn failure(&mut self, charges: usize) -> Result<Option<&'a [u8]>, Error> {
-        if Doubles(self.numbers.0).next().is_none_or(|number| number >= 0.0) {
-            return Ok(None);
+impl Packed<'_> {
+    /// The verdict on a check. Numbers out of range fail the check alone; the outer error is that of the whole reply.
+    fn verdict(&mut self, request: &Request) -> Result<Result<Verdict, Error>, Error> {
+        self.is_out_of_range = false;
+        let outcomes: SmallVec<_> = request
+            .charges()
+            .map(|(charge, _)| {
+                if holds_of(charge, request.step).is_some() {
+                    return self.outcome_beside_holds(charge, request);
+                }
+                // The outcome of the charge, merged with that of the count of its denials.
+                let mut outcomes = counts(charge, request.step).map(|count| self.outcome(count));
+                let own = outcomes.next().ok_or_else(unknown_format)??;
+                outcomes.next().map_or(Ok(own), |denials| Ok(ban::merge(own, denials?)))
+            })
+            .collect::<Result<_, Error>>()?;
+        if self.is_out_of_range {
+            return Ok(Err(out_of_range()));
         }
-        self.numbers.split(charges)?;
-        let length = usize::try_from(self.times.split(charges)?.natural()?).map_err(|_| unexpected())?;
-        let (message, rest) = self.errors.split_at_checked(length).ok_or_else(unexpected)?;
-        self.errors = rest;
-        Ok(Some(message))
+        let decides = |(charge, _): (&Charge, &Key)| !charge.policy.is_shadow();
+        let denies = |(charge, outcome): (_, &Outcome)| !outcome.fits && decides(charge);
+        let allowed = !request.charges().zip(&outcomes).any(denies);
+        Ok(Ok(Verdict { allowed, source: Source::Store, time_us: self.time_us, outcomes }))
     }
 
     /// The outcome of one count.
@@ -116,14 +99,13 @@ impl<'a> Packed<'a> {
 
     /// One count, and whether its charge fits.
     fn count(&mut self, policy: &Policy) -> Result<(bool, Count), Error> {
-        let (number, time) = (self.numbers.natural()?, self.times.natural()?);
-        let (fits, has_more, number) = (number & 1 == 1, number & 2 == 2, number >> 2);
+        let ((fits, has_more, number), time) = (self.number()?, self.time()?);
         let reported = match policy.algorithm() {
             Algorithm::SlidingWindowLog => {
                 return Ok((fits, Count::Log(self.log(policy, fits, has_more, number, time)?)));
             }
             Algorithm::SlidingWindowCounter => {
-                let previous = if has_more { self.more.natural()? } else { 0 };
+                let previous = if has_more { self.more()? } else { 0 };
                 Reported::SlidingWindowCounter { previous, current: number, left: time }
             }
             Algorithm::FixedWindow => Reported::FixedWindow { count: number, left: time },
@@ -137,8 +119,8 @@ impl<'a> Packed<'a> {
     fn outcome_beside_holds(&mut self, charge: &Charge, request: &Request) -> Result<Outcome, Error> {
         let &Charge { ref policy, cost, .. } = charge;
         let (_, count) = self.count(policy)?;
-        let (number, last_end) = (self.numbers.natural()?, self.times.natural()?);
-        let (fits, held) = (number & 1 == 1, Held { units: number >> 2, last_end });
+        let ((fits, _, units), last_end) = (self.number()?, self.time()?);
+        let held = Held { units, last_end };
         if held.units > 0 {
             request.outgoing.meets_holds();
         }
@@ -150,8 +132,8 @@ impl<'a> Packed<'a> {
             return Ok(plain);
         }
         // The script has searched the log for the waits beside the holds.
-        let retry_us = if fits { None } else { self.more.wait()? };
-        let next_us = if u64::from(plain.available) < held.units { self.more.wait()? } else { None };
+        let retry_us = if fits { None } else { self.wait()? };
+        let next_us = if u64::from(plain.available) < held.units { self.wait()? } else { None };
         let denied = (!fits && cost <= policy.capacity()).then_some(cost);
         let wait = |asked: u32| match u64::from(asked) {
             _ if asked <= plain.available => 0,
@@ -181,10 +163,10 @@ impl<'a> Packed<'a> {
                 (number, None, newest_us - self.time_us + policy.window_us())
             }
             (false, false) => (0, Some(next_us), number),
-            (true, true) => (number, None, self.more.natural()?),
-            (true, false) => (number, self.more.wait()?, self.more.natural()?),
+            (true, true) => (number, None, self.more()?),
+            (true, false) => (number, self.wait()?, self.more()?),
         };
-        let available = u32::try_from(available).map_err(|_| unexpected())?;
+        let available = self.in_range(u32::try_from(available).ok());
         Ok(Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us: 0 })
     }
 }
@@ -195,51 +177,6 @@ enum Count {
     Log(Outcome),
     /// The state of another count.
     Other(Reported),
-}
-
-/// Packed doubles.
-struct Doubles<'a>(&'a [u8]);
-
-impl<'a> Doubles<'a> {
-    /// Takes this number of doubles.
-    fn split(&mut self, count: usize) -> Result<Self, Error> {
-        let (taken, rest) = self.0.split_at_checked(count * size_of::<f64>()).ok_or_else(unexpected)?;
-        self.0 = rest;
-        Ok(Self(taken))
-    }
-
-    fn natural(&mut self) -> Result<u64, Error> {
-        natural(self.next().ok_or_else(unexpected)?)
-    }
-
-    /// A wait. A negative number stands for `None`.
-    fn wait(&mut self) -> Result<Option<u64>, Error> {
-        match self.next().ok_or_else(unexpected)? {
-            none if none < 0.0 => Ok(None),
-            wait => natural(wait).map(Some),
-        }
-    }
-}
-
-impl Iterator for Doubles<'_> {
-    type Item = f64;
-
-    fn next(&mut self) -> Option<f64> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(f64::from_le_bytes(*taken))
-    }
-}
-
-/// A whole number in a double. Sums of a few such numbers do not overflow.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn natural(number: f64) -> Result<u64, Error> {
-    if (0.0..1e18).contains(&number) { Ok(number as u64) } else { Err(unexpected()) }
-}
-
-/// The error of a reply in another format. The script ran, so it may have charged.
-fn unexpected() -> Error {
-    Error::new(ErrorKind::Misconfigured, "the reply of the script has an unknown format").charge_unknown()
 }
 
 #[cfg(test)]
@@ -314,12 +251,51 @@ mod tests {
         };
         assert_eq!(outcome(denied), (false, 0, Some(700_000), 700_000, 900_000));
         assert_eq!(outcome(searched), (false, 2, Some(200_000), 100_000, 800_000));
-        // A reply that is shorter or longer by anything is an error.
+        // A reply that is shorter or longer by anything is an error of the whole call.
         for length in 0..doubles.len() {
             assert!(read_doubles(&doubles[..length], b"BAD", &requests).is_err(), "{length}");
         }
         for rest in [&b""[..], b"BA", b"BADS", b"12345678BAD"] {
             assert!(read_doubles(&doubles, rest, &requests).is_err());
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_fail_only_their_own_check() {
+        let log = Policy::per_second("log", 5).unwrap();
+        let counter = log.clone().with_algorithm(Algorithm::SlidingWindowCounter);
+        let requests = requests(&[&[&log], &[&counter], &[&log, &log], &[&log]]);
+        // All checks fit. The counter and the last log have one more number.
+        let good = [&[1e15][..], &[9.0, 7.0, 5.0, 5.0, 11.0], &[1e5; 5], &[1.0, 8e5]].concat();
+        let failed = |numbers: &[f64]| {
+            let reply = read_doubles(numbers, b"", &requests).unwrap();
+            let errors = reply.verdicts.iter().map(|verdict| verdict.as_ref().err().map(ToString::to_string));
+            errors.collect::<Vec<_>>()
+        };
+        assert_eq!(failed(&good), [None, None, None, None]);
+        let fingerprint = |key: &str| Fingerprint::of(&Key::from(key)).to_string();
+        let alone = format!("key {} under policy \"log\"", fingerprint("0"));
+        // A time, one of the other numbers, and the available units.
+        for (index, number, check) in [
+            (6, f64::NAN, 0),
+            (7, -1.0, 1),
+            (9, f64::INFINITY, 2),
+            (11, f64::NAN, 1),
+            (12, 1e300, 3),
+            (1, 4.0 * 4_294_967_296.0 + 1.0, 0),
+        ] {
+            let mut numbers = good.clone();
+            numbers[index] = number;
+            let failed = failed(&numbers);
+            assert!((0..4).all(|other| failed[other].is_some() == (other == check)), "{index}: {failed:?}");
+            assert!(check != 0 || failed[0].as_ref().unwrap().contains(&alone), "{failed:?}");
+        }
+        // The number says whether more numbers follow. If it is wrong, later checks with more numbers fail too.
+        for number in [f64::NAN, 1e18, f64::INFINITY, 4.5] {
+            let mut numbers = good.clone();
+            numbers[1] = number;
+            let failed = failed(&numbers);
+            assert_eq!(failed.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, true], "{number}");
         }
     }
 
