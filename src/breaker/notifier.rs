@@ -1,16 +1,12 @@
 //! Reports changes of a store's breakers to an observer.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::observe::{BreakerChange, BreakerState, Observer, ObserverCell};
 
 /// Sums up the breakers of one store as one state: open if one is open, else probing if one is probing, else closed.
 ///
-/// Observers are called without a lock, because they may block, panic, or do something that changes a breaker again.
+/// Observers are called without a lock, because they may block or do something that changes a breaker again.
 /// Two threads may therefore report two changes in either order; their sequence numbers say which came first.
 #[derive(Default)]
 pub(super) struct Notifier {
@@ -67,11 +63,7 @@ impl Notifier {
 
     /// Reports a change. Must be called without a lock.
     pub(super) fn report(&self, change: &BreakerChange) {
-        let Some(observer) = self.observer.get() else { return };
-        if thread::panicking() {
-            // A task that unwinds drops its probe. A second panic out of that drop would abort the process.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_breaker_change(change)));
-        } else {
+        if let Some(observer) = self.observer.get() {
             observer.on_breaker_change(change);
         }
     }

@@ -1,6 +1,14 @@
-//! Several observers as one.
+//! Several observers as one. Only the code below calls an observer, and it contains a panic of one.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use smallvec::SmallVec;
 
 #[cfg(feature = "serde")]
 use crate::observe::limits_change::LimitsChange;
@@ -9,6 +17,7 @@ use crate::observe::{
     event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
     exempt::Exempt,
     hold_end::HoldEnded,
+    log_line::{Topic, write_line},
     near_limit::NearLimit,
     observer::Observer,
     plan::{PlanFallback, PlanLookup},
@@ -19,103 +28,109 @@ use crate::observe::{
 
 /// Adds an observer to those that were set before, and returns all of them as one.
 pub(crate) fn fan_out(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
-    match first {
-        None => second,
-        Some(first) => Arc::new(Fanout(first, second)),
+    Arc::new(Fanout { observers: first.into_iter().chain([second]).collect(), has_panicked: AtomicBool::new(false) })
+}
+
+/// Passes every event to each observer in turn.
+struct Fanout {
+    observers: SmallVec<[Arc<dyn Observer>; 2]>,
+    /// Whether a panic of an observer has been reported.
+    has_panicked: AtomicBool,
+}
+
+impl Fanout {
+    /// Calls each observer. A panic ends the call of that observer alone: watching a request must not change it, and
+    /// events are also reported while a request unwinds, where a second panic would abort the process.
+    #[inline]
+    fn each(&self, call: impl Fn(&dyn Observer)) {
+        for observer in &self.observers {
+            if catch_unwind(AssertUnwindSafe(|| call(&**observer))).is_err() {
+                self.report_panic();
+            }
+        }
+    }
+
+    #[cold]
+    fn report_panic(&self) {
+        if !self.has_panicked.swap(true, Ordering::Relaxed) {
+            let text = "An observer panicked. It misses the event, and no request is affected. Correct the observer; \
+                        its further panics are not reported here.";
+            write_line(Topic::Setup, text, false);
+        }
     }
 }
 
-/// Passes every event to the first observer and then to the second one.
-struct Fanout(Arc<dyn Observer>, Arc<dyn Observer>);
-
 impl Observer for Fanout {
     fn on_decision(&self, decided: &Decided<'_>) {
-        self.0.on_decision(decided);
-        self.1.on_decision(decided);
+        self.each(|observer| observer.on_decision(decided));
     }
 
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        self.0.on_store_failure(failure);
-        self.1.on_store_failure(failure);
+        self.each(|observer| observer.on_store_failure(failure));
     }
 
     fn on_batch(&self, batch: &Batch) {
-        self.0.on_batch(batch);
-        self.1.on_batch(batch);
+        self.each(|observer| observer.on_batch(batch));
     }
 
     fn on_breaker_change(&self, change: &BreakerChange) {
-        self.0.on_breaker_change(change);
-        self.1.on_breaker_change(change);
+        self.each(|observer| observer.on_breaker_change(change));
     }
 
     fn on_refusal(&self, refused: &Refused<'_>) {
-        self.0.on_refusal(refused);
-        self.1.on_refusal(refused);
+        self.each(|observer| observer.on_refusal(refused));
     }
 
     fn on_would_refuse(&self, refused: &Refused<'_>) {
-        self.0.on_would_refuse(refused);
-        self.1.on_would_refuse(refused);
+        self.each(|observer| observer.on_would_refuse(refused));
     }
 
     fn on_near_limit(&self, near: &NearLimit<'_>) {
-        self.0.on_near_limit(near);
-        self.1.on_near_limit(near);
+        self.each(|observer| observer.on_near_limit(near));
     }
 
     fn on_exempt(&self, exempt: &Exempt) {
-        self.0.on_exempt(exempt);
-        self.1.on_exempt(exempt);
+        self.each(|observer| observer.on_exempt(exempt));
     }
 
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
-        self.0.on_abandoned(abandoned);
-        self.1.on_abandoned(abandoned);
+        self.each(|observer| observer.on_abandoned(abandoned));
     }
 
     fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        self.0.on_hold_ended(ended);
-        self.1.on_hold_ended(ended);
+        self.each(|observer| observer.on_hold_ended(ended));
     }
 
     fn on_reset(&self, reset: &Reset<'_>) {
-        self.0.on_reset(reset);
-        self.1.on_reset(reset);
+        self.each(|observer| observer.on_reset(reset));
     }
 
     fn on_evicted(&self, evicted: &Evicted<'_>) {
-        self.0.on_evicted(evicted);
-        self.1.on_evicted(evicted);
+        self.each(|observer| observer.on_evicted(evicted));
     }
 
     fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
-        self.0.on_plan_lookup(lookup);
-        self.1.on_plan_lookup(lookup);
+        self.each(|observer| observer.on_plan_lookup(lookup));
     }
 
     fn on_plan_fallback(&self, fallback: &PlanFallback) {
-        self.0.on_plan_fallback(fallback);
-        self.1.on_plan_fallback(fallback);
+        self.each(|observer| observer.on_plan_fallback(fallback));
     }
 
     fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        self.0.on_resolve_failure(failure);
-        self.1.on_resolve_failure(failure);
+        self.each(|observer| observer.on_resolve_failure(failure));
     }
 
     fn on_warning(&self, warning: &Warning) {
-        self.0.on_warning(warning);
-        self.1.on_warning(warning);
+        self.each(|observer| observer.on_warning(warning));
     }
 
     #[cfg(feature = "serde")]
     fn on_limits_change(&self, change: &LimitsChange) {
-        self.0.on_limits_change(change);
-        self.1.on_limits_change(change);
+        self.each(|observer| observer.on_limits_change(change));
     }
 
     fn traces(&self) -> bool {
-        self.0.traces() || self.1.traces()
+        self.observers.iter().any(|observer| observer.traces())
     }
 }

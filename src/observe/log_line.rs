@@ -3,6 +3,7 @@
 use std::{
     fmt,
     io::{self, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         atomic::{AtomicUsize, Ordering},
         mpsc,
@@ -26,12 +27,15 @@ pub(super) enum Topic {
 /// Writes one warning: a `tracing` event if a subscriber takes it, otherwise a line on stderr. A subscriber that
 /// filters the event out does not take it. Writes nothing if a subscriber takes the event and an observer has already
 /// `traced` it.
+///
+/// A panic of the subscriber is contained, because a line must not change the request that causes it.
 pub(super) fn write_line(topic: Topic, text: impl fmt::Display, traced: bool) {
-    match is_taken(topic) {
+    let write = || match is_taken(topic) {
         true if traced => {}
         true => trace(topic, &one_line(text)),
         false => write(format!("tollgate: {}\n", one_line(text))),
-    }
+    };
+    drop(catch_unwind(AssertUnwindSafe(write)));
 }
 
 /// Replaces control characters: an error may quote another program, and a line must stay one line.

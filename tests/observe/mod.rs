@@ -6,6 +6,7 @@ mod log;
 mod metrics;
 mod near_limit;
 mod notices;
+mod panics;
 mod refusals;
 mod setup_warnings;
 
