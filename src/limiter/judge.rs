@@ -71,7 +71,7 @@ impl Core {
     }
 
     /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. A check under shadow
-    /// policies alone passes in any case. Without a decision, what the store may hold is released. `failure` is the
+    /// policies alone passes in any case. Unless the check is allowed, what the store may hold is released. `failure` is the
     /// caller's failure policy, if the caller has set one; the policy is only reported here, not applied.
     fn without_verdict(
         self: &Arc<Self>,
@@ -96,7 +96,9 @@ impl Core {
             }
             _ => Err(error),
         };
-        if may_hold && result.is_err() {
+        // A share that is full denies a request that the store may have admitted.
+        let is_allowed = matches!(&result, Ok(decision) if decision.is_allowed());
+        if may_hold && !is_allowed {
             self.release_uncertain(check);
         }
         match result {

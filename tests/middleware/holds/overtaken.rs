@@ -99,6 +99,26 @@ async fn the_units_of_a_request_without_a_verdict_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_the_local_share_denies_leaves_nothing_held_or_charged() {
+    // A third of the limit has room for one request.
+    for (policy, cost, remaining) in [(uploads(), 1, 2), (tokens(), 300, 700)] {
+        let store = TwoWays::default();
+        let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 3).unwrap();
+        let limit = RateLimitLayer::new(limiter, policy.clone(), one_client()).with_cost(cost).unwrap();
+        let limit = limit.fail_local().unwrap().settle(at_end).unwrap();
+        let streams = |_| async { Ok::<_, Infallible>(Response::new(Frames::of([]).then_stays_open())) };
+        let service = ServiceBuilder::new().layer(limit).service(service_fn(streams));
+        let mut responses = Vec::new();
+        for status in [200, 429] {
+            responses.push(service.clone().oneshot(request()).await.unwrap());
+            assert_eq!(responses.last().unwrap().status(), status);
+        }
+        sleep(4 * Duration::from_secs(1)).await;
+        assert_eq!(left(&Limiter::new(store.0), &policy).await, remaining, "of {policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_units_of_a_job_without_a_verdict_come_back() {
     let store = TwoWays::default();
     let error = Limiter::new(store.clone()).hold(super::CLIENT, &tokens(), 100).await.unwrap_err();
