@@ -7,7 +7,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    thread,
 };
 
 use smallvec::SmallVec;
@@ -119,11 +118,7 @@ impl Drop for SettleFuture {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
             for (ending, _) in self.unanswered.drain(..) {
-                match thread::panicking() {
-                    // The store may have caused the panic, and a second one would abort the process.
-                    true => core.keep_ending(ending, self.runtime.as_ref()),
-                    false => core.end_hold_in_background(ending, self.runtime.as_ref()),
-                }
+                core.end_hold_in_background(ending, self.runtime.as_ref());
             }
         }
     }

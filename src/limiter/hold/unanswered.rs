@@ -7,6 +7,7 @@
 use std::{
     collections::VecDeque,
     mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -159,10 +160,14 @@ impl Unanswered {
 
 impl Core {
     /// Ends a hold without a caller that waits: at once if the store answers at once, otherwise in the background.
+    ///
+    /// Destructors call this, also while a request unwinds. So a panic of the store is contained, and the end is sent
+    /// again in the background.
     pub(super) fn end_hold_in_background(self: &Arc<Self>, ending: Ending, runtime: Option<&Handle>) {
-        match self.store.change_hold(&ending.hold, ending.change()) {
-            Answer::Ready(answer) => self.on_end_answer(ending, &answer, runtime),
-            Answer::Pending(_) => self.keep_ending(ending, runtime),
+        let change = || self.store.change_hold(&ending.hold, ending.change());
+        match catch_unwind(AssertUnwindSafe(change)) {
+            Ok(Answer::Ready(answer)) => self.on_end_answer(ending, &answer, runtime),
+            Ok(Answer::Pending(_)) | Err(_) => self.keep(Kept::new(ending), runtime),
         }
     }
 
@@ -192,10 +197,6 @@ impl Core {
     }
 
     /// Keeps the end of a hold, and sends it in the background. `runtime` is used outside of a runtime.
-    pub(super) fn keep_ending(self: &Arc<Self>, ending: Ending, runtime: Option<&Handle>) {
-        self.keep(Kept::new(ending), runtime);
-    }
-
     fn keep(self: &Arc<Self>, kept: Kept, runtime: Option<&Handle>) {
         if let Some(dropped) = self.unanswered.put(kept) {
             self.report_hold_end(&dropped, HoldEnd::Unanswered);

@@ -1,19 +1,28 @@
 //! Requests that fail before they have a response.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe};
+use std::{
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use axum::body::Body;
 use http::{Request, Response, response::Parts};
 use tokio_test::{assert_pending, task};
 use tollgate::{
-    Policy, RateLimitLayer,
+    Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::{Bill, Settle},
+    observe::{HoldEnded, Observer},
     policy::{Holds, Unsettled},
-    store::Settlement::{Expired, Settled},
+    store::{
+        Answer, Check, HoldChange, OpenHold,
+        Settlement::{self, Expired, Settled},
+        Store, Verdict,
+    },
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
-use super::{Broken, Frames, Ledger, at_end, layer, left, one_client, request, settle_in_background, tokens};
+use super::{Broken, Frames, Ledger, at_end, layer, left, one_client, request, settle_in_background, tokens, uploads};
 
 /// 1 000 units a minute, whose holds are released if nothing settles them.
 fn released() -> Policy {
@@ -112,4 +121,61 @@ async fn a_request_that_passes_without_a_verdict_settles_nothing() {
     assert_eq!(response.status(), 200);
     drop(response);
     assert_eq!(ledger.settlements(), []);
+}
+
+/// Panics when a hold ends.
+struct PanicsAtEnds;
+
+impl Observer for PanicsAtEnds {
+    fn on_hold_ended(&self, _: &HoldEnded<'_>) {
+        panic!("the observer of a test");
+    }
+}
+
+/// The end of a hold is reported in a destructor, where a second panic would abort the process.
+#[tokio::test]
+async fn law_16_an_observer_that_panics_beside_a_handler_ends_neither_the_process_nor_the_hold() {
+    let ledger = Ledger::default();
+    let limit = layer(ledger.limiter().with_observer(PanicsAtEnds), at_end);
+    let service = ServiceBuilder::new().layer(limit).service_fn(fails);
+    let request = AssertUnwindSafe(service.oneshot(request_to("/panics", None)));
+    assert!(tokio::spawn(async move { request.0.await.map(|_| ()) }).await.is_err());
+    assert_eq!(ledger.settlements(), [(100, Settled)]);
+}
+
+/// A store that panics on the first change of a hold.
+#[derive(Debug, Default)]
+struct PanicsOnce {
+    store: MemoryStore,
+    has_panicked: AtomicBool,
+}
+
+impl Store for PanicsOnce {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.store.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.store.reset(key, policy)
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        assert!(self.has_panicked.swap(true, Ordering::SeqCst), "the store of a test");
+        self.store.change_hold(hold, change)
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_panics_beside_a_handler_does_not_end_the_process_and_the_slot_is_given_back() {
+    let limiter = Limiter::new(PanicsOnce::default());
+    let limit = RateLimitLayer::new(limiter.clone(), uploads(), one_client());
+    let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service_fn(fails);
+    let request = AssertUnwindSafe(service.oneshot(request_to("/panics", None)));
+    assert!(tokio::spawn(async move { request.0.await.map(|_| ()) }).await.is_err());
+    settle_in_background().await;
+    assert_eq!(left(&limiter, &uploads()).await, 3);
 }
