@@ -80,8 +80,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A check was dropped before its verdict, for example because the client hung up or an outer timeout passed. No
     /// decision follows, and the check may have been charged.
     ///
-    /// A check that was never polled was not sent, and a peek charges nothing; neither is reported. The method is
-    /// called while the check is dropped, so a panic in it may abort the process.
+    /// A check that was never polled was not sent, and a peek charges nothing; neither is reported.
     fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
         let _ = abandoned;
     }
