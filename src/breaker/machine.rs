@@ -54,11 +54,13 @@ enum MachineState {
         until: Instant,
         round: u32,
     },
-    /// One check is in flight; after `until` it counts as lost.
+    /// One check is in flight, or after a pause many; after `until` they count as lost.
     Probing {
         number: u64,
         until: Instant,
         round: u32,
+        /// Whether all checks are probes: none has come for so long that the failures say nothing about the store.
+        after_pause: bool,
     },
 }
 
@@ -78,7 +80,8 @@ pub(super) enum Grant {
     Probe(Probe),
 }
 
-/// A probe, the only check in flight. If a probe is dropped without an outcome, another probe may be sent.
+/// A probe: the only check in flight, or one of those after a pause. If a probe is dropped without an outcome, another
+/// probe may be sent.
 pub(super) struct Probe {
     machine: Arc<Machine>,
     number: u64,
@@ -111,19 +114,27 @@ impl Machine {
             return Ok(Grant::Ordinary { epoch: self.epoch.load(Ordering::Acquire) });
         }
         let state = self.lock();
-        let (until, round) = match *state {
-            MachineState::Closed(_) => return Ok(Grant::Ordinary { epoch: self.epoch.load(Ordering::Acquire) }),
-            MachineState::Open { until, round } | MachineState::Probing { until, round, .. } => (until, round),
-        };
         let now = Instant::now();
+        let (until, round, after_pause) = match *state {
+            MachineState::Closed(_) => return Ok(Grant::Ordinary { epoch: self.epoch.load(Ordering::Acquire) }),
+            MachineState::Open { until, round } => (until, round, now >= until + self.settings.longest_probe_interval),
+            MachineState::Probing { number, until, after_pause: true, .. } if now < until => {
+                return Ok(Grant::Probe(self.probe(number)));
+            }
+            MachineState::Probing { until, round, .. } => (until, round, false),
+        };
         if now < until {
             let message = "the circuit breaker is open, because the last checks failed";
             return Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::NotSent));
         }
         // Open => Probing; Probing => Probing, when the probe is lost.
         let number = self.next_epoch();
-        self.change(state, MachineState::Probing { number, until: now + self.probe_timeout, round });
-        Ok(Grant::Probe(Probe { machine: Arc::clone(self), number, settled: false }))
+        self.change(state, MachineState::Probing { number, until: now + self.probe_timeout, round, after_pause });
+        Ok(Grant::Probe(self.probe(number)))
+    }
+
+    fn probe(self: &Arc<Self>, number: u64) -> Probe {
+        Probe { machine: Arc::clone(self), number, settled: false }
     }
 
     /// Reports the outcome of a check.
@@ -170,7 +181,7 @@ impl Machine {
 
     fn settle_probe(&self, number: u64, outcome: CallOutcome) {
         let state = self.lock();
-        let MachineState::Probing { number: current, round, .. } = *state else { return };
+        let MachineState::Probing { number: current, round, after_pause, .. } = *state else { return };
         let now = Instant::now();
         let open = |round, interval| MachineState::Open { until: now + self.settings.probe_interval(interval), round };
         let next = match outcome {
@@ -184,6 +195,8 @@ impl Machine {
             _ if number != current => return,
             // Probing => Open, for longer than before.
             CallOutcome::Failed | CallOutcome::TimedOut => open(round.saturating_add(1), round.saturating_add(1)),
+            // The other probes are still in flight.
+            CallOutcome::NoEvidence if after_pause => return,
             // Probing => Open for the shortest interval: a dropped probe says nothing, and the store may be back.
             CallOutcome::NoEvidence => open(round, 0),
         };

@@ -1,10 +1,10 @@
 //! Probes: what closes the breaker, what opens it again, and how soon it closes after a recovery.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_test::{assert_pending, task};
-use tollgate::Limiter;
+use tollgate::{Limiter, Policy};
 
 use super::{DEADLINE, MS, check, checks, concurrent_checks, opened, policy, probes};
 use crate::support::{
@@ -26,6 +26,58 @@ async fn probing_closes_when_the_probe_succeeds() {
     store.set_health(UNAVAILABLE);
     checks(&limiter, 4).await;
     assert!(!limiter.is_breaker_open());
+}
+
+/// Sends a burst of checks under a limit of 10. Returns how many are allowed, denied, and without a verdict.
+async fn burst(limiter: &Limiter, count: usize) -> [usize; 3] {
+    let policy = Policy::per_hour("burst", 10).unwrap();
+    let mut checks = JoinSet::new();
+    for _ in 0..count {
+        let check = limiter.check("k", &policy, 1);
+        checks.spawn(async move { check.await.map(|decision| decision.is_allowed()) });
+    }
+    let results = checks.join_all().await;
+    let count = |wanted: Option<bool>| results.iter().filter(|result| result.as_ref().ok() == wanted.as_ref()).count();
+    [count(Some(true)), count(Some(false)), count(None)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_14_the_first_burst_after_an_outage_whose_end_nobody_saw_is_judged() {
+    for quiet in [1, 10, 30, 30_000] {
+        let (limiter, store) = opened(UNAVAILABLE).await;
+        checks(&limiter, 50).await;
+        store.set_health(Health::Healthy);
+        tokio::time::sleep(Duration::from_secs(quiet)).await;
+        assert_eq!(burst(&limiter, 200).await, [10, 190, 0], "after {quiet} s");
+        assert!(!limiter.is_breaker_open());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_still_down_after_a_pause_gets_one_burst() {
+    for health in [UNAVAILABLE, Health::Silent] {
+        let (limiter, store) = opened(UNAVAILABLE).await;
+        store.set_health(health);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        concurrent_checks(&limiter, 200).await;
+        let sent = store.sent();
+        checks(&limiter, 10).await;
+        assert_eq!(store.sent(), sent, "the breaker is open again");
+    }
+}
+
+/// A dropped probe says nothing about the store, and the others are in flight.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hangs_up_in_the_first_burst_takes_no_verdict_from_the_others() {
+    let (limiter, store) = opened(UNAVAILABLE).await;
+    store.set_health(Health::Silent);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let mut dropped = task::spawn(limiter.check("k", &policy(), 1));
+    assert_pending!(dropped.poll());
+    // A thread without a runtime cannot wait for the answer in its place.
+    thread::spawn(|| drop(dropped)).join().unwrap();
+    store.set_health(Health::Healthy);
+    assert_eq!(burst(&limiter, 200).await, [10, 190, 0]);
 }
 
 #[tokio::test(start_paused = true)]
