@@ -69,6 +69,19 @@ pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
     None
 }
 
+/// The path that the client has sent. A nested router removes the beginning of the request's path.
+#[cfg(feature = "axum")]
+pub(crate) fn sent_path(parts: &Parts) -> &str {
+    let original = parts.extensions.get::<axum::extract::OriginalUri>();
+    original.map_or(&parts.uri, |original| &original.0).path()
+}
+
+/// The path that the client has sent.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn sent_path(parts: &Parts) -> &str {
+    parts.uri.path()
+}
+
 /// Removes the slashes at the end of a path or template. The root stays `/`. `None` if `path` does not begin with a
 /// slash.
 pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {

@@ -165,12 +165,15 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Compared path
     ///
     /// The entry is compared with axum's `MatchedPath`, so the position of the layer does not matter: write the whole
-    /// template, nesting included (`/api/users/{id}`). Where no router has matched the request, the plain path is
-    /// compared: below `nest_service`, in a fallback, in front of a `Router`, or with plain hyper. A layer *inside*
-    /// `nest_service` sees only the rest of the path.
+    /// template, nesting included (`/api/users/{id}`). The whole path that the client has sent is compared where no
+    /// router has matched the request: in a fallback, in front of a `Router`, or with plain hyper. It is also compared
+    /// where the matched template ends in a wildcard, because the service behind it routes by the path: below
+    /// `nest_service`, and for the methods of a gRPC service (`"/grpc.health.v1.Health/Check"`).
     ///
     /// Slashes at the end are ignored, in the entry and in the request, and repeated slashes in a plain path count as
-    /// one slash. Everything else is compared as the client has sent it. A layer that rewrites paths must be outside
+    /// one slash, so that no spelling avoids an entry. An exempt entry, or one whose requests cost less than those of
+    /// the entry that covers the path as it was sent, covers no other spelling: axum serves `/files/special/` as a path
+    /// of `/files/{*rest}`. Everything else is compared as the client has sent it. A layer that rewrites paths must be outside
     /// this layer and outside the router; otherwise this layer compares another path than the router serves.
     /// `tower_http`'s `NormalizePath` removes slashes at the end and repeated slashes at the beginning, and nothing
     /// else:

@@ -78,7 +78,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         check: &mut Check,
         can_hold: fn() -> bool,
     ) -> Result<Prepared, Refusal> {
-        let route = rules.routes.resolve(parts);
+        let route = rules.routes.resolve(parts, |one, other| rules.is_cheaper(one, other));
         if let Some(observer) = self.limiter.listener() {
             rules.routes.check_unmatched(route, observer);
         }

@@ -16,6 +16,7 @@ mod policies;
 mod readiness;
 mod refusal;
 mod resolve;
+mod route_comparison;
 mod route_patterns;
 mod route_spellings;
 mod routes;

@@ -120,7 +120,7 @@ async fn the_most_specific_route_wins() {
         ("/a/u-", 4),
         ("/a/1/c", 8),
         ("/a/1/b/c", 8),
-        ("/a//b", 4),
+        ("/a//b", 6),
         ("/a/{*rest}", 4),
     ];
     assert_costs(Router::new().fallback(|| async {}).layer(limit), &costs).await;

@@ -102,8 +102,8 @@ impl Route {
     /// Requests from addresses that [`ClientIp::deny`](crate::ClientIp::deny) lists are still refused, and so are
     /// requests whose address that `ClientIp` cannot read.
     ///
-    /// Where no router has matched the request, a path that contains `.`, `..` or `//` is never exempt, because a
-    /// server may rewrite such a path to the path of another route.
+    /// Where the path itself is compared, a path that contains `.`, `..` or `//` is never exempt, because a server may
+    /// rewrite such a path to the path of another route, and `/healthz/` is not exempt by an entry `/healthz`.
     ///
     /// # Examples
     ///

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::ConfigError,
-    key::path::{matched_path, without_trailing_slash},
+    key::path::{matched_path, sent_path, without_trailing_slash},
     middleware::countdown::Countdown,
     observe::{Observer, Warning},
 };
@@ -105,24 +105,51 @@ impl RouteTable {
         self.entries.iter().flat_map(|entry| entry.rows.iter().map(|row| &row.settings))
     }
 
-    /// The settings of the most specific entry that has settings for the request's method.
-    pub(crate) fn resolve(&self, parts: &Parts) -> Option<&Settings> {
+    /// The settings of the most specific entry that covers the request and has settings for its method.
+    ///
+    /// A router's template is compared with the entries. The path itself is compared where no router has matched the
+    /// request, and where the template ends in a wildcard, because the service behind a wildcard routes by the path.
+    ///
+    /// Servers read some paths in two ways: many ignore a slash at the end and repeated slashes, and a nested router at
+    /// `/files/{*rest}` answers `/files` too. The entry of the wider reading applies, so that no spelling avoids it,
+    /// unless it is exempt or `is_cheaper` than the entry that covers the path as it was sent.
+    pub(crate) fn resolve(
+        &self,
+        parts: &Parts,
+        is_cheaper: impl Fn(&Settings, Option<&Settings>) -> bool,
+    ) -> Option<&Settings> {
         if self.entries.is_empty() {
             return None;
         }
-        // Where no router has matched the request, its plain path is compared.
-        let (path, kind) = match matched_path(parts) {
-            Some(template) => (template, Kind::Template),
-            None => (without_trailing_slash(parts.uri.path())?, Kind::Plain),
-        };
-        // A server may rewrite a plain path to a path that is not exempt.
-        let may_be_exempt = || kind == Kind::Template || is_normalized(path);
-        let accept = |index: usize| self.entries[index].settings(&parts.method, &may_be_exempt);
-        // A client may send a plain path that looks like a template.
+        let template = matched_path(parts);
+        let of_template = || self.find(template?, Kind::Template, &parts.method, &|| true);
+        if template.is_some_and(|template| !ends_in_wildcard(template)) {
+            return of_template();
+        }
+        let sent = sent_path(parts);
+        let tidied = without_trailing_slash(sent)?;
+        // A server may rewrite the path to a path that is not exempt.
+        let may_be_exempt = || is_normalized(tidied);
+        let find = |path, kind| self.find(path, kind, &parts.method, &may_be_exempt);
+        let as_sent = find(sent, Kind::Sent).or_else(of_template);
+        let wider = self.find(tidied, Kind::Tidied, &parts.method, &|| true);
+        let wider = wider.filter(|settings| !settings.exempt && !is_cheaper(settings, as_sent));
+        wider.or(as_sent).or_else(|| find(sent, Kind::SentBelow))
+    }
+
+    /// The settings of the most specific entry that covers `path`.
+    fn find(&self, path: &str, kind: Kind, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Settings> {
+        let accept = |index: usize| self.entries[index].settings(method, may_be_exempt);
+        // A client may send a path that looks like a template.
         let covers_text = |&&index: &&usize| kind == Kind::Template || self.entries[index].is_text;
         let exact = self.exact.get(path).filter(covers_text);
         exact.and_then(|&index| accept(index)).or_else(|| self.tree.find(path, kind, &accept))
     }
+}
+
+/// Whether a template ends in `{*rest}`.
+fn ends_in_wildcard(template: &str) -> bool {
+    template.ends_with('}') && template.contains("{*")
 }
 
 impl Entry {

@@ -19,8 +19,13 @@ pub(super) struct Node {
 /// How a path is compared.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// A path as the client has sent it: repeated slashes count as one, and a parameter matches one segment.
-    Plain,
+    /// A path as the client has sent it, compared as axum does: a parameter matches the text of one segment,
+    /// which may be empty except at the end of the path, and `{*rest}` matches text.
+    Sent,
+    /// The same, but `{*rest}` also covers no text, because a nested router answers at its root too.
+    SentBelow,
+    /// The same path with repeated slashes counted as one.
+    Tidied,
     /// A router's template: a parameter of the entry matches a parameter of any name.
     Template,
 }
@@ -62,23 +67,27 @@ impl Node {
         let deeper = match path {
             None => self.entry.and_then(accept),
             Some(path) => {
-                let path = if kind == Kind::Plain { path.trim_start_matches('/') } else { path };
+                let path = if kind == Kind::Tidied { path.trim_start_matches('/') } else { path };
                 let (segment, tail) =
                     path.split_once('/').map_or((path, None), |(segment, tail)| (segment, Some(tail)));
-                let mut children = self.children(read(segment, kind), kind);
+                let mut children = self.children(read(segment, kind), kind, tail.is_none());
                 children.find_map(|child| child.descend(tail, kind, accept))
             }
         };
-        deeper.or_else(|| self.rest.and_then(accept))
+        let covers_rest = kind != Kind::Sent || path.is_some_and(|path| !path.is_empty());
+        deeper.or_else(|| self.rest.filter(|_| covers_rest).and_then(accept))
     }
 
-    fn children<'a>(&'a self, segment: Segment<'a>, kind: Kind) -> impl Iterator<Item = &'a Node> {
+    fn children<'a>(&'a self, segment: Segment<'a>, kind: Kind, is_last: bool) -> impl Iterator<Item = &'a Node> {
         let literal = match &segment {
             Segment::Literal(text) => self.literals.get(text.as_ref()),
             Segment::Parameter { .. } | Segment::Rest => None,
         };
         let parameters = self.parameters.iter().filter(move |(prefix, _)| match &segment {
-            Segment::Literal(text) => kind == Kind::Plain && text.len() > prefix.len() && text.starts_with(prefix),
+            Segment::Literal(text) if kind != Kind::Template => {
+                text.strip_prefix(prefix.as_str()).is_some_and(|value| !is_last || !value.is_empty())
+            }
+            Segment::Literal(_) => false,
             Segment::Parameter { prefix: other } => prefix == other,
             Segment::Rest => false,
         });
@@ -90,7 +99,7 @@ impl Node {
 /// may have another syntax.
 fn read(segment: &str, kind: Kind) -> Segment<'_> {
     match kind {
-        Kind::Plain => Segment::Literal(segment.into()),
+        Kind::Sent | Kind::SentBelow | Kind::Tidied => Segment::Literal(segment.into()),
         Kind::Template => Segment::parse(segment).unwrap_or_else(|_| Segment::Literal(segment.into())),
     }
 }

@@ -73,8 +73,7 @@ impl Rules {
                 if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
                     return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
                 }
-                let named = settings.named_costs.get(policy).or_else(|| self.named_costs.get(policy));
-                if let Some(cost) = named.or(settings.cost.as_ref()).unwrap_or(&self.cost).fixed() {
+                if let Some(cost) = self.cost_under(policy, settings).fixed() {
                     policy.check_cost(cost)?;
                 }
             }
@@ -117,6 +116,41 @@ impl Rules {
         self.all_sources(others).filter_map(PolicySource::fixed).flatten().any(Policy::is_concurrent)
     }
 
+    /// Whether a request with the settings `one` takes a smaller share of the limits of the first key than a request
+    /// with the settings `other` (`None`: those of the layer). `false` if the costs or policies are known only with a
+    /// request.
+    pub(in crate::middleware) fn is_cheaper(&self, one: &Settings, other: Option<&Settings>) -> bool {
+        let layer = Settings::default();
+        match (self.largest_share(one), self.largest_share(other.unwrap_or(&layer))) {
+            (Some(one), Some(other)) => one.is_less_than(other),
+            _ => false,
+        }
+    }
+
+    /// The largest share of a limit that a request with `settings` takes.
+    fn largest_share(&self, settings: &Settings) -> Option<Share> {
+        let mut largest = Share { part: 0, of: 1 };
+        if settings.exempt {
+            return Some(largest);
+        }
+        for policy in settings.policies.as_deref().unwrap_or(&*self.policies).fixed()? {
+            let cost = self.cost_under(policy, settings).fixed()?;
+            // A unit of a limit of 60 in an hour takes as long to come back as 60 units of a limit of 60 in a minute.
+            let part = u128::from(cost) * u128::from(policy.window_us());
+            let share = Share { part, of: u128::from(policy.limit()) };
+            if largest.is_less_than(share) {
+                largest = share;
+            }
+        }
+        Some(largest)
+    }
+
+    /// The cost of requests with `settings` under a policy.
+    fn cost_under<'a>(&'a self, policy: &Policy, settings: &'a Settings) -> &'a Cost {
+        let named = settings.named_costs.get(policy).or_else(|| self.named_costs.get(policy));
+        named.or(settings.cost.as_ref()).unwrap_or(&self.cost)
+    }
+
     /// The policy sources of the layer and of all routes.
     fn all_sources<'a>(&'a self, others: &'a OtherPolicies) -> impl Iterator<Item = &'a dyn PolicySource> {
         let of_routes = self.routes.all().filter_map(|settings| settings.policies.as_deref());
@@ -132,6 +166,20 @@ impl Rules {
     ) -> impl Iterator<Item = &'a dyn PolicySource> {
         let first = settings.policies.as_deref().unwrap_or(&*self.policies);
         std::iter::once(first).chain(others.iter().map(|other| &**other))
+    }
+}
+
+/// A share of a limit: the microseconds of its window that a cost takes, times the limit.
+#[derive(Clone, Copy)]
+struct Share {
+    part: u128,
+    of: u128,
+}
+
+impl Share {
+    /// Products stay below 2^110: costs and limits are below 2^32, and windows below 2^45 microseconds.
+    fn is_less_than(self, other: Self) -> bool {
+        self.part * other.of < other.part * self.of
     }
 }
 
