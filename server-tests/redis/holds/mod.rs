@@ -5,6 +5,7 @@ mod clock_steps;
 mod cluster;
 mod costs;
 mod denials;
+mod inspection;
 mod keys;
 mod processes;
 mod shared_names;

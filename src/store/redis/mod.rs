@@ -7,7 +7,8 @@ mod eviction;
 mod instances;
 mod key_hash;
 mod net;
+mod open_holds;
 mod ready;
 mod store;
 
-pub use self::{builder::RedisStoreBuilder, store::RedisStore};
+pub use self::{builder::RedisStoreBuilder, open_holds::OpenHolds, store::RedisStore};
