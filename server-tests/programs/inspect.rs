@@ -41,15 +41,15 @@ impl From<&User> for Key {
 }
 
 /// The service, and the arguments with which the program finds its counts.
-struct Service {
-    limiter: Limiter,
+pub(crate) struct Service {
+    pub(crate) limiter: Limiter,
     arguments: Vec<String>,
-    files: Directory,
+    pub(crate) files: Directory,
 }
 
 impl Service {
     /// `arguments` name the servers.
-    fn new(arguments: &[&str], connect: impl FnOnce(RedisStoreBuilder) -> RedisStore) -> Self {
+    pub(crate) fn new(arguments: &[&str], connect: impl FnOnce(RedisStoreBuilder) -> RedisStore) -> Self {
         let files = Directory::new();
         let secret_file = files.write("secret", format!("{SECRET}\n"));
         files.write("token", format!("{TOKEN}\n"));
@@ -61,13 +61,13 @@ impl Service {
     }
 
     /// A service on one server.
-    fn on(server: &RedisServer) -> Self {
+    pub(crate) fn on(server: &RedisServer) -> Self {
         let url = server.url();
         Self::new(&["--redis", &url], |builder| builder.connect(&url).unwrap())
     }
 
     /// Runs the program with the arguments of the service and these.
-    fn inspect(&self, command: &str, arguments: &[&str]) -> Ran {
+    pub(crate) fn inspect(&self, command: &str, arguments: &[&str]) -> Ran {
         let own = self.arguments.iter().map(String::as_str);
         let all: Vec<&str> = std::iter::once(command).chain(own).chain(arguments.iter().copied()).collect();
         let ran = inspect(&all);
@@ -132,22 +132,22 @@ impl Service {
 
 /// What a run of the program has printed.
 #[derive(Debug)]
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Ran {
     /// The cells of the policy's row.
-    fn cells(&self, policy: &str) -> Vec<&str> {
+    pub(crate) fn cells(&self, policy: &str) -> Vec<&str> {
         assert_eq!(self.code, 0, "{self:?}");
         let row = self.stdout.lines().find(|line| line.split_whitespace().next() == Some(policy));
         row.unwrap_or_else(|| panic!("{self:?}")).split_whitespace().collect()
     }
 }
 
-fn inspect(arguments: &[&str]) -> Ran {
+pub(crate) fn inspect(arguments: &[&str]) -> Ran {
     let mut command = Command::new(&PROGRAMS.inspect);
     command.env_remove("TOLLGATE_REDIS").env_remove("TOLLGATE_KEY_SECRET");
     run(command.args(arguments))
@@ -292,7 +292,7 @@ fn inspect_refuses_wrong_arguments_with_one_message_and_exit_code_2() {
         (vec!["peek", "--redis", "redis://127.0.0.1:1", "text:a"], "no policy: write --policy"),
         (vec!["peek", "--redis", "127.0.0.1", "--policy", "p=60/min", "text:a"], "Redis URL"),
         (with(&[]), "no key: name the client by ip:ADDRESS"),
-        (with(&["203.0.113.7"]), "\"203.0.113.7\" is not a key"),
+        (with(&["203.0.113.7"]), "\"203.0.113.7\" is not a key: write ip:203.0.113.7, as "),
         (with(&["text:a", "--redis"]), "--redis needs a value"),
         (with(&["text:a", "--redis", "redis://127.0.0.1:1"]), "--redis is there twice"),
         (with(&["text:a", "--plain-keys=yes"]), "--plain-keys takes no value"),
@@ -313,7 +313,10 @@ fn inspect_refuses_wrong_arguments_with_one_message_and_exit_code_2() {
         assert_eq!(ran.stderr.lines().count(), 1, "{arguments:?}: {ran:?}");
     }
     let help = inspect(&["--help"]);
-    assert!(help.code == 0 && help.stdout.starts_with("Looks at the counts of one client"), "{help:?}");
+    assert!(
+        help.code == 0 && help.stdout.starts_with("Looks at the counts and the open holds of one client"),
+        "{help:?}"
+    );
 }
 
 #[test]

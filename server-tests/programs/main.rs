@@ -4,6 +4,7 @@
 mod built;
 mod holds;
 mod inspect;
+mod inspect_holds;
 mod running;
 mod server;
 #[path = "../support/mod.rs"]

@@ -5,6 +5,7 @@ use std::{env, ffi::OsString, time::Duration};
 use tollgate::{Key, Policy};
 
 use crate::{
+    commands::Command,
     files::{read_file, read_url},
     key::{self, Addresses},
     policies,
@@ -12,15 +13,11 @@ use crate::{
     time,
 };
 
-#[derive(Clone, Copy)]
-pub(crate) enum Command {
-    Peek,
-    Reset,
-}
-
 pub(crate) struct Arguments {
     pub(crate) command: Command,
     pub(crate) key: Key,
+    /// How the key may have to be written if nothing is counted for it.
+    pub(crate) key_hints: Vec<String>,
     pub(crate) policies: Vec<Policy>,
     pub(crate) settings: Settings,
 }
@@ -62,16 +59,12 @@ impl Arguments {
             return Ok(None);
         }
         let mut arguments = arguments.into_iter();
-        let command = match arguments.next().as_deref() {
-            Some("peek") => Command::Peek,
-            Some("reset") => Command::Reset,
-            Some(other) => return Err(format!("{other:?} is not a command: write peek or reset; see --help")),
-            None => return Err("no command: write peek or reset; see --help".to_owned()),
-        };
+        let command = Command::parse(arguments.next().as_deref())?;
         let given = Given::parse(arguments)?;
         Ok(Some(Self {
             command,
             key: key::parse(&given.key, &given.addresses)?,
+            key_hints: key::hints(&given.key),
             policies: policies::read(&given.policies, given.config.as_deref())?,
             settings: given.settings()?,
         }))

@@ -1,5 +1,7 @@
 //! The client's key, as the service's key extractor makes it.
 
+use std::net::{IpAddr, SocketAddr};
+
 use http::Request;
 use tollgate::{ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, MatchedPathKey};
 
@@ -42,8 +44,44 @@ fn parse_part(part: &str, addresses: &Addresses) -> Result<Key, String> {
         _ => match kind.strip_prefix("ip/").map(str::parse) {
             Some(Ok(length)) => address(part, value, Some(length), addresses),
             Some(Err(_)) => Err(format!("{part}: the length of a prefix is a number: ip/56:2001:db8::1")),
-            None => Err(format!("{part:?} is not a key: write {KINDS}")),
+            None => Err(bare_address(part).map_or_else(|| format!("{part:?} is not a key: write {KINDS}"), |address| {
+                format!(
+                    "{part:?} is not a key: write ip:{address}, as PeerIp and ClientIp charge it; or text:{part}, if \
+                     another extractor has this text as its key"
+                )
+            })),
         },
+    }
+}
+
+/// The address in a key without a kind: alone, with a port, or with the length of a prefix.
+fn bare_address(part: &str) -> Option<IpAddr> {
+    let with_port = || part.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let bare = part.split_once('/').map_or(part, |(address, _)| address);
+    bare.trim_matches(['[', ']']).parse().ok().or_else(with_port)
+}
+
+/// How keys of addresses may have to be written instead, for a client for which nothing is counted.
+pub(crate) fn hints(parts: &[String]) -> Vec<String> {
+    parts.iter().filter_map(|part| hint(part)).collect()
+}
+
+fn hint(part: &str) -> Option<String> {
+    let (kind, value) = part.split_once(':')?;
+    let address = bare_address(value)?;
+    match (kind, address) {
+        // The text of an IPv4 address is the key of the address.
+        ("text", IpAddr::V4(_)) => None,
+        ("text", IpAddr::V6(_)) => Some(format!(
+            "{part} is charged by extractors of text; PeerIp and ClientIp charge IPv6 addresses by /64: write ip:{address}"
+        )),
+        (_, IpAddr::V4(_)) => Some(format!(
+            "{part}: behind a proxy, PeerIp charges the address of the proxy, and ClientIp that of the client"
+        )),
+        (_, IpAddr::V6(_)) => Some(format!(
+            "{part}: PeerIp and ClientIp charge IPv6 addresses by /64, unless the service calls with_ipv6_prefix: for \
+             with_ipv6_prefix(56) write ip/56:{address}; behind a proxy, PeerIp charges the address of the proxy"
+        )),
     }
 }
 
@@ -122,7 +160,12 @@ mod tests {
     fn a_wrong_key_is_one_message_that_says_what_to_write() {
         for (parts, expected) in [
             (&[][..], "no key: name the client by ip:ADDRESS"),
-            (&["203.0.113.7"], "\"203.0.113.7\" is not a key: write ip:ADDRESS"),
+            (&["alice"], "\"alice\" is not a key: write ip:ADDRESS"),
+            (&["203.0.113.7"], "\"203.0.113.7\" is not a key: write ip:203.0.113.7, as "),
+            (&["203.0.113.7:443"], "\"203.0.113.7:443\" is not a key: write ip:203.0.113.7, as "),
+            (&["2001:db8::1"], "\"2001:db8::1\" is not a key: write ip:2001:db8::1, as "),
+            (&["[2001:db8::1]:443"], "\"[2001:db8::1]:443\" is not a key: write ip:2001:db8::1, as "),
+            (&["2001:db8::/64"], "\"2001:db8::/64\" is not a key: write ip:2001:db8::, as "),
             (&["ip:203.0.113"], "ip:203.0.113: \"203.0.113\" is not an IPv4 or IPv6 address"),
             (&["ip/x:::1"], "ip/x:::1: the length of a prefix is a number"),
             (&["ip/200:::1"], "ip/200:::1: "),

@@ -3,16 +3,18 @@
 //! ```text
 //! $ cargo run --release -p tollgate-inspect -- peek --redis redis://127.0.0.1:6379 \
 //!       --secret-file key-secret --policy per-client=60/min ip:203.0.113.7
-//! policy      limit  spent  available  next unit  reset  ban  redis key
-//! per-client  60/1m     60          0      12.3s  59.1s  -    tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m
+//! policy      limit (as given)  spent  available  next unit  reset  ban  redis key
+//! per-client  60/1m                60          0      12.3s  59.1s    -  tollgate:{$jNgwNedyTCtiXQpgeJGxhg}:per-client:l5:1m
 //! ```
 
 mod arguments;
-mod command;
+mod commands;
 mod files;
 mod key;
 mod policies;
+mod policy_text;
 mod server;
+mod standing;
 mod table;
 mod time;
 mod usage;
@@ -72,7 +74,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Failure> {
     match Arguments::parse(std::env::args_os().skip(1))? {
-        Some(arguments) => command::run(arguments, &mut io::stdout().lock()).await,
+        Some(arguments) => commands::run(arguments, &mut io::stdout().lock()).await,
         None => {
             print!("{}", usage::USAGE);
             Ok(())

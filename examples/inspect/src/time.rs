@@ -29,6 +29,11 @@ pub(crate) fn rounded(wait: Duration) -> String {
     }
 }
 
+/// A wait as [`rounded`] writes it, or a dash if there is nothing to wait for.
+pub(crate) fn or_dash(wait: Duration) -> String {
+    if wait.is_zero() { "-".to_owned() } else { rounded(wait) }
+}
+
 /// Parses `500ms`, `5s` or `1m`; `None` if the text is no time or zero.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;

@@ -1,13 +1,25 @@
 //! The text of `--help`.
 
 pub(crate) const USAGE: &str = "\
-Looks at the counts of one client in Redis, and resets them.
+Looks at the counts and the open holds of one client in Redis, and resets them.
 
 Usage: tollgate-inspect peek  OPTIONS KEY...
        tollgate-inspect reset OPTIONS KEY...
 
-peek prints where the client stands under each policy. It charges nothing.
-reset forgets what the client has spent, lifts bans, and prints what it removed.
+peek prints where the client stands under each policy. It changes nothing.
+reset forgets what the client has spent and holds, lifts bans, and prints what
+it removed. Processes of the service remember denials for up to a second.
+
+Examples, with TOLLGATE_REDIS and TOLLGATE_KEY_SECRET in the environment
+
+  a limit            peek --policy per-client=60/min ip:203.0.113.7
+  with a ban         peek --policy login=5/min,ban-after=20/10m ip:203.0.113.7
+  with holds         peek --policy tokens=100000/min,holds text:alice
+  a concurrency
+  limit              peek --policy streams=concurrent:4 token:@FILE
+  with a lease       peek --policy per-tenant=9000000/min,lease=20000 text:acme
+  all of a file      peek --config limits.toml ip:203.0.113.7
+  one of a file      reset --config limits.toml --policy login ip:203.0.113.7
 
 KEY is the client as the service's key extractor names it. Several KEYs are one
 client: the parts of a tuple of extractors, in its order.
@@ -19,6 +31,18 @@ client: the parts of a tuple of extractors, in its order.
   route:/search      MatchedPathKey
   unmatched          MatchedPathKey, for requests that no route matched
   global             GlobalKey
+
+Columns of peek
+
+  limit (as given)   the limit in --policy or --config; Redis has only counts
+  spent              units that are charged
+  held               units of requests that are not finished: open holds, slots
+                     in use, blocks of leases
+  open               the number of open holds
+  until (last)       when the last of them ends by itself, unless it is renewed
+  available          the largest cost that would pass now
+  next unit, reset   when one of the spent units comes back, and when all have
+  ban                when the ban ends
 
 Redis: exactly one of
 
@@ -35,6 +59,12 @@ Policies: --policy, --config, or both
                      api=100/s,algorithm=token-bucket,burst=20. The words are
                      those of a limits file; ban-after=20/10m means 20 denials,
                      for 10 minutes. Repeat the option for further policies.
+  --policy NAME=RATE,holds
+                     the policy has holds; their settings do not matter here
+  --policy NAME=RATE,lease=UNITS
+                     the policy has a lease, and so it has holds
+  --policy NAME=concurrent:SLOTS
+                     a concurrency limit
   --config FILE      the service's limits file (TOML)
   --policy NAME      with --config: only this policy of the file
 
@@ -58,5 +88,6 @@ Connection
 Other users of this machine can read the arguments of a program. So URLs may be
 written as @FILE: the file contains the URL. Tokens are always written so.
 
+The table is on standard output, advice and errors are on standard error.
 Exit code: 0 done, 1 Redis gave no answer or an error, 2 wrong arguments.
 ";

@@ -1,0 +1,74 @@
+//! The commands. Each looks at the client under one policy after the other, and prints a table on standard output and
+//! advice on standard error.
+
+mod peek;
+mod reset;
+
+use std::io::Write;
+
+use tollgate::{Error, ErrorKind, Key, Limiter, RedisStore};
+
+use crate::{Failure, arguments::Arguments, time::exact};
+
+/// What the program does with the client.
+#[derive(Clone, Copy)]
+pub(crate) enum Command {
+    Peek,
+    Reset,
+}
+
+/// The commands by name.
+const COMMANDS: [(&str, Command); 2] = [("peek", Command::Peek), ("reset", Command::Reset)];
+
+impl Command {
+    pub(crate) fn parse(name: Option<&str>) -> Result<Self, String> {
+        let found = COMMANDS.iter().find(|(command, _)| Some(*command) == name);
+        found.map(|(_, command)| *command).ok_or_else(|| {
+            let wrong = name.map_or("no command".to_owned(), |name| format!("{name:?} is not a command"));
+            format!("{wrong}: write {}; see --help", COMMANDS.map(|(command, _)| command).join(" or "))
+        })
+    }
+}
+
+/// A client of the service, in the store of the service.
+pub(crate) struct Client {
+    pub(crate) limiter: Limiter,
+    pub(crate) store: RedisStore,
+    pub(crate) key: Key,
+}
+
+/// What a command says beside its table.
+#[derive(Default)]
+struct Report {
+    /// Whether anything is counted or held for the client.
+    has_found: bool,
+    advice: Vec<String>,
+}
+
+const NOTHING_COUNTED: &str = "nothing is counted for this key; compare the kind of the key, the prefix, the secret, \
+                               and the name, algorithm, window and resolution of the policy with the service's";
+
+pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result<(), Failure> {
+    let Arguments { command, key, key_hints, policies, settings } = arguments;
+    let timeout = settings.timeout;
+    let store = settings.store().map_err(|error| error.to_string())?;
+    // Failures are printed as errors of the commands, so the limiter need not report them as well.
+    let limiter = Limiter::new(store.clone()).quiet();
+    // A wrong password or an unreachable server fails here, with the server's own message.
+    let ready = tokio::time::timeout(timeout, limiter.ready()).await;
+    ready.unwrap_or_else(|_| Err(Error::new(ErrorKind::Deadline, format!("no answer within {}", exact(timeout)))))?;
+    let client = Client { limiter, store, key };
+    let mut report = Report::default();
+    let result = match command {
+        Command::Peek => peek::run(&client, &policies, &mut report, output).await,
+        Command::Reset => reset::run(&client, &policies, &mut report, output).await,
+    };
+    if result.is_ok() && !report.has_found {
+        report.advice.push(NOTHING_COUNTED.to_owned());
+        report.advice.extend(key_hints);
+    }
+    for line in report.advice {
+        eprintln!("tollgate-inspect: {line}");
+    }
+    result
+}

@@ -1,0 +1,85 @@
+//! Prints where the client stands under each policy.
+
+use std::io::Write;
+
+use tollgate::Policy;
+
+use super::{Client, Report};
+use crate::{
+    Failure,
+    standing::Standing,
+    table::{self, Align, Column},
+    time::{exact, or_dash},
+};
+
+pub(super) async fn run(
+    client: &Client,
+    policies: &[Policy],
+    report: &mut Report,
+    output: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut standings = Vec::new();
+    for policy in policies {
+        let standing = Standing::of(client, policy).await?;
+        report.has_found |= standing.is_counted();
+        report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "see them as spent")));
+        report.advice.extend(standing.overdue());
+        standings.push(standing);
+    }
+    let shown: Vec<&ColumnOf> = COLUMNS.iter().filter(|column| (column.is_shown)(policies)).collect();
+    let columns: Vec<Column> = shown.iter().map(|column| (column.title, column.align)).collect();
+    let rows = standings.iter().map(|standing| shown.iter().map(|column| (column.cell)(client, standing)).collect());
+    Ok(table::write(output, &columns, &rows.collect::<Vec<_>>())?)
+}
+
+struct ColumnOf {
+    title: &'static str,
+    align: Align,
+    is_shown: fn(&[Policy]) -> bool,
+    cell: fn(&Client, &Standing) -> String,
+}
+
+/// A column of every table.
+const fn column(title: &'static str, align: Align, cell: fn(&Client, &Standing) -> String) -> ColumnOf {
+    ColumnOf { title, align, is_shown: |_| true, cell }
+}
+
+/// A column that only holds fill.
+const fn of_holds(title: &'static str, cell: fn(&Client, &Standing) -> String) -> ColumnOf {
+    let is_shown = |policies: &[Policy]| policies.iter().any(|policy| policy.holds().is_some());
+    ColumnOf { title, align: Align::Right, is_shown, cell }
+}
+
+const COLUMNS: [ColumnOf; 11] = [
+    column("policy", Align::Left, |_, standing| standing.policy.name().to_owned()),
+    // The counts are in Redis, and the limit is not.
+    column("limit (as given)", Align::Left, |_, standing| limit(&standing.policy)),
+    column("spent", Align::Right, |_, standing| standing.spent().map_or_else(dash, |units| units.to_string())),
+    of_holds("held", |_, standing| standing.held.map_or_else(dash, |held| held.units.to_string())),
+    of_holds("open", |_, standing| standing.held.map_or_else(dash, |held| held.open.to_string())),
+    of_holds("until (last)", |_, standing| or_dash(standing.held.unwrap_or_default().last_end)),
+    column("available", Align::Right, |_, standing| standing.available().to_string()),
+    column("next unit", Align::Right, |_, standing| or_dash(standing.count.next)),
+    column("reset", Align::Right, |_, standing| or_dash(standing.count.reset)),
+    column("ban", Align::Right, |_, standing| or_dash(standing.count.ban.unwrap_or_default())),
+    column("redis key", Align::Left, |client, standing| match standing.policy.shards() {
+        1 => client.store.redis_key(&client.key, &standing.policy),
+        shards => format!("one for each of {shards} shards"),
+    }),
+];
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+/// The limit as in `--policy`: `60/1m`.
+fn limit(policy: &Policy) -> String {
+    if policy.is_concurrent() {
+        return format!("{} at once", policy.limit());
+    }
+    let rate = format!("{}/{}", policy.limit(), exact(policy.window()));
+    match policy.burst() {
+        Some(burst) if burst != policy.limit() => format!("{rate} burst {burst}"),
+        _ => rate,
+    }
+}
