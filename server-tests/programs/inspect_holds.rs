@@ -143,7 +143,7 @@ async fn inspect_says_that_units_are_held_beside_a_count_that_was_given_without_
     );
     assert!(
         advice[1].starts_with("streams: 1 unit is held in 1 open hold of a concurrency limit of this name")
-            && advice[1].contains("--policy streams=concurrent:N"),
+            && advice[1].contains("write --policy streams=concurrent:4"),
         "{advice:?}"
     );
     assert_eq!(advice.len(), 2, "the secret and the name are right, so no word of them: {advice:?}");
@@ -186,6 +186,23 @@ async fn inspect_shows_the_blocks_of_leases_and_says_that_processes_may_still_sp
     assert_eq!(cell(&removed, "per-tenant", "removed"), "20000 held units in 1 open hold");
     assert!(notes(&removed).iter().any(|note| note.contains("two blocks of 20000 units")), "{removed:?}");
     drop(block);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_resets_a_value_that_is_no_count_and_no_set_of_holds() {
+    let server = RedisServer::start();
+    let service = Service::on(&server);
+    let tokens = tokens();
+    let policies = ["--policy", "tokens=100000/min,holds", "text:alice"];
+    let redis_key = cell(&service.inspect("peek", &policies), "tokens", "redis key");
+    for poisoned in [redis_key.clone(), redis_key.replace(":tokens:", ":tokens(holds):")] {
+        server.command(&format!("SADD {poisoned} x"));
+        let refused = service.inspect("peek", &policies);
+        assert!(refused.code == 1 && refused.stderr.contains("WRONGTYPE"), "{refused:?}");
+        let removed = service.inspect("reset", &policies);
+        assert_eq!(cell(&removed, "tokens", "removed"), "a value that is no count of tollgate");
+        assert_eq!(service.limiter.peek("alice", &tokens).await.unwrap().available(), Some(100_000));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,14 +44,22 @@ fn parse_part(part: &str, addresses: &Addresses) -> Result<Key, String> {
         _ => match kind.strip_prefix("ip/").map(str::parse) {
             Some(Ok(length)) => address(part, value, Some(length), addresses),
             Some(Err(_)) => Err(format!("{part}: the length of a prefix is a number: ip/56:2001:db8::1")),
-            None => Err(bare_address(part).map_or_else(|| format!("{part:?} is not a key: write {KINDS}"), |address| {
-                format!(
-                    "{part:?} is not a key: write ip:{address}, as PeerIp and ClientIp charge it; or text:{part}, if \
-                     another extractor has this text as its key"
-                )
-            })),
+            None => Err(format!("{part:?} is not a key: write {}", instead_of(part))),
         },
     }
+}
+
+/// What to write instead of a key without a kind.
+fn instead_of(part: &str) -> String {
+    let grouped = match bare_address(part) {
+        None => return KINDS.to_owned(),
+        Some(address @ IpAddr::V4(_)) => format!("ip:{address}, as PeerIp and ClientIp charge it"),
+        Some(address @ IpAddr::V6(_)) => format!(
+            "ip:{address}, which PeerIp and ClientIp group by /64 (ip/56:{address} if the service calls \
+             with_ipv6_prefix(56))"
+        ),
+    };
+    format!("{grouped}; or text:{part}, if another extractor has this text as its key")
 }
 
 /// The address in a key without a kind: alone, with a port, or with the length of a prefix.
@@ -73,7 +81,8 @@ fn hint(part: &str) -> Option<String> {
         // The text of an IPv4 address is the key of the address.
         ("text", IpAddr::V4(_)) => None,
         ("text", IpAddr::V6(_)) => Some(format!(
-            "{part} is charged by extractors of text; PeerIp and ClientIp charge IPv6 addresses by /64: write ip:{address}"
+            "{part} is the key of an extractor of text; PeerIp and ClientIp charge IPv6 addresses by /64: write \
+             ip:{address}"
         )),
         (_, IpAddr::V4(_)) => Some(format!(
             "{part}: behind a proxy, PeerIp charges the address of the proxy, and ClientIp that of the client"
@@ -161,11 +170,17 @@ mod tests {
         for (parts, expected) in [
             (&[][..], "no key: name the client by ip:ADDRESS"),
             (&["alice"], "\"alice\" is not a key: write ip:ADDRESS"),
-            (&["203.0.113.7"], "\"203.0.113.7\" is not a key: write ip:203.0.113.7, as "),
+            (&["203.0.113.7"], "\"203.0.113.7\" is not a key: write ip:203.0.113.7, as PeerIp"),
             (&["203.0.113.7:443"], "\"203.0.113.7:443\" is not a key: write ip:203.0.113.7, as "),
-            (&["2001:db8::1"], "\"2001:db8::1\" is not a key: write ip:2001:db8::1, as "),
-            (&["[2001:db8::1]:443"], "\"[2001:db8::1]:443\" is not a key: write ip:2001:db8::1, as "),
-            (&["2001:db8::/64"], "\"2001:db8::/64\" is not a key: write ip:2001:db8::, as "),
+            (
+                &["2001:db8::1"],
+                "\"2001:db8::1\" is not a key: write ip:2001:db8::1, which PeerIp and ClientIp group by /64",
+            ),
+            (
+                &["[2001:db8::1]:443"],
+                "\"[2001:db8::1]:443\" is not a key: write ip:2001:db8::1, which PeerIp and ClientIp group by /64",
+            ),
+            (&["2001:db8::/64"], "\"2001:db8::/64\" is not a key: write ip:2001:db8::, which "),
             (&["ip:203.0.113"], "ip:203.0.113: \"203.0.113\" is not an IPv4 or IPv6 address"),
             (&["ip/x:::1"], "ip/x:::1: the length of a prefix is a number"),
             (&["ip/200:::1"], "ip/200:::1: "),

@@ -1,10 +1,10 @@
-//! Looks at the counts of one client in Redis, and resets them.
+//! Looks at the counts and the open holds of one client in Redis, and resets them.
 //!
 //! ```text
 //! $ cargo run --release -p tollgate-inspect -- peek --redis redis://127.0.0.1:6379 \
-//!       --secret-file key-secret --policy per-client=60/min ip:203.0.113.7
-//! policy      limit (as given)  spent  available  next unit  reset  ban  redis key
-//! per-client  60/1m                60          0      12.3s  59.1s    -  tollgate:{$jNgwNedyTCtiXQpgeJGxhg}:per-client:l5:1m
+//!       --secret-file key-secret --policy api=60/min ip:203.0.113.7
+//! policy  limit (as given)  spent  available  next unit  reset  ban  redis key
+//! api     60/1m                60          0      12.3s  59.1s    -  tollgate:{$jNgwNedyTCtiXQpgeJGxhg}:api:l5:1m
 //! ```
 
 mod arguments;

@@ -8,8 +8,8 @@ use tollgate::{
     policy::Holds,
 };
 
-/// Reads `60/min,algorithm=counter`, `100000/min,holds` or `concurrent:4`. Apart from holds, slots and leases, the words
-/// are those of a limits file, so that both mean the same.
+/// Reads `60/min,algorithm=counter`, `100000/min,holds` or `concurrent:4`. Apart from holds, slots and leases, the
+/// words are those of a limits file, so that both mean the same.
 pub(crate) fn parse(name: &str, text: &str) -> Result<Policy, String> {
     let mut settings = text.split(',');
     let rate = settings.next().unwrap_or_default();

@@ -77,8 +77,9 @@ impl Beside {
                 format!("{name}: {} beside this count; add ,holds to its --policy to {what}", are_held(*held))
             }
             Self::Slots(held) => format!(
-                "{name}: {} of a concurrency limit of this name; write --policy {name}=concurrent:N to {what}",
+                "{name}: {} of a concurrency limit of this name; write --policy {name}=concurrent:{} to {what}",
                 are_held(*held),
+                policy.limit(),
             ),
             Self::Unknown(error) => {
                 format!("{name}: cannot look for open holds beside this count: {error}")

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use tollgate::{Policy, store::OpenHolds};
+use tollgate::{ErrorKind, Policy, store::OpenHolds};
 
 use super::{Client, Report};
 use crate::{
@@ -44,13 +44,21 @@ pub(super) async fn run(
 
 /// What was removed, or `None` if there was nothing to remove.
 async fn reset(client: &Client, policy: &Policy, report: &mut Report) -> Result<Option<String>, Failure> {
-    let standing = Standing::of(client, policy).await?;
-    report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "remove them too")));
-    report.has_found |= standing.is_counted();
+    let standing = match Standing::of(client, policy).await {
+        Ok(standing) => Some(standing),
+        // A reset is the remedy for a value that cannot be read.
+        Err(Failure::Redis(error)) if error.kind() == ErrorKind::BadKey => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(standing) = &standing {
+        report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "remove them too")));
+        report.has_found |= standing.is_counted();
+    }
     if !client.limiter.reset(&client.key, policy).await? {
         return Ok(None);
     }
     report.has_found = true;
+    let Some(standing) = standing else { return Ok(Some("a value that is no count of tollgate".to_owned())) };
     let held = standing.held.filter(|held| held.units > 0);
     report.advice.extend(held.map(|_| after_holds(policy)));
     Ok(Some(removed(&standing, held)))
