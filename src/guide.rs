@@ -54,6 +54,8 @@ pub mod limits_in_a_file {}
 
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[failures]: when_redis_fails"]
+#[doc = "[holds]: holds"]
+#[doc = "[lease]: one_hot_tenant"]
 #[doc = "[rollout]: rolling_out_a_limit"]
 #[doc = "[limits]: limits_in_a_file"]
 #[doc = ""]
