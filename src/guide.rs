@@ -7,6 +7,7 @@
 //! | [`what_clients_see`] | header fields, bodies and statuses, and what clients do with them |
 //! | [`holds`] | costs that are known only afterwards, such as the tokens of a model |
 //! | [`uploads`] | at most N requests at once, in all instances; costs that the response decides |
+//! | [`model_gateway`] | a whole program: requests, tokens in and out, and streams at once |
 //! | [`outbound`] | jobs and clients that wait for the quota of another service |
 //! | [`plans_from_a_database`] | policies that are looked up by account, in the background |
 //! | [`one_hot_tenant`] | one key that is checked a hundred thousand times a second |
@@ -44,6 +45,7 @@ pub mod comparison {}
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
 
+#[doc = "[gateway]: model_gateway"]
 #[doc = "[response]: uploads#costs-that-the-response-decides"]
 #[doc = ""]
 #[doc = include_str!("../docs/holds.md")]
@@ -51,6 +53,12 @@ pub mod holds {}
 
 #[doc = include_str!("../docs/limits-in-a-file.md")]
 pub mod limits_in_a_file {}
+
+#[doc = "[holds]: holds"]
+#[doc = "[order]: behind_a_proxy#order-of-layers"]
+#[doc = ""]
+#[doc = include_str!("../docs/model-gateway.md")]
+pub mod model_gateway {}
 
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[failures]: when_redis_fails"]

@@ -12,6 +12,7 @@ use serde_json::Value;
 /// The paths of the programs.
 pub(crate) struct Programs {
     pub(crate) inspect: PathBuf,
+    pub(crate) model_gateway: PathBuf,
     pub(crate) server: PathBuf,
 }
 
@@ -26,7 +27,7 @@ pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
     };
     let output = Command::new(env!("CARGO"))
         .args(["build", "--workspace", "--all-features", "--offline", "--locked", "--message-format", "json"])
-        .args(["--bin", "tollgate-inspect", "--example", "server"])
+        .args(["--bin", "tollgate-inspect", "--example", "server", "--example", "model_gateway"])
         .args(["--profile", profile, "--target-dir"])
         .arg(profile_directory.parent().unwrap())
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap())
@@ -35,7 +36,11 @@ pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
         .unwrap();
     assert!(output.status.success());
     let messages = String::from_utf8(output.stdout).unwrap();
-    Programs { inspect: built(&messages, "tollgate-inspect"), server: built(&messages, "server") }
+    Programs {
+        inspect: built(&messages, "tollgate-inspect"),
+        model_gateway: built(&messages, "model_gateway"),
+        server: built(&messages, "server"),
+    }
 });
 
 /// The path of the program `name`, from the messages of cargo.

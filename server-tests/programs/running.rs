@@ -1,9 +1,10 @@
-//! A running example server, and its responses.
+//! A running program of `examples/`, and its responses.
 
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -19,14 +20,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Starts the example server.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut process = Command::new(&PROGRAMS.server)
-            .args(["--listen", "127.0.0.1:0"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(&PROGRAMS.server, &[&["--listen", "127.0.0.1:0"], arguments].concat())
+    }
+
+    /// Starts a program whose first line names its address.
+    pub(crate) fn run(program: &Path, arguments: &[&str]) -> Self {
+        let mut process =
+            Command::new(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = Arc::<Mutex<String>>::default();
         let (lines, collected) = (BufReader::new(process.stderr.take().unwrap()).lines(), Arc::clone(&stderr));
         thread::spawn(move || {
