@@ -1,3 +1,9 @@
 //! Programs for common tasks: plans, logins, bans, tokens, tests, resets and migration.
+
+// The definitions before the page replace those at its end, as in `guide.rs`.
+
+#![doc = ""]
+#![doc = "[gateway]: crate::guide::model_gateway"]
+#![doc = "[holds]: crate::guide::holds"]
 #![doc = ""]
 #![doc = include_str!("../docs/recipes.md")]
