@@ -69,7 +69,7 @@ fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
         })
 }
 
-/// The account that pays, inserted by [`authenticate`].
+/// The account that pays. Authentication inserts it.
 #[derive(Clone)]
 struct Account(u64);
 
@@ -90,7 +90,7 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// A request to the model, inserted by [`read_prompt`].
+/// What a request asks of the model.
 #[derive(Clone)]
 struct Prompt {
     text: String,
@@ -151,7 +151,7 @@ enum Output {
     },
 }
 
-/// Stands in for a model: it repeats the prompt, one word every 100 ms, up to `max_tokens` words.
+/// Stands in for a model: it repeats the prompt, one word every 100 ms, until it has written as much as it may.
 fn model(prompt: Prompt) -> impl Stream<Item = Output> {
     let words: Vec<String> =
         prompt.text.split_whitespace().take(prompt.max_tokens as usize).map(str::to_owned).collect();
