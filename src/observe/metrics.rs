@@ -27,30 +27,7 @@ use crate::{
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for the recorder of the service.
 ///
-/// | name | kind | labels | counts |
-/// | --- | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `policy`, `outcome`: `allowed`, `denied`, `would_deny`, `open`, `closed`, `local`, `overloaded` | decisions, once for each policy of the check; of a denied check, for the policies that denied it; `would_deny` for each shadow policy that would have denied the check |
-/// | `tollgate_deny_cache_hits_total` | counter | `policy` | decisions that were remembered denials |
-/// | `tollgate_fallback_admits_total` | counter | `policy`, `outcome`: `open`, `local` | decisions that let a request pass without a verdict |
-/// | `tollgate_store_errors_total` | counter | `kind`: `unavailable`, `deadline`, `overloaded`, `misconfigured`, `bad_key`, `config` | checks without a verdict |
-/// | `tollgate_abandoned_checks_total` | counter | `policy` | checks that were dropped before their verdict, for example because the client hung up; once for each policy |
-/// | `tollgate_refused_requests_total` | counter | `cause`: `missing_key`, `unusable_key`, `cost_above_limit`, `misconfigured` | requests that the middleware refused without a check |
-/// | `tollgate_would_refuse_total` | counter | `cause`: as `tollgate_refused_requests_total` | requests that passed, and that the middleware would have refused without a check if it were not for shadow mode |
-/// | `tollgate_near_limit_total` | counter | `policy` | keys that have spent the policy's [near limit](crate::Policy::with_near_limit), once for each key and window |
-/// | `tollgate_exempt_requests_total` | counter | `cause`: `route`, `key`, `missing_key`, `shadow` | requests that passed without a check |
-/// | `tollgate_holds_ended_total` | counter | `policy`, `end`: `settled`, `released`, `dropped`, `expired`, `unanswered` | [holds](crate::Limiter::hold) of this process that have ended |
-/// | `tollgate_resets_total` | counter | `policy`, `outcome`: `ok`, `error` | resets |
-/// | `tollgate_evicted_counts_total` | counter | `policy` | live counts that a full `MemoryStore` dropped for new keys; their clients started anew |
-/// | `tollgate_plan_lookups_total` | counter | `outcome`: `found`, `no_plan`, `failed`, `invalid`, `timed_out`, `panicked`, `cancelled` | look-ups of plans that ended, if the observer is one of `Plans` |
-/// | `tollgate_plan_lookup_duration_seconds` | histogram | `outcome`, as above | how long a look-up took |
-/// | `tollgate_plan_fallbacks_total` | counter | `plan`: `default`, `stale`; `cause`: `unanswered`, `failed`, `busy`, `no_runtime` | requests without a current plan, by the plan that applied instead |
-/// | `tollgate_resolve_failures_total` | counter | `cause`: `failed`, `timed_out` | requests that a `resolve` layer could not resolve, if the observer is one of that layer |
-/// | `tollgate_warnings_total` | counter | `warning`: the [cause](super::Warning::cause), such as `eviction` | [warnings](super::Warning), once for each kind and store or layer |
-/// | `tollgate_limits_changes_total` | counter | `outcome`: `accepted`, `refused`, `unreadable` | attempts to replace the limits of a `LiveLimits` |
-/// | `tollgate_check_duration_seconds` | histogram | `outcome`: `allowed`, `denied`, `error` | time of a check until its verdict or its failure |
-/// | `tollgate_batch_checks` | histogram | | checks that shared a call |
-/// | `tollgate_batch_duration_seconds` | histogram | | how long a call took |
-/// | `tollgate_breaker_state` | gauge | `state`: `closed`, `open`, `probing` | 1 for the current state of the circuit breaker, 0 for the others |
+/// [The guide](crate::guide::operations#metrics) lists every metric with its type, its unit, its labels and their values.
 ///
 /// No label contains a key, because keys are unbounded in number and identify clients. Limiters of one process share
 /// these metrics. Metrics without the label `policy` do not distinguish limiters: of several breakers, the gauge has

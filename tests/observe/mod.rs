@@ -4,6 +4,7 @@ mod events;
 mod exempt;
 mod log;
 mod metrics;
+mod metrics_table;
 mod near_limit;
 mod notices;
 mod panics;

@@ -1,0 +1,241 @@
+//! The table of metrics in the guide, compared with what [`Metrics`] describes and records.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{Router, routing::get};
+use http::{Request, Response, request::Parts};
+use metrics::{
+    Counter, Gauge, Histogram, Key as MetricKey, KeyName, Metadata, Recorder, SharedString, Unit,
+    set_default_local_recorder,
+};
+use tollgate::{
+    Check, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer,
+    config::LimitsConfig,
+    decision::Source,
+    observe::{BreakerState, Metrics, Observer, Warning},
+    plans::Plans,
+    policy::Holds,
+    resolve::resolve,
+    store::{Answer, Store, Verdict},
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{DownStore, SilentStore, http::get as fetch, per_minute};
+
+const PAGE: &str = include_str!("../../docs/operations.md");
+
+/// A metric: its type, its unit, and its labels with their values. The values of `policy` are names of the service.
+#[derive(Debug, Default, PartialEq)]
+struct Shown {
+    kind: String,
+    unit: String,
+    labels: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// The rows of the table, by name.
+fn table() -> BTreeMap<String, Shown> {
+    let head = "| metric | type | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n";
+    let (_, rows) = PAGE.split_once(head).expect("the page has the table");
+    let rows = rows.lines().take_while(|line| line.starts_with('|')).map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, unit, labels, meaning] = cells[..] else { panic!("a row has five cells: {line}") };
+        assert!(!meaning.is_empty(), "{line}");
+        let labels = labels.split("; ").filter(|label| *label != "-").map(|label| {
+            let (label, values) = label.split_once(": ").unwrap_or((label, ""));
+            let values = values.split(", ").filter(|value| !value.is_empty());
+            (label.to_owned(), values.map(str::to_owned).collect())
+        });
+        let shown = Shown { kind: kind.to_owned(), unit: unit.to_owned(), labels: labels.collect() };
+        (name.to_owned(), shown)
+    });
+    rows.collect()
+}
+
+/// A recorder that keeps what is described, and the labels with which metrics are recorded.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<String, Shown>>>);
+
+impl Seen {
+    fn describe(&self, name: &KeyName, kind: &str, unit: Option<Unit>) {
+        let mut seen = self.0.lock().unwrap();
+        let shown = seen.entry(name.as_str().to_owned()).or_default();
+        (shown.kind, shown.unit) = (kind.to_owned(), unit.unwrap().as_str().to_owned());
+    }
+
+    fn register(&self, key: &MetricKey) {
+        let mut seen = self.0.lock().unwrap();
+        let shown = seen.entry(key.name().to_owned()).or_default();
+        for label in key.labels() {
+            shown.labels.entry(label.key().to_owned()).or_default().insert(label.value().to_owned());
+        }
+    }
+}
+
+impl Recorder for Seen {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(&name, "counter", unit);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(&name, "gauge", unit);
+    }
+
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(&name, "histogram", unit);
+    }
+
+    fn register_counter(&self, key: &MetricKey, _: &Metadata<'_>) -> Counter {
+        self.register(key);
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &MetricKey, _: &Metadata<'_>) -> Gauge {
+        self.register(key);
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &MetricKey, _: &Metadata<'_>) -> Histogram {
+        self.register(key);
+        Histogram::noop()
+    }
+}
+
+/// A store whose verdicts are remembered ones, as those of a deny cache.
+#[derive(Debug, Default)]
+struct Remembers(MemoryStore);
+
+impl Store for Remembers {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        match self.0.check(check) {
+            Answer::Ready(verdict) => {
+                Answer::Ready(verdict.map(|verdict| Verdict { source: Source::DenyCache, ..verdict }))
+            }
+            Answer::Pending(_) => unreachable!("a memory store answers at once"),
+        }
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+}
+
+fn app<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {
+    Router::new().route("/", get(|| async {})).layer(layer)
+}
+
+/// Causes each event at least once, except the calls of a store over a network.
+async fn cause_every_event() {
+    let observed = |limiter: Limiter| limiter.quiet().with_observer(Metrics::new());
+    let policy = per_minute("p", 1);
+
+    let limiter = observed(Limiter::new(MemoryStore::with_capacity(1).unwrap()));
+    for key in ["k", "k", "another key"] {
+        limiter.check(key, &policy, 1).await.unwrap();
+    }
+    limiter.reset("k", &policy).await.unwrap();
+    drop(limiter.hold("k", &policy.clone().with_holds(Holds::new()).unwrap(), 1).await.unwrap());
+    observed(Limiter::new(Remembers::default())).check("k", &policy, 1).await.unwrap();
+
+    let silent = observed(Limiter::new(SilentStore));
+    tokio::time::timeout(Duration::from_millis(1), silent.check("k", &policy, 1)).await.unwrap_err();
+    let down = RateLimitLayer::new(observed(Limiter::new(DownStore)), policy.clone(), GlobalKey);
+    fetch(&app(down), "/").await;
+
+    let refuses = RateLimitLayer::new(limiter, policy.clone(), HeaderKey::new("x-api-key").unwrap());
+    fetch(&app(refuses.clone()), "/").await;
+    fetch(&app(refuses.with_shadow(true)), "/").await;
+
+    let source = |_: Key| async { Ok::<_, String>(Some(Policy::per_minute("p", 9).unwrap())) };
+    let plans = Plans::new(source, policy).unwrap().with_observer(Metrics::new());
+    plans.get("k");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let hangs = resolve(|_: &Parts| pending::<Option<u64>>()).with_observer(Metrics::new());
+    let service = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(())) });
+    hangs.quiet().layer(service).oneshot(Request::new(())).await.unwrap();
+
+    let limits = "policies.p.rate = '10/min'\ndefault.policies = ['p']";
+    let limits: LimitsConfig = toml::from_str(limits).unwrap();
+    LiveLimits::new(limits.clone()).with_observer(Metrics::new()).replace(limits).unwrap();
+    Metrics::new().on_warning(&Warning::GuessableKeys);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_table_in_the_guide_names_every_metric_with_its_type_unit_and_labels() {
+    let seen = Seen::default();
+    let _guard = set_default_local_recorder(&seen);
+    cause_every_event().await;
+    let (seen, table) = (seen.0.lock().unwrap(), table());
+    assert_eq!(
+        table.keys().collect::<Vec<_>>(),
+        seen.keys().collect::<Vec<_>>(),
+        "the metrics of the table, and those of the code"
+    );
+    for (name, shown) in &*seen {
+        let row = &table[name];
+        assert_eq!((&row.kind, &row.unit), (&shown.kind, &shown.unit), "{name}");
+        // A call of a store over a network records these two, without labels.
+        if !name.starts_with("tollgate_batch_") && name != "tollgate_breaker_state" {
+            assert!(!shown.labels.is_empty(), "{name}: no event of this test records it");
+        }
+        let labels = |shown: &Shown| shown.labels.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(labels(row), labels(shown), "{name}");
+        for (label, values) in &shown.labels {
+            let unknown = values.difference(&row.labels[label]).next();
+            assert!(label == "policy" || unknown.is_none(), "{name}: the row lacks the value {unknown:?} of {label}");
+        }
+    }
+}
+
+/// The words that a function of the crate returns: all strings in its body.
+fn words(file: &str, function: &str) -> BTreeSet<String> {
+    let (_, body) = file.split_once(function).unwrap_or_else(|| panic!("no {function}"));
+    let (body, _) = body.split_once("\n    }\n").unwrap();
+    body.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_table_in_the_guide_lists_every_value_of_every_label() {
+    macro_rules! source {
+        ($file:literal) => {
+            include_str!(concat!("../../src/observe/", $file))
+        };
+    }
+    let set = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<_>>();
+    let but = |words: BTreeSet<String>, labels: &[&str]| &words - &set(labels);
+    let metrics = source!("metrics.rs");
+    let (_, plan_causes) = source!("plan.rs").split_once("impl PlanFallbackCause").unwrap();
+    let judged = &words(source!("event.rs"), "pub fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
+    let expected = [
+        ("tollgate_decisions_total", "outcome", &words(source!("event.rs"), "pub fn outcome") | &set(&["would_deny"])),
+        ("tollgate_fallback_admits_total", "outcome", set(&["open", "local"])),
+        ("tollgate_store_errors_total", "kind", words(source!("event.rs"), "pub fn cause")),
+        ("tollgate_refused_requests_total", "cause", words(source!("refusal.rs"), "pub fn cause")),
+        ("tollgate_would_refuse_total", "cause", words(source!("refusal.rs"), "pub fn cause")),
+        ("tollgate_exempt_requests_total", "cause", words(source!("exempt.rs"), "pub fn as_str")),
+        ("tollgate_holds_ended_total", "end", words(source!("hold_end.rs"), "pub fn as_str")),
+        ("tollgate_resets_total", "outcome", but(words(metrics, "fn on_reset"), &["outcome"])),
+        ("tollgate_plan_lookups_total", "outcome", words(source!("plan.rs"), "pub fn as_str")),
+        ("tollgate_plan_lookup_duration_seconds", "outcome", words(source!("plan.rs"), "pub fn as_str")),
+        ("tollgate_plan_fallbacks_total", "plan", but(words(metrics, "fn on_plan_fallback"), &["plan", "cause"])),
+        ("tollgate_plan_fallbacks_total", "cause", words(plan_causes, "pub fn as_str")),
+        ("tollgate_resolve_failures_total", "cause", words(source!("resolve.rs"), "pub fn cause")),
+        ("tollgate_warnings_total", "warning", words(source!("warning.rs"), "pub fn cause")),
+        ("tollgate_limits_changes_total", "outcome", words(source!("limits_change.rs"), "pub fn outcome")),
+        ("tollgate_check_duration_seconds", "outcome", &judged | &set(&["error"])),
+        ("tollgate_breaker_state", "state", set(&BreakerState::ALL.map(BreakerState::as_str))),
+    ];
+    let mut table = table();
+    for (name, label, values) in expected {
+        let shown = table.get_mut(name).unwrap().labels.remove(label).unwrap();
+        assert_eq!(shown, values, "{name}: the values of {label} in the table, and those in the code");
+    }
+    for (name, shown) in table {
+        let others: Vec<_> = shown.labels.into_keys().collect();
+        assert!(others.iter().all(|label| label == "policy"), "{name}: the values of {others:?} are not compared");
+    }
+}
