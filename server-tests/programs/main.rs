@@ -5,6 +5,7 @@ mod built;
 mod holds;
 mod inspect;
 mod inspect_holds;
+mod metrics;
 mod model_gateway;
 mod running;
 mod server;

@@ -108,7 +108,7 @@ fn the_example_server_follows_its_limits_file_and_keeps_the_old_limits_when_a_fi
     assert_eq!(server.stderr().matches("cannot be read").count(), 1, "{}", server.stderr());
 
     let metrics = server.fetch("GET", "/metrics").body;
-    assert!(metrics.contains("tollgate_limits_changes_total"), "{metrics}");
+    assert!(metrics.contains("tollgate_limits_changes_total{outcome=\"refused\"} 1\n"), "{metrics}");
 }
 
 /// Kubernetes mounts a ConfigMap as links into a directory whose link `..data` it replaces.
