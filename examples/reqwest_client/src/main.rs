@@ -23,8 +23,15 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The number of tasks, which make one call each.
 const CALLS: u32 = 20;
-/// The calls that the upstream grants in a second.
+/// The calls that the upstream grants in each [`WINDOW`].
 const QUOTA: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(1);
+/// The longest time by which two calls may differ in their delay on the way to the upstream.
+///
+/// The upstream counts a call when it arrives. A call that is delayed arrives closer to the next ones than it left, so
+/// the window of the client is longer than the upstream's by this time. With equal windows, the upstream would refuse
+/// the first calls of a window that arrive faster than those of the window before.
+const LONGEST_DELAY: Duration = Duration::from_millis(100);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -44,8 +51,8 @@ async fn run() -> Result<(), Failure> {
     };
     let url = format!("http://{}/", start_upstream().await?);
 
-    // What is known of the quota. The layer obeys the fields of the upstream too, so a wrong guess costs little.
-    let quota = Policy::per_second("upstream", QUOTA)?;
+    // What is known of the quota. The layer also obeys the fields of the upstream, if it sends any.
+    let quota = Policy::new("upstream", QUOTA, WINDOW + LONGEST_DELAY)?;
     let throttle = ThrottleLayer::new(limiter, quota, "upstream")
         .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
         .within(Duration::from_secs(5))
@@ -81,7 +88,8 @@ async fn run() -> Result<(), Failure> {
 
 /// Starts the upstream, which enforces its own quota.
 async fn start_upstream() -> Result<SocketAddr, Failure> {
-    let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("quota", QUOTA)?, GlobalKey);
+    let quota = Policy::new("quota", QUOTA, WINDOW)?;
+    let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), quota, GlobalKey);
     let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
