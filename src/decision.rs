@@ -9,7 +9,8 @@
 //! 1. Every request that a layer has checked has a decision in its extensions. The response has it too if the request
 //!    was refused, or if a layer [asks for it](crate::RateLimitLayer::with_decision_in_response).
 //! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
-//! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not.
+//! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not. A decision
+//!    from a [lease](crate::Policy::with_lease) does not know what other processes have spent in the last milliseconds.
 //! 4. A [shadow](crate::Policy::with_shadow) policy never denies. [`would_deny`](Decision::would_deny) says whether it
 //!    would; [`available`](Decision::available) and [`retry_after`](Decision::retry_after) leave it out.
 //! 5. [`source`](Decision::source) says where the decision comes from. Without a verdict,
@@ -64,7 +65,7 @@
 //! | field of a decision | value |
 //! | --- | --- |
 //! | `allowed` | [`Decision::is_allowed`] |
-//! | `source` | the [`Source`] in snake case: `"store"`, `"deny_cache"`, `"local"`, `"open"`, `"closed"`, `"overloaded"`, `"queue"`, `"waiters_full"` |
+//! | `source` | the [`Source`] in snake case: `"store"`, `"deny_cache"`, `"lease"`, `"local"`, `"open"`, `"closed"`, `"overloaded"`, `"queue"`, `"waiters_full"` |
 //! | `available` | [`Decision::available`]; null without a verdict, and under shadow policies alone |
 //! | `retry_after`, `retry_after_us` | [`Decision::retry_after`] in seconds and in microseconds; null if there is nothing to wait for |
 //! | `policies` | an array with one object for each policy |

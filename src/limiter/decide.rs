@@ -1,4 +1,4 @@
-//! Checks of the middleware, which always end in a decision: the one place that applies a failure policy.
+//! Checks of the middleware, which always end in a decision: without a verdict, the failure policy decides.
 
 use std::{
     future::Future,

@@ -1,5 +1,4 @@
-//! A call of the store behind the breaker and the deadline: the one place where a permit is requested, held and
-//! settled.
+//! A call of the store behind the breaker and the deadline: requests a permit, holds it during the call and settles it.
 
 use std::{
     future::{Future, poll_fn},

@@ -112,6 +112,7 @@ fn every_source_is_its_name_in_snake_case() {
     let sources = [
         (Source::Closed, "closed"),
         (Source::DenyCache, "deny_cache"),
+        (Source::Lease, "lease"),
         (Source::Local, "local"),
         (Source::Open, "open"),
         (Source::Overloaded, "overloaded"),
