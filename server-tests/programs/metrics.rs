@@ -6,12 +6,17 @@ use crate::running::Server;
 
 const PAGE: &str = include_str!("../../docs/operations.md");
 
+type Labels = Vec<(String, String)>;
+
+/// The upper bounds and the counts of the buckets of a histogram, and its sum and count.
+type Buckets = (Vec<(f64, f64)>, BTreeMap<String, f64>);
+
 /// A metric of the scrape.
 #[derive(Debug)]
 struct Metric {
     kind: String,
     /// The name, the labels and the value of each line.
-    samples: Vec<(String, Vec<(String, String)>, f64)>,
+    samples: Vec<(String, Labels, f64)>,
 }
 
 /// Reads a scrape, and panics where it breaks a rule of the format: each metric has one HELP and one TYPE line, and
@@ -44,7 +49,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// A line such as `name{label="value"} 1`.
-fn sample(line: &str) -> (String, Vec<(String, String)>, f64) {
+fn sample(line: &str) -> (String, Labels, f64) {
     let (series, value) = line.rsplit_once(' ').expect(line);
     let value = value.parse().expect(line);
     let Some((name, labels)) = series.split_once('{') else {
@@ -82,7 +87,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 
 /// Asserts that each histogram has growing buckets, of which the last one has all values.
 fn assert_buckets(name: &str, metric: &Metric) {
-    let mut histograms: BTreeMap<Vec<(String, String)>, (Vec<(f64, f64)>, BTreeMap<String, f64>)> = BTreeMap::new();
+    let mut histograms: BTreeMap<Labels, Buckets> = BTreeMap::new();
     for (sample, labels, value) in &metric.samples {
         let (bounds, labels): (Vec<_>, Vec<_>) = labels.iter().cloned().partition(|(label, _)| label == "le");
         let (buckets, totals) = histograms.entry(labels).or_default();

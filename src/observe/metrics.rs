@@ -27,7 +27,8 @@ use crate::{
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for the recorder of the service.
 ///
-/// [The guide](crate::guide::operations#metrics) lists every metric with its type, its unit, its labels and their values.
+/// [The guide](crate::guide::operations#metrics) lists every metric with its type, its unit, its labels and their
+/// values.
 ///
 /// No label contains a key, because keys are unbounded in number and identify clients. Limiters of one process share
 /// these metrics. Metrics without the label `policy` do not distinguish limiters: of several breakers, the gauge has
