@@ -333,6 +333,7 @@ impl Decision {
 
     /// The largest cost that would pass now under all enforced policies; `None` without a verdict, and under
     /// [shadow](crate::Policy::with_shadow) policies alone.
+    #[doc(alias = "remaining")]
     pub fn available(&self) -> Option<u32> {
         self.enforced().map(|policy| policy.available).min()
     }

@@ -74,6 +74,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "refund")]
+    #[doc(alias = "streaming")]
     pub fn settle(
         self,
         settle: impl Fn(&Parts) -> Settle + Send + Sync + 'static,

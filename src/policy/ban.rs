@@ -42,6 +42,8 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "block")]
+    #[doc(alias = "penalty")]
     pub fn ban_after(self, denials: u32, duration: Duration) -> Result<Self, ConfigError> {
         if denials == 0 || !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
             return Err(ConfigError::InvalidBan { policy: self.name().to_owned(), denials, duration });

@@ -36,6 +36,7 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "behind_nginx")]
     pub fn behind_load_balancer(balancer: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer)
     }

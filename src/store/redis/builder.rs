@@ -76,6 +76,7 @@ impl RedisStoreBuilder {
     /// healthy Redis, shorter than a person notices. Zero is an error of `connect`.
     ///
     /// The first connection of a process has a [deadline of its own](Self::first_dial_deadline).
+    #[doc(alias = "timeout")]
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
