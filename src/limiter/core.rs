@@ -15,7 +15,7 @@ use crate::{
         lease::Leases,
         sharded::Turns,
     },
-    observe::{CheckSpan, NearLimits, Notices, Observer},
+    observe::{CheckSpan, NearLimits, Notices, Observer, Warning},
     store::{Pending, Store},
     verdict::{Source, Verdict},
 };
@@ -74,6 +74,15 @@ impl Core {
 
     pub(super) fn failure_domain_of(&self, key: Option<&Key>) -> usize {
         key.map_or(0, |key| self.store.failure_domain_of(key))
+    }
+
+    /// Warns once if pauses were given up, because too many keys were paused.
+    pub(super) fn warn_of_full_pauses(&self) {
+        if let Some(listener) = &self.listener
+            && let Some(keys) = self.queues.claim_pause_warning()
+        {
+            listener.on_warning(&Warning::PausesFull { keys });
+        }
     }
 
     /// Ends the outage that the notices have reported, if there is one and the store has answered.

@@ -81,6 +81,12 @@ pub enum Warning {
         /// The name of one of the policies.
         policy: String,
     },
+    /// The upstreams of a throttled client have paused more keys than a limiter remembers, so it gives up the pauses
+    /// that end first. Reported once for a limiter.
+    PausesFull {
+        /// The largest number of paused keys.
+        keys: usize,
+    },
     /// A [`MemoryStore`](crate::MemoryStore) has no room for a new key, because all of its counts are live.
     /// [`MemoryStore::when_full`](crate::MemoryStore::when_full) decides what the key gets.
     StoreFull {
@@ -109,6 +115,7 @@ impl Warning {
             Self::NoPeerAddress => "no_peer_address",
             Self::OneAddress { .. } => "one_address",
             Self::OnlyShadow { .. } => "only_shadow",
+            Self::PausesFull { .. } => "pauses_full",
             Self::StoreFull { .. } => "store_full",
             Self::UnmatchedRoute { .. } => "unmatched_route",
         }
@@ -168,6 +175,12 @@ impl fmt::Display for Warning {
                 "a layer refuses nothing, because only shadow policies such as {policy:?} apply to a request; that is \
                  right while a limit is tried: enforce the limit with `with_shadow(false)`, or shadow = false in its \
                  file"
+            ),
+            Self::PausesFull { keys } => write!(
+                f,
+                "upstreams have paused more than {keys} keys: the pauses that end first are given up, so these \
+                 upstreams are called although they have asked not to be; take the key of `ThrottleLayer::with_key` \
+                 from a part of the request that has fewer values, such as the host, or call fewer upstreams at a time"
             ),
             Self::StoreFull { capacity } => write!(
                 f,

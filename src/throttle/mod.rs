@@ -37,8 +37,11 @@
 //! The longest pause applies, at most one hour, so that garbage cannot stop a client for good. Fields that cannot be
 //! read are ignored. `Retry-After` is a number of seconds or a date, and a reset above 1 000 000 000 is a time since
 //! the Unix epoch; both are compared with the `Date` of the response, so that the clocks need not agree. The `Age` of
-//! a response from a cache is subtracted from the RateLimit fields. A limiter remembers
-//! the pauses of at least 10 000 keys at a time; beyond that, it only passes the response on.
+//! a response from a cache is subtracted from the RateLimit fields.
+//!
+//! A limiter remembers the pauses of at most 100 000 keys at a time, which take less than 50 MB. Beyond that, the pause
+//! that ends first is given up: its upstream is called although it has asked not to be, and may ask again. Calls that
+//! wait for the end of that pause still wait. The limiter [warns](crate::observe::Warning::PausesFull) once.
 //!
 //! # The default
 //!

@@ -65,6 +65,8 @@ impl Dispatcher {
                 }
                 Step::Ask(group) => {
                     self.ask(group).await;
+                    // The store may have told of a pause of the fleet.
+                    self.core.warn_of_full_pauses();
                     // A store that answers at once must not keep the thread from other tasks. Without waiters the task
                     // ends first, because its runtime may not run again soon.
                     if self.core.queues.has_waiters(&self.id) {

@@ -10,6 +10,7 @@ mod forecast;
 mod future;
 mod handle;
 mod pause;
+mod paused_keys;
 mod place;
 mod queue;
 mod queues;

@@ -16,6 +16,7 @@ use crate::{
     limiter::{
         acquire::{
             forecast::after,
+            paused_keys::PausedKeys,
             queue::{Group, Queue, Step},
             waiter::{Reply, Waiter},
         },
@@ -32,13 +33,13 @@ pub(in crate::limiter) struct Queues {
     max_per_key: usize,
     /// The largest number of waiters in all.
     max_in_all: usize,
-    /// The largest number of queues when another one is added for a pause alone.
-    max_queues: usize,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     queues: HashMap<QueueId, Queue>,
+    /// A queue without waiters is not kept for a pause. The pause is here, and a new queue begins with it.
+    paused: PausedKeys,
     /// The number of waiters in all queues.
     waiters: usize,
     last_ticket: u64,
@@ -58,10 +59,19 @@ pub(super) struct QueueId {
 }
 
 impl QueueId {
+    fn of(key: &Key, policy: &Policy) -> Self {
+        Self { key: key.clone(), policy: policy.clone(), purpose: Purpose::CHECK }
+    }
+
     /// Both queues of a key and a policy.
     fn both(key: &Key, policy: &Policy) -> [Self; 2] {
-        let of = |purpose| Self { key: key.clone(), policy: policy.clone(), purpose };
-        [of(Purpose::CHECK), of(Purpose::CHECK.with_fallback())]
+        let id = Self::of(key, policy);
+        [Self { purpose: Purpose::CHECK.with_fallback(), ..id.clone() }, id]
+    }
+
+    /// The id under which a pause of this queue is kept: a pause holds for both queues.
+    fn pause(&self) -> Self {
+        Self::of(&self.key, &self.policy)
     }
 }
 
@@ -97,15 +107,11 @@ impl Queues {
     pub(in crate::limiter) const MAX_PER_KEY: usize = 10_000;
     pub(in crate::limiter) const MAX_IN_ALL: usize = 100_000;
 
-    /// The number of keys that can be paused at a time, whatever the number of waiters is.
-    const MAX_PAUSED_KEYS: usize = 10_000;
-
     /// The number of queues at which those without waiters are no longer kept for their forecasts.
     const MAX_IDLE: usize = 10_000;
 
     pub(in crate::limiter) fn new(max_per_key: usize, max_in_all: usize) -> Self {
-        let max_queues = max_in_all.saturating_mul(2).saturating_add(2 * Self::MAX_PAUSED_KEYS);
-        Self { table: Mutex::default(), max_per_key, max_in_all, max_queues }
+        Self { table: Mutex::default(), max_per_key, max_in_all }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -117,11 +123,11 @@ impl Queues {
     pub(super) fn join(&self, id: &QueueId, ticket: Option<u64>, waiter: Waiter) -> Joined {
         let now = Instant::now();
         let mut table = self.table();
-        table.sweep(now, usize::MAX);
+        table.sweep(now);
         table.last_ticket += 1;
         let ticket = ticket.unwrap_or(table.last_ticket);
         let is_full = table.waiters >= self.max_in_all;
-        let queue = table.queues.entry(id.clone()).or_default();
+        let queue = table.open(id, now);
         if is_full || queue.len() >= self.max_per_key {
             return Joined::Refused(Box::new(queue.refuse(waiter, now)));
         }
@@ -178,10 +184,10 @@ impl Queues {
         result: Result<Decision, Error>,
         sent: Instant,
     ) -> Vec<Reply> {
-        let mut table = self.table();
+        let (now, mut table) = (Instant::now(), self.table());
         // If another dispatcher has served the rest of the queue meanwhile, the queue may be gone.
-        table.queues.entry(id.clone()).or_default();
-        table.with(id, |queue| queue.finish(dispatcher, group, result, sent, Instant::now())).unwrap_or_default()
+        table.open(id, now);
+        table.with(id, |queue| queue.finish(dispatcher, group, result, sent, now)).unwrap_or_default()
     }
 
     /// Waiters to whom units go that were charged for waiters that are gone.
@@ -196,27 +202,32 @@ impl Queues {
         drop(waiters);
     }
 
-    /// Keeps the waiters of a key from asking until `time` from now.
+    /// Pauses the queues of a key: no check is sent for `time` from now.
     pub(in crate::limiter) fn pause(&self, key: &Key, policy: &Policy, time: Duration) {
         let now = Instant::now();
+        let end = after(now, time);
+        let mut table = self.table();
+        table.paused.pause(QueueId::of(key, policy), end, now);
+        let mut replies = Vec::new();
         for id in QueueId::both(key, policy) {
-            let mut table = self.table();
-            table.sweep(now, self.max_queues);
-            if table.queues.len() < self.max_queues {
-                table.queues.entry(id.clone()).or_default();
-            }
-            let replies = table.with(&id, |queue| queue.pause(after(now, time), now)).unwrap_or_default();
-            drop(table);
-            for reply in replies {
-                reply.send();
-            }
+            replies.extend(table.with(&id, |queue| queue.pause(end, now)).unwrap_or_default());
+        }
+        drop(table);
+        for reply in replies {
+            reply.send();
         }
     }
 
     /// How long a key is still paused.
     pub(in crate::limiter) fn paused_for(&self, key: &Key, policy: &Policy) -> Option<Duration> {
-        let [id, _] = QueueId::both(key, policy);
-        self.table().queues.get(&id)?.paused_for(Instant::now())
+        let (id, now, table) = (QueueId::of(key, policy), Instant::now(), self.table());
+        let of_queue = table.queues.get(&id).and_then(|queue| queue.paused_until(now));
+        table.paused.end(&id, now).max(of_queue).map(|end| end - now)
+    }
+
+    /// The largest number of paused keys, once after pauses were given up because of it.
+    pub(in crate::limiter) fn claim_pause_warning(&self) -> Option<usize> {
+        self.table().paused.claim_warning()
     }
 
     /// Forgets what is known about the count of a key, because the key was reset.
@@ -243,45 +254,40 @@ impl Default for Queues {
 }
 
 impl Table {
+    /// The queue of a key. A new one begins with the pause of the key.
+    fn open(&mut self, id: &QueueId, now: Instant) -> &mut Queue {
+        let queue = self.queues.entry(id.clone()).or_default();
+        if queue.is_over(now) {
+            *queue = self.paused.end(&id.pause(), now).map_or_else(Queue::default, Queue::paused);
+        }
+        queue
+    }
+
     /// Calls `work` with a queue, and counts the waiters that it adds or removes. `None` without such a queue.
     fn with<T>(&mut self, id: &QueueId, work: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         let queue = self.queues.get_mut(id)?;
         let before = queue.len();
         let result = work(queue);
         let now = Instant::now();
-        let (after, is_over, is_idle) = (queue.len(), queue.is_over(now), queue.is_idle(now));
-        self.waiters = (self.waiters + after).saturating_sub(before);
-        if is_over || is_idle && self.queues.len() > Queues::MAX_IDLE {
-            self.queues.remove(id);
+        self.waiters = (self.waiters + queue.len()).saturating_sub(before);
+        if queue.is_idle() {
+            if let Some(end) = queue.paused_until(now) {
+                self.paused.pause(id.pause(), end, now);
+            }
+            if queue.is_over(now) || self.queues.len() > Queues::MAX_IDLE {
+                self.queues.remove(id);
+            }
         }
         Some(result)
     }
 
-    /// Removes queues whose pauses are over, whenever the number of queues has doubled or has reached `most`.
-    fn sweep(&mut self, now: Instant, most: usize) {
+    /// Removes queues that have nothing to remember, whenever the number of queues has doubled: a caller that opens a
+    /// queue pays for at most two others.
+    fn sweep(&mut self, now: Instant) {
         const AT_LEAST: usize = 64;
-        if self.queues.len() >= self.swept_at.max(AT_LEAST).min(most) {
+        if self.queues.len() >= self.swept_at.max(AT_LEAST) {
             self.queues.retain(|_, queue| !queue.is_over(now));
             self.swept_at = self.queues.len() * 2;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn law_6_the_pauses_of_a_limiter_are_bounded_and_end() {
-        let (queues, policy) = (Queues { max_queues: 20, ..Queues::new(1, 1) }, Policy::per_second("p", 1).unwrap());
-        let pause = |key: u64| queues.pause(&Key::from(key), &policy, Duration::from_secs(1));
-        (0..1_000).for_each(pause);
-        assert!(queues.table().queues.len() <= 21);
-        assert!(queues.paused_for(&Key::from(9_u64), &policy).is_some());
-        assert!(queues.paused_for(&Key::from(999_u64), &policy).is_none(), "beyond the bound");
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(queues.paused_for(&Key::from(9_u64), &policy).is_none());
-        pause(999);
-        assert!(queues.paused_for(&Key::from(999_u64), &policy).is_some(), "those that are over make room");
     }
 }

@@ -109,29 +109,36 @@ const LONGEST_PACE: Duration = Duration::from_millis(100);
 const STUCK: Duration = Duration::from_millis(100);
 
 impl Queue {
+    /// A queue whose key is paused.
+    pub(super) fn paused(until: Instant) -> Self {
+        let mut queue = Self::default();
+        queue.hold_back(until);
+        queue
+    }
+
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Whether the queue has nothing to remember.
+    /// Whether the queue has nothing to remember but a pause, which [`PausedKeys`] keeps.
+    ///
+    /// [`PausedKeys`]: crate::limiter::acquire::paused_keys::PausedKeys
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.is_idle(now) && !self.forecast.as_ref().is_some_and(|forecast| forecast.is_fresh(now))
+        self.is_idle() && !self.forecast.as_ref().is_some_and(|forecast| forecast.is_fresh(now))
     }
 
     /// Whether nothing waits in the queue or for the queue.
-    pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.waiters.is_empty() && !self.dispatch.is_running && self.paused_for(now).is_none()
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiters.is_empty() && !self.dispatch.is_running
     }
 
-    pub(super) fn paused_for(&self, now: Instant) -> Option<Duration> {
-        self.paused_until?.checked_duration_since(now).filter(|left| !left.is_zero())
+    /// When the pause of the key ends; `None` if the key is not paused.
+    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
+        self.paused_until.filter(|until| *until > now)
     }
 
     /// Adds a waiter, unless it is certain to wait for longer than it can.
     pub(super) fn join(&mut self, ticket: u64, waiter: Waiter, now: Instant) -> Result<(), Box<Reply>> {
-        if self.is_over(now) {
-            *self = Self::default();
-        }
         if self.is_hopeless(&waiter, self.cost, now) {
             return Err(Box::new(self.deny(waiter, self.cost, now)));
         }

@@ -36,7 +36,7 @@ impl Queue {
     fn next_step(&mut self, now: Instant) -> Step {
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
             self.dispatch.is_running = false;
-            self.is_paced = self.paused_for(now).is_some();
+            self.is_paced = self.paused_until(now).is_some();
             return Step::Done;
         };
         let at = match self.turn {
