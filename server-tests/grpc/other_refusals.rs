@@ -64,12 +64,12 @@ async fn a_call_from_a_denied_address_is_not_permitted() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_usable_key_is_an_invalid_argument_without_the_key() {
+async fn a_call_without_its_key_is_an_invalid_argument_that_names_the_header() {
     let limiter = Limiter::new(MemoryStore::new());
     let by_header = RateLimitLayer::new(limiter.clone(), per_minute(1), HeaderKey::new("x-secret").unwrap());
     let channel = serve(&Probe::default(), by_header.with_rejection(GrpcStatus::default())).await;
     let status = refused(check(&channel).await, Code::InvalidArgument);
-    assert_eq!(status.message(), "rate limit key is missing or unusable");
+    assert_eq!(status.message(), "The request has no header x-secret.");
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
     assert!(status.details().is_empty());
 

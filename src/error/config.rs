@@ -112,6 +112,11 @@ pub enum ConfigError {
         /// What is wrong with the certificates or the key.
         reason: String,
     },
+    /// A challenge for `WWW-Authenticate` that does not begin with the name of a scheme, or that no header can carry.
+    InvalidChallenge {
+        /// The challenge, as given.
+        challenge: String,
+    },
     /// A deadline of zero would refuse every check.
     InvalidDeadline,
     /// A number of hash tags outside 1..=1024.

@@ -87,6 +87,11 @@ impl fmt::Display for ConfigError {
                 "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines \
                  like -----BEGIN CERTIFICATE-----"
             ),
+            Self::InvalidChallenge { challenge } => write!(
+                f,
+                "{challenge:?} is no challenge; write the name of a scheme, then its parameters after a blank, such as \
+                 Bearer realm=\"api\""
+            ),
             Self::InvalidDeadline => {
                 f.write_str("a deadline of 0 would refuse every check; use a longer one, the default is 50 ms")
             }

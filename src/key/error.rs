@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 /// Why a request has no usable key.
 ///
@@ -34,8 +34,15 @@ pub enum KeyError {
     MalformedHeader(HeaderName),
     /// The key of a custom extractor is missing; made by [`KeyError::missing`].
     Missing(Cow<'static, str>),
+    /// The header that identifies the caller is missing or has no credential. The response is 401 with the challenge.
+    MissingCredential {
+        /// The header.
+        header: HeaderName,
+        /// The value of `WWW-Authenticate` (RFC 9110, section 11.6.1), which tells the client how to authenticate.
+        challenge: HeaderValue,
+    },
     /// The extension is missing. The response is 500, because the layer that inserts the extension must be outside the
-    /// limit.
+    /// limit. The name of the type is for the log, and no client gets it.
     MissingExtension(&'static str),
     /// The header is missing.
     MissingHeader(HeaderName),
@@ -67,7 +74,11 @@ impl KeyError {
     /// but cannot be used.
     pub fn is_missing(&self) -> bool {
         match self {
-            Self::Missing(_) | Self::MissingExtension(_) | Self::MissingHeader(_) | Self::NoPeerAddress => true,
+            Self::Missing(_)
+            | Self::MissingCredential { .. }
+            | Self::MissingExtension(_)
+            | Self::MissingHeader(_)
+            | Self::NoPeerAddress => true,
             Self::AddressDenied
             | Self::ChainTooShort(_)
             | Self::MalformedHeader(_)
@@ -90,6 +101,7 @@ impl fmt::Display for KeyError {
             Self::ChainTooShort(name) => write!(f, "header {name} contains too few addresses"),
             Self::MalformedHeader(name) => write!(f, "header {name} is malformed"),
             Self::Missing(what) => write!(f, "{what} is missing"),
+            Self::MissingCredential { header, .. } => write!(f, "header {header} has no credential"),
             Self::MissingExtension(name) => write!(
                 f,
                 "extension {name} is missing; the layer that inserts it must run before (outside) the rate limit"

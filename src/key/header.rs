@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
-use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
+use super::{challenge, error::KeyError, extractor::KeyExtractor, subject::Key};
 use crate::error::ConfigError;
 
 /// Charges the value of a header.
@@ -77,6 +77,9 @@ impl KeyExtractor for HeaderKey {
 ///
 /// Blanks around the value are ignored (RFC 9110, section 5.5).
 ///
+/// A request without the key is refused with 401 and a [challenge](Self::with_challenge), unless the layer's
+/// [`MissingKey`](crate::MissingKey) lets it pass. gRPC clients get `UNAUTHENTICATED`.
+///
 /// # Examples
 ///
 /// ```
@@ -90,7 +93,11 @@ impl KeyExtractor for HeaderKey {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct ApiKey(Location);
+pub struct ApiKey {
+    location: Location,
+    /// The value of `WWW-Authenticate` for a request without the key; `None` if the key is no credential.
+    challenge: Option<HeaderValue>,
+}
 
 #[derive(Clone, Debug)]
 enum Location {
@@ -109,7 +116,7 @@ impl ApiKey {
     /// assert_eq!(ApiKey::bearer().key_of("abc"), Key::hashed("abc"));
     /// ```
     pub fn bearer() -> Self {
-        Self(Location::Bearer)
+        Self { location: Location::Bearer, challenge: Some(challenge::BEARER) }
     }
 
     /// Reads the header `name`, for example `x-api-key`.
@@ -132,7 +139,63 @@ impl ApiKey {
     /// # }
     /// ```
     pub fn header(name: &str) -> Result<Self, ConfigError> {
-        key_header(name).map(Location::Header).map(Self)
+        let header = key_header(name)?;
+        let challenge = Some(challenge::of_header(&header));
+        Ok(Self { location: Location::Header(header), challenge })
+    }
+
+    /// Sets the `WWW-Authenticate` field of the response to a request without the key (RFC 9110, section 11.6.1): an
+    /// authentication scheme, then its parameters. Defaults to `Bearer` for [`bearer`](Self::bearer), and to
+    /// `ApiKey header="x-api-key"` for [`header`](Self::header), with the name of the header.
+    ///
+    /// The scheme `ApiKey` is not registered with IANA. Generic clients do not know it, and developers read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidChallenge`] if `challenge` does not begin with the name of a scheme, or cannot be the value
+    /// of a header.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ApiKey;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let key = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#)?;
+    /// # let _ = key;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_challenge(self, challenge: &str) -> Result<Self, ConfigError> {
+        Ok(Self { challenge: Some(challenge::parse(challenge)?), ..self })
+    }
+
+    /// Refuses a request without the key with 400 and no challenge. For keys that are secret but authenticate nobody.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ApiKey;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let key = ApiKey::header("x-device-id")?.without_challenge();
+    /// # let _ = key;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn without_challenge(self) -> Self {
+        Self { challenge: None, ..self }
+    }
+
+    /// The error for a request without the key.
+    fn missing(&self, error: KeyError) -> KeyError {
+        match (error, &self.challenge) {
+            (KeyError::MissingHeader(header), Some(challenge)) => {
+                KeyError::MissingCredential { header, challenge: challenge.clone() }
+            }
+            (error, _) => error,
+        }
     }
 
     /// Returns the key that requests with this token are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
@@ -146,11 +209,11 @@ impl ApiKey {
 
 impl KeyExtractor for ApiKey {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        let secret = match &self.0 {
-            Location::Bearer => bearer(single(&parts.headers, &AUTHORIZATION)?)?,
-            Location::Header(name) => single(&parts.headers, name)?,
+        let secret = match &self.location {
+            Location::Bearer => single(&parts.headers, &AUTHORIZATION).and_then(bearer),
+            Location::Header(name) => single(&parts.headers, name),
         };
-        Ok(Some(self.key_of(secret)))
+        secret.map(|secret| Some(self.key_of(secret))).map_err(|error| self.missing(error))
     }
 }
 

@@ -29,7 +29,7 @@ pub enum MissingKey {
     /// *all* requests from a limit by [`PeerIp`](crate::PeerIp). Observers receive each exempt request
     /// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
     Exempt,
-    /// The request is refused with 400.
+    /// The request is refused: with 401 if the key is a credential ([`ApiKey`](crate::ApiKey)), and with 400 otherwise.
     #[default]
     Reject,
     /// All requests without a key share one budget. One client can spend the whole budget, and all others are then

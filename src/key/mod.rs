@@ -19,8 +19,8 @@
 //!
 //! * **Charge what the server knows.** A value that a client can write at will, such as the path, the query or an
 //!   unchecked header, gives the client a new budget for each spelling.
-//! * **A request without a key is refused with 400** unless the layer or the extractor sets another [`MissingKey`]. A
-//!   request whose key is present but unusable is always refused.
+//! * **A request without a key is refused**, with 401 if the key is a credential and with 400 otherwise, unless the
+//!   layer or the extractor sets another [`MissingKey`]. A request whose key is present but unusable is always refused.
 //! * **An extractor that returns `None` exempts** the request from the policies of its key.
 //! * **Keys are injective**: two different subjects never share a key, whatever bytes they contain.
 //! * **Keys are private**: `Debug` does not show a key, and no log, metric or response contains a key.
@@ -68,6 +68,7 @@
 //! # }
 //! ```
 
+mod challenge;
 mod combine;
 mod convert;
 mod encoded;

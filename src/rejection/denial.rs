@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use crate::{
     decision::{Decision, PolicyDecision},
@@ -129,12 +129,13 @@ impl Denial {
 
     /// Returns the HTTP status.
     ///
-    /// The status is 429 for a spent quota, 503 while the store cannot answer, 403 for a denied address, 400 for a
-    /// missing or unusable key or a cost that can never pass, and 500 for a misconfigured layer or a layer outside the
-    /// layer that inserts its key.
+    /// The status is 429 for a spent quota, 503 while the store cannot answer, 401 for a missing credential, 403 for a
+    /// denied address, 400 for another missing or unusable key or a cost that can never pass, and 500 for a
+    /// misconfigured layer or a layer outside the layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
+            Reason::Key(KeyError::MissingCredential { .. }) => StatusCode::UNAUTHORIZED,
             // A missing extension is a wrong order of layers, which is not the client's mistake.
             Reason::Key(KeyError::MissingExtension(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
@@ -179,16 +180,32 @@ impl Denial {
         }
     }
 
-    /// A sentence for the client. Contains no key, no address and no error of the store.
+    /// The `WWW-Authenticate` field of a response with status 401; `None` if no credential is missing.
+    pub(super) fn challenge(&self) -> Option<&HeaderValue> {
+        match &*self.reason {
+            Reason::Key(KeyError::MissingCredential { challenge, .. }) => Some(challenge),
+            _ => None,
+        }
+    }
+
+    /// A sentence for the client. Contains no key, no address, no value of a header and no error of the store.
     pub(super) fn detail(&self) -> Option<String> {
         match &*self.reason {
             Reason::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
+            Reason::Key(KeyError::MissingCredential { header, .. }) => {
+                Some(format!("The request has no credential in the header {header}."))
+            }
+            // The error names a type of the service's code, so it goes to the log alone.
+            Reason::Key(KeyError::MissingExtension(_)) => Some(
+                "The rate limit of this service is set up wrongly; the log of the service has the cause.".to_owned(),
+            ),
+            Reason::Key(KeyError::MissingHeader(header)) => Some(format!("The request has no header {header}.")),
             // These errors name a mistake in the setup and contain no secret, so the response may show them to the
             // operator.
-            Reason::Key(error @ (KeyError::MissingExtension(_) | KeyError::NoPeerAddress)) => Some(error.to_string()),
+            Reason::Key(error @ KeyError::NoPeerAddress) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
         }

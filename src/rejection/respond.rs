@@ -1,6 +1,6 @@
 //! The trait of rejections, and the response to a denial.
 
-use http::{Response, request::Parts};
+use http::{Response, StatusCode, header::WWW_AUTHENTICATE, request::Parts};
 
 use super::{denial::Denial, extensions::insert_if_strictest};
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 ///
 /// Implemented by [`ProblemJson`](super::ProblemJson), the default, [`PlainText`](super::PlainText),
 /// [`EmptyBody`](super::EmptyBody), and by closures `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds
-/// `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After` and `Cache-Control:
-/// no-store`.
+/// `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After`, `Cache-Control:
+/// no-store`, and `WWW-Authenticate` if the status is 401.
 ///
 /// # Examples
 ///
@@ -52,8 +52,8 @@ impl Denial {
     /// Builds the response to the request with the head `parts`, with `rejection` and `writer`.
     ///
     /// `rejection` builds the response. The fields that the response lacks are then added in the style of `writer`:
-    /// RateLimit, `Retry-After` and `Cache-Control: no-store`. The response's extensions contain the denial and, after
-    /// a check, the [`Decision`].
+    /// RateLimit, `Retry-After`, `Cache-Control: no-store`, and `WWW-Authenticate` if a credential is missing and the
+    /// status is 401. The response's extensions contain the denial and, after a check, the [`Decision`].
     ///
     /// The layer calls this method for refused requests. A handler of axum can return the denial itself, unless it
     /// needs another rejection or style.
@@ -96,6 +96,11 @@ impl Denial {
         match self.decision() {
             Some(decision) => writer.apply_denied(decision, jitter, response.headers_mut()),
             None => insert_rejection(response.headers_mut(), self.retry_after.map(whole_seconds)),
+        }
+        if let Some(challenge) = self.challenge()
+            && response.status() == StatusCode::UNAUTHORIZED
+        {
+            response.headers_mut().entry(WWW_AUTHENTICATE).or_insert_with(|| challenge.clone());
         }
         let without_verdict = || self.source.map(|source| Decision::without_store(false, source));
         if let Some(decision) = self.decision().cloned().or_else(without_verdict) {

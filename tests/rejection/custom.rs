@@ -123,7 +123,7 @@ async fn plain_text_states_the_reason_in_one_line() {
             400,
             "The request costs 7 units, more than the 1 that policy p lets through at once; it can never pass.\n",
         ),
-        (get(&limited, "/").await, 400, "Bad Request\n"),
+        (get(&limited, "/").await, 400, "The request has no header x-tenant.\n"),
         (get(&closed, "/").await, 503, "rate limiter unavailable\n"),
     ] {
         assert_eq!((reply.status.as_u16(), reply.text()), (status, text));

@@ -1,5 +1,6 @@
 //! Responses to refused requests.
 
+mod credentials;
 mod custom;
 mod denial;
 mod head;

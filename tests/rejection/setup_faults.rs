@@ -37,7 +37,7 @@ struct OperatorLog(Arc<Mutex<Vec<String>>>);
 
 impl Observer for OperatorLog {
     fn on_refusal(&self, refused: &Refused<'_>) {
-        self.0.lock().unwrap().push(format!("{} {}", refused.cause(), refused.is_misconfiguration()));
+        self.0.lock().unwrap().push(format!("{} {} {refused}", refused.cause(), refused.is_misconfiguration()));
     }
 
     fn on_warning(&self, warning: &Warning) {
@@ -46,7 +46,7 @@ impl Observer for OperatorLog {
 }
 
 #[tokio::test]
-async fn a_limit_outside_the_layer_that_inserts_its_key_is_500_with_the_fix() {
+async fn a_limit_outside_the_layer_that_inserts_its_key_is_500_and_the_fix_is_in_the_log() {
     let log = OperatorLog::default();
     let limit = RateLimitLayer::new(limiter().with_observer(log.clone()), policy(9), ExtensionKey::<UserId>::new());
     let router = Router::new().route("/", get(|| async {}));
@@ -54,9 +54,12 @@ async fn a_limit_outside_the_layer_that_inserts_its_key_is_500_with_the_fix() {
     let wrong = router.clone().layer(Extension(UserId(7))).layer(limit.clone());
     let reply = fetch(&wrong, "/").await;
     assert_eq!(reply.status, 500);
-    let detail = reply.json()["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("UserId") && detail.contains("must run before (outside) the rate limit"), "{detail}");
-    assert_eq!(*log.0.lock().unwrap(), ["misconfigured true"]);
+    let detail = "The rate limit of this service is set up wrongly; the log of the service has the cause.";
+    assert_eq!(reply.json()["detail"], detail, "no name of a Rust type");
+    let lines = log.0.lock().unwrap().clone();
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert!(line.starts_with("misconfigured true") && line.contains("UserId"), "{line}");
+    assert!(line.contains("must run before (outside) the rate limit"), "{line}");
     // Where users may be anonymous, a missing user is not a fault.
     let anonymous = router.clone().layer(limit.clone().on_missing_key(MissingKey::Exempt));
     assert_eq!(fetch(&anonymous, "/").await.status, 200);

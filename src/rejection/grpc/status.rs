@@ -27,7 +27,9 @@ use crate::{
 /// | the quota is spent | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded; retry after 3s |
 /// | the cost can never pass | 8 `RESOURCE_EXHAUSTED` | rate limit exceeded |
 /// | the store is down, fail-closed | 14 `UNAVAILABLE` | rate limiter unavailable |
-/// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable, or the setup error |
+/// | the call lacks its credential | 16 `UNAUTHENTICATED` | The request has no credential in the header x-api-key. |
+/// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable, or the missing header |
+/// | the layer is outside the one that inserts its key | 13 `INTERNAL` | that the service's log has the cause |
 /// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
 /// | the layer is misconfigured | 13 `INTERNAL` | the error |
 ///
@@ -214,8 +216,9 @@ fn code(denial: &Denial) -> u16 {
     match denial.reason() {
         Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => 8,
         Reason::Key(KeyError::AddressDenied) => 7,
+        Reason::Key(KeyError::MissingCredential { .. }) => 16,
+        Reason::Key(KeyError::MissingExtension(_)) | Reason::Misconfigured(_) => 13,
         Reason::Key(_) => 3,
-        Reason::Misconfigured(_) => 13,
         Reason::StoreUnavailable => 14,
     }
 }
