@@ -13,6 +13,9 @@ pub enum Feature {
     CountRejected,
     /// [`Algorithm::FixedWindow`].
     FixedWindow,
+    /// Holds ([`Store::has_holds`](crate::store::Store::has_holds)): units that are settled later, and concurrency
+    /// limits.
+    Holds,
     /// A [resolution](crate::Policy::with_resolution) of the log other than 1 µs.
     Resolution,
     /// Shadow policies ([`Policy::with_shadow`](crate::Policy::with_shadow)).

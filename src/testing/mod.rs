@@ -12,16 +12,19 @@
 //! 2. The suite charges the store as a limiter does, but without a limiter: there is no breaker, and each test has a
 //!    [time limit](StoreSuite::with_time_limit) in place of the deadline. A store that panics, blocks or never answers
 //!    fails the test that it was in.
-//! 3. [`StoreSuite::without`] skips what a store leaves out. The report lists what was skipped.
-//! 4. Tests of failures need [`Fixture::with_outage`], and tests of memory need [`Fixture::with_count_of_keys`]. Tests
-//!    of holds run if the store [has them](crate::store::Store::has_holds).
+//! 3. A law that was not tried is not kept: the suite skips a test only if the caller says so. Tests of failures need
+//!    [`Fixture::with_outage`], tests of memory need [`Fixture::with_count_of_keys`], and tests of holds need
+//!    [`Store::has_holds`](crate::store::Store::has_holds). Without these, the tests fail.
+//! 4. [`StoreSuite::without`] leaves a [`Feature`] out, [`Fixture::without_outage`] and
+//!    [`Fixture::without_count_of_keys`] leave these tests out, with a reason. The [report](Report::skipped) lists what
+//!    was skipped and why, and [`Report::assert_passed`] prints it.
 //!
 //! # A store under the suite
 //!
 //! This store counts in fixed windows, and refuses every other algorithm.
 //!
 //! ```
-//! use std::{collections::HashMap, sync::Mutex};
+//! use std::{collections::HashMap, sync::{Arc, Mutex}};
 //!
 //! use tollgate::{
 //!     Algorithm, Error, ErrorKind, Key, ManualClock, Policy,
@@ -34,7 +37,7 @@
 //! #[derive(Debug)]
 //! struct FixedWindows {
 //!     /// Spent units by key, policy name, and start and end of the window.
-//!     counts: Mutex<HashMap<(Vec<u8>, String, u64, u64), u32>>,
+//!     counts: Arc<Mutex<HashMap<(Vec<u8>, String, u64, u64), u32>>>,
 //!     clock: ManualClock, // a `Box<dyn Clock>` in a store for production
 //! }
 //!
@@ -87,7 +90,11 @@
 //! # async fn main() { // in a test: #[tokio::test]
 //! let fixture = || async {
 //!     let clock = ManualClock::default();
-//!     Fixture::new(FixedWindows { counts: Mutex::default(), clock: clock.clone() }, clock)
+//!     let counts = Arc::new(Mutex::default());
+//!     let store = FixedWindows { counts: Arc::clone(&counts), clock: clock.clone() };
+//!     Fixture::new(store, clock)
+//!         .with_count_of_keys(move || counts.lock().unwrap().len())
+//!         .without_outage("the counts are in this process")
 //! };
 //! let report = store_suite(fixture)
 //!     .without(Feature::SlidingWindowLog)
@@ -96,6 +103,7 @@
 //!     .without(Feature::CountRejected)
 //!     .without(Feature::Bans)
 //!     .without(Feature::Shadow)
+//!     .without(Feature::Holds)
 //!     .run()
 //!     .await;
 //! report.assert_passed();

@@ -30,7 +30,8 @@ pub enum TestOutcome {
     /// The store does not, with what was found and what was expected. Also a store that panicked or did not answer
     /// within the [time limit](super::StoreSuite::with_time_limit).
     Failed(String),
-    /// The test did not run, with the feature or the part of the fixture that it needs.
+    /// The test did not run, because the suite leaves a [feature](super::Feature) out, or the
+    /// [fixture](super::Fixture) leaves a part out, with its reason.
     Skipped(String),
 }
 
@@ -45,12 +46,21 @@ impl Report {
         self.tests.iter().filter(|test| matches!(test.outcome, TestOutcome::Failed(_))).map(|test| test.name)
     }
 
+    /// The names of the tests that were skipped, each with the feature or the reason: what the report does not show.
+    pub fn skipped(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.tests.iter().filter_map(|test| match &test.outcome {
+            TestOutcome::Skipped(why) => Some((test.name, &**why)),
+            TestOutcome::Passed | TestOutcome::Failed(_) => None,
+        })
+    }
+
     /// The outcome of the test with this name; `None` if the suite did not select it.
     pub fn outcome(&self, name: &str) -> Option<&TestOutcome> {
         self.tests.iter().find(|test| test.name == name).map(|test| &test.outcome)
     }
 
-    /// Does nothing if no test failed and at least one passed.
+    /// Asserts that no test failed and at least one passed. Prints the skipped tests to stderr, because the store may
+    /// break the laws that they test. Test runners show this output with `--nocapture`.
     ///
     /// # Panics
     ///
@@ -60,8 +70,16 @@ impl Report {
     pub fn assert_passed(&self) {
         let failed = self.failed().count();
         assert!(failed == 0, "{failed} of {} tests of the store failed:\n{self}", self.tests.len());
-        let passed = self.tests.iter().any(|test| test.outcome == TestOutcome::Passed);
-        assert!(passed, "no test of the store ran:\n{self}");
+        assert!(self.passed() > 0, "no test of the store ran:\n{self}");
+        let skipped: String = self.skipped().map(|(name, why)| format!("\n{name}: {why}")).collect();
+        if !skipped.is_empty() {
+            eprintln!("the store passes {} tests, and these were not tried:{skipped}", self.passed());
+        }
+    }
+
+    /// The number of tests that passed.
+    fn passed(&self) -> usize {
+        self.tests.iter().filter(|test| test.outcome == TestOutcome::Passed).count()
     }
 }
 

@@ -37,7 +37,10 @@ pub struct StoreSuite {
 /// # async fn main() {
 /// let fixture = || async {
 ///     let clock = ManualClock::default();
-///     Fixture::new(MemoryStore::new().with_clock(clock.clone()), clock)
+///     let store = MemoryStore::new().with_clock(clock.clone());
+///     Fixture::new(store.clone(), clock)
+///         .with_count_of_keys(move || store.len())
+///         .without_outage("the counts are in this process")
 /// };
 /// store_suite(fixture).run().await.assert_passed();
 /// # }

@@ -17,7 +17,7 @@ use crate::{
     testing::{
         failure::{NotPassed, Tested, ensure},
         feature::Feature,
-        fixture::Fixture,
+        fixture::{Fixture, Part},
     },
     verdict::{Source, Verdict},
 };
@@ -48,13 +48,15 @@ impl TestedStore {
         Ok(())
     }
 
-    /// Skips the test if the store has no holds.
+    /// Skips the test if the store lacks holds by declaration, and fails it if only `Store::has_holds` says so.
     pub(super) fn requires_holds(&self) -> Tested {
-        if self.fixture.store.has_holds() {
-            Ok(())
-        } else {
-            Err(NotPassed::Skipped("it needs Store::has_holds".to_owned()))
-        }
+        self.requires(Feature::Holds)?;
+        ensure!(
+            self.fixture.store.has_holds(),
+            "not tried, because Store::has_holds is false; return true if the store has holds, or skip the test with \
+             `StoreSuite::without(Feature::Holds)`"
+        );
+        Ok(())
     }
 
     /// The algorithms that the store has, the default first. Skips the test if there is none.
@@ -147,25 +149,32 @@ impl TestedStore {
         self.fixture.store.deadline()
     }
 
-    /// Makes the store's back end fail or recover. Skips the test if the fixture has no outage.
+    /// Makes the store's back end fail or recover. Skips the test if the fixture leaves outages out.
     pub(super) fn set_outage(&self, is_down: bool) -> Tested {
-        let Some(outage) = &self.fixture.outage else {
-            return Err(NotPassed::Skipped("it needs Fixture::with_outage".to_owned()));
-        };
+        let outage = part(&self.fixture.outage, "with_outage", "without_outage")?;
         outage(is_down);
         Ok(())
     }
 
-    /// The number of keys that the store keeps. Skips the test if the fixture does not count them.
+    /// The number of keys that the store keeps. Skips the test if the fixture leaves the count out.
     pub(super) fn count_of_keys(&self) -> Result<usize, NotPassed> {
-        match &self.fixture.count_of_keys {
-            Some(count) => Ok(count()),
-            None => Err(NotPassed::Skipped("it needs Fixture::with_count_of_keys".to_owned())),
-        }
+        let count = part(&self.fixture.count_of_keys, "with_count_of_keys", "without_count_of_keys")?;
+        Ok(count())
     }
 
     fn note(&self, call: String) {
         *self.last_call.lock().unwrap_or_else(PoisonError::into_inner) = call;
+    }
+}
+
+/// A part of the fixture. A test that needs a missing part has failed: a law that nobody tried is not kept.
+fn part<'a, T>(part: &'a Part<T>, with: &str, without: &str) -> Result<&'a T, NotPassed> {
+    match part {
+        Part::Given(part) => Ok(part),
+        Part::LeftOut(reason) => Err(NotPassed::Skipped(format!("Fixture::{without}: {reason}"))),
+        Part::Missing => Err(NotPassed::Failed(format!(
+            "not tried, because the fixture lacks `{with}`; add it, or skip the test with `{without}(\"the reason\")`"
+        ))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a check charges, and what it reports.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use tokio::time::sleep;
 
 use crate::{
     check::Check,
@@ -146,6 +148,37 @@ pub(super) async fn law_6_peeks_and_denials_keep_no_key(store: TestedStore) -> T
         store.check("k", &policy, 1).await?;
     }
     ensure_eq!(store.count_of_keys()?, spent, "keys that are kept after denials of a spent key");
+    Ok(())
+}
+
+/// A store may drop such keys when others are charged, or by the clock of its back end. Therefore the test charges new
+/// keys and lets both clocks go on.
+pub(super) async fn law_6_keys_whose_counts_are_over_are_dropped(store: TestedStore) -> Tested {
+    const WINDOW: Duration = Duration::from_millis(100);
+    const KEYS_AT_ONCE: u64 = 50;
+    const AT_LEAST: u64 = 200;
+    const MOST_TIME: Duration = Duration::from_secs(3);
+    let before = store.count_of_keys()?;
+    for algorithm in store.algorithms()? {
+        let policy = Policy::new(format!("{algorithm:?}"), 10, WINDOW)?.with_algorithm(algorithm);
+        let (mut charged, started) = (0, Instant::now());
+        loop {
+            for n in charged..charged + KEYS_AT_ONCE {
+                store.check(n, &policy, 1).await?;
+            }
+            charged += KEYS_AT_ONCE;
+            store.clock.advance(Duration::from_secs(60));
+            let kept = store.count_of_keys()?.saturating_sub(before) as u64;
+            if charged >= AT_LEAST && kept <= charged / 2 {
+                break;
+            }
+            ensure!(
+                started.elapsed() < MOST_TIME,
+                "{algorithm:?}: of {charged} keys whose windows of {WINDOW:?} are over, {kept} are kept"
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
     Ok(())
 }
 

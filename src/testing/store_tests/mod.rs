@@ -40,7 +40,8 @@ pub(super) const ALL: &[StoreTest] = tests! {
         a_cost_above_the_limit_never_fits_and_has_no_retry_after,
         the_verdict_has_the_time_of_the_clock,
         keys_and_policies_have_counts_of_their_own,
-        law_6_peeks_and_denials_keep_no_key;
+        law_6_peeks_and_denials_keep_no_key,
+        law_6_keys_whose_counts_are_over_are_dropped;
     window:
         a_charge_leaves_the_window_at_its_end_and_not_earlier,
         a_fixed_window_ends_at_a_multiple_of_its_length,

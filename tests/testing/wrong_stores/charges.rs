@@ -129,3 +129,29 @@ async fn a_store_that_keeps_a_key_for_a_peek() {
     })
     .await;
 }
+
+/// Its counts are right, but those of clients that went away fill the memory.
+#[tokio::test]
+async fn a_store_that_never_drops_a_key() {
+    let name = "law_6_keys_whose_counts_are_over_are_dropped";
+    let keeps_all = |store: &Wrong, check: &Check| {
+        let verdict = store.judge(check);
+        if verdict.allowed {
+            let names = check.charges().iter().filter(|charge| charge.cost > 0);
+            let names = names.map(|charge| (format!("{:?}", charge.key.encoded()), charge.policy.clone()));
+            store.remembered.lock().unwrap().extend(names);
+        }
+        ready(verdict)
+    };
+    let why = fixture_refused_by(name, move |clock| {
+        let store = Wrong::new(clock.clone(), keeps_all);
+        let keys = Arc::clone(&store.remembered);
+        Fixture::new(store, clock).with_count_of_keys(move || keys.lock().unwrap().len())
+    })
+    .await;
+    assert!(why.contains("are over") && why.contains("are kept"), "{why}");
+
+    // The same store, if nobody counts its keys: the suite does not pass it in silence.
+    let why = refused_by(name, keeps_all).await;
+    assert!(why.contains("not tried") && why.contains("`with_count_of_keys`"), "{why}");
+}
