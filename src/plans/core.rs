@@ -2,16 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use foldhash::quality::RandomState;
-use quick_cache::{
-    UnitWeighter,
-    sync::{Cache, DefaultLifecycle},
-};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::{
     answer::Answer,
+    answers::Answers,
     entry::{Entry, Standing},
     in_flight::{Admission, InFlight, Mark},
     lookup::{self, Ticket},
@@ -37,20 +33,17 @@ pub(super) struct Core {
 
 /// The answers so far, and the look-ups on their way.
 pub(super) struct Known {
-    entries: Cache<Key, Entry, UnitWeighter, RandomState>,
+    answers: Answers,
     in_flight: InFlight,
 }
 
 impl Known {
     pub(super) fn with_capacity(keys: usize) -> Self {
-        let weight = u64::try_from(keys).unwrap_or(u64::MAX);
-        let hasher = RandomState::default();
-        let entries = Cache::with(keys, weight, UnitWeighter, hasher, DefaultLifecycle::default());
-        Self { entries, in_flight: InFlight::default() }
+        Self { answers: Answers::with_capacity(keys), in_flight: InFlight::default() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.answers.len()
     }
 }
 
@@ -59,7 +52,7 @@ impl Core {
     #[inline]
     pub(super) fn get(self: &Arc<Self>, key: &Key) -> Policies {
         let now_us = self.settings.clock.now_us();
-        let standing = self.known.entries.get(key).map_or(Standing::UNKNOWN, |entry| entry.standing(now_us));
+        let standing = self.known.answers.get(key).map_or(Standing::UNKNOWN, |entry| entry.standing(now_us));
         match standing {
             Standing { plan: Some(plan), cause: None, .. } => plan,
             standing => self.without_current_plan(key, standing, now_us),
@@ -87,12 +80,13 @@ impl Core {
         let mut removed = SmallVec::<[Mark; 1]>::new();
         let mut marks = self.known.in_flight.lock();
         // Another thread may have stored an answer since the cache was read. Answers are stored under this lock.
-        if let Some(latest) = self.known.entries.peek(key).map(|entry| entry.standing(now_us))
+        if let Some(latest) = self.known.answers.peek(key).map(|entry| entry.standing(now_us))
             && !latest.is_look_up_due
         {
             return latest;
         }
-        let admission = marks.start(key, now_us, overdue_at_us, self.settings.max_lookups, &mut removed);
+        let is_known = self.known.answers.is_known(key);
+        let admission = marks.start(key, is_known, now_us, overdue_at_us, self.settings.max_lookups, &mut removed);
         drop(marks);
         drop(removed);
         match admission {
@@ -114,15 +108,15 @@ impl Core {
         let (outcome, plan, error) = answer.judge(&self.default);
         let mut marks = self.known.in_flight.lock();
         let Some(mark) = marks.end(key, id) else { return };
-        let lifetimes = &self.settings.lifetimes;
-        let entry = match plan {
-            Some(plan) => Some(Entry::found(plan, now_us, lifetimes)),
+        let (answers, lifetimes) = (&self.known.answers, &self.settings.lifetimes);
+        match plan {
+            Some(plan) if outcome == PlanOutcome::Found => {
+                answers.insert_known(key.clone(), Entry::found(plan, now_us, lifetimes));
+            }
+            Some(plan) => answers.insert(key.clone(), Entry::found(plan, now_us, lifetimes)),
             // Says nothing about the source, so the next request may start another look-up.
-            None if outcome == PlanOutcome::Cancelled => None,
-            None => Some(Entry::failed(self.known.entries.peek(key), now_us, lifetimes)),
-        };
-        if let Some(entry) = entry {
-            self.known.entries.insert(key.clone(), entry);
+            None if outcome == PlanOutcome::Cancelled => {}
+            None => answers.insert(key.clone(), Entry::failed(answers.peek(key), now_us, lifetimes)),
         }
         drop(marks);
         drop(mark);
@@ -137,17 +131,18 @@ impl Core {
         let entry = Entry::found(plan, self.settings.clock.now_us(), &self.settings.lifetimes);
         let mut marks = self.known.in_flight.lock();
         let mark = marks.cancel(&key);
-        self.known.entries.insert(key, entry);
+        self.known.answers.insert_known(key, entry);
         drop(marks);
         drop(mark);
     }
 
-    /// Forgets the plan of a key, and ignores the answer of a look-up that is on its way.
+    /// Forgets the plan of a key, and ignores the answer of a look-up that is on its way. The service knows the key, so
+    /// no client has made it up.
     pub(super) fn forget(&self, key: &Key) {
         let mut marks = self.known.in_flight.lock();
         let mark = marks.cancel(key);
-        let entry = self.known.entries.remove(key);
+        self.known.answers.insert_known(key.clone(), Entry::FORGOTTEN);
         drop(marks);
-        drop((mark, entry));
+        drop(mark);
     }
 }

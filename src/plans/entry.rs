@@ -46,6 +46,9 @@ impl Standing {
 }
 
 impl Entry {
+    /// A look-up is due, and no plan is there.
+    pub(super) const FORGOTTEN: Self = Self { plan: None, look_up_at_us: 0, has_failed: false };
+
     /// The source has answered with `plan` at `now_us`.
     pub(super) fn found(plan: Policies, now_us: u64, lifetimes: &Lifetimes) -> Self {
         let look_up_at_us = now_us.saturating_add(micros(lifetimes.ttl));

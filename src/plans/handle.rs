@@ -125,7 +125,8 @@ impl Plans {
     /// Forgets the plan of `key`, so that the next request looks it up. A look-up that is on its way is ignored,
     /// because it may have read the old plan.
     ///
-    /// Until the answer, the key gets the default plan. [`insert`](Self::insert) avoids that gap.
+    /// Until the answer, the key gets the default plan. [`insert`](Self::insert) avoids that gap. The look-up has the
+    /// room of a [known](super#rules) key, so made-up keys do not delay an upgrade. Call it for keys that exist.
     pub fn forget(&self, key: impl Into<Key>) {
         self.core.forget(&key.into());
     }

@@ -14,6 +14,8 @@ use crate::key::Key;
 pub(super) struct Mark {
     /// Distinguishes the look-up from later ones of the same key.
     id: u64,
+    /// Whether the key was known when the look-up began.
+    is_known: bool,
     /// When the look-up no longer keeps others from starting, because its runtime has not run it.
     overdue_at_us: u64,
     /// Dropped with the mark, which ends the task of the look-up. Not dropped under the lock: the task may end at once,
@@ -29,6 +31,8 @@ pub(super) struct InFlight(Mutex<Marks>);
 #[derive(Default)]
 pub(super) struct Marks {
     by_key: HashMap<Key, Mark>,
+    /// How many of the look-ups are of known keys.
+    known: usize,
     last_id: u64,
     /// The earliest time at which a mark may be overdue.
     sweep_at_us: u64,
@@ -51,11 +55,22 @@ impl InFlight {
     }
 }
 
+/// The part of the look-ups that is kept for known keys, and the part that is kept for other keys: one in this number.
+const KEPT: usize = 4;
+
+/// The most look-ups of known keys, and the most of other keys, if `most` may be on their way in all. At least one is
+/// kept for either kind, unless there is only one.
+fn share(most: usize) -> usize {
+    (most - (most / KEPT).max(1)).max(1)
+}
+
 impl Marks {
-    /// Marks a look-up of `key`, if none is on its way and fewer than `most` are in all. Overdue marks go to `removed`.
+    /// Marks a look-up of `key`, if none is on its way, fewer than `most` are in all, and the keys of its kind have not
+    /// taken their share. Overdue marks go to `removed`.
     pub(super) fn start(
         &mut self,
         key: &Key,
+        is_known: bool,
         now_us: u64,
         overdue_at_us: u64,
         most: usize,
@@ -63,31 +78,41 @@ impl Marks {
     ) -> Admission {
         match self.by_key.get(key) {
             Some(mark) if now_us < mark.overdue_at_us => return Admission::UnderWay,
-            Some(_) => removed.extend(self.by_key.remove(key)),
+            Some(_) => removed.extend(self.cancel(key)),
             None => {}
         }
-        if self.by_key.len() >= most && now_us >= self.sweep_at_us {
-            removed.extend(self.by_key.extract_if(|_, mark| now_us >= mark.overdue_at_us).map(|(_, mark)| mark));
+        if self.is_busy(is_known, most) && now_us >= self.sweep_at_us {
+            let overdue = self.by_key.extract_if(|_, mark| now_us >= mark.overdue_at_us);
+            removed.extend(overdue.map(|(_, mark)| mark));
+            self.known = self.by_key.values().filter(|mark| mark.is_known).count();
             self.sweep_at_us = self.by_key.values().map(|mark| mark.overdue_at_us).min().unwrap_or(0);
         }
-        if self.by_key.len() >= most {
+        if self.is_busy(is_known, most) {
             return Admission::Busy;
         }
         self.last_id += 1;
         let id = self.last_id;
         self.sweep_at_us = self.sweep_at_us.min(overdue_at_us);
         let (cancel, cancelled) = oneshot::channel();
-        self.by_key.insert(key.clone(), Mark { id, overdue_at_us, _cancel: cancel });
+        self.by_key.insert(key.clone(), Mark { id, is_known, overdue_at_us, _cancel: cancel });
+        self.known += usize::from(is_known);
         Admission::Started { id, cancelled }
+    }
+
+    fn is_busy(&self, is_known: bool, most: usize) -> bool {
+        let of_its_kind = if is_known { self.known } else { self.by_key.len() - self.known };
+        self.by_key.len() >= most || of_its_kind >= share(most)
     }
 
     /// Removes the mark of this look-up. `None` if the mark is gone or belongs to a later look-up.
     pub(super) fn end(&mut self, key: &Key, id: u64) -> Option<Mark> {
-        if self.by_key.get(key)?.id == id { self.by_key.remove(key) } else { None }
+        if self.by_key.get(key)?.id == id { self.cancel(key) } else { None }
     }
 
     /// Removes the mark of any look-up of the key, whose answer is then ignored.
     pub(super) fn cancel(&mut self, key: &Key) -> Option<Mark> {
-        self.by_key.remove(key)
+        let mark = self.by_key.remove(key)?;
+        self.known -= usize::from(mark.is_known);
+        Some(mark)
     }
 }

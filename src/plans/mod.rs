@@ -16,7 +16,11 @@
 //! 4. **A failed look-up never lifts a limit.** An error, a panic, no answer within 5 s, no policy, and two policies of
 //!    one name are failures. They are [reported](Plans::with_observer).
 //! 5. **Look-ups are bounded:** 64 at once, and 100 000 keys in the cache by default.
-//! 6. A request whose cost is above the limit of its plan is refused with 400, as under every policy that is chosen per
+//! 6. **Made-up keys leave room.** A key is known if the source has returned a plan for it, or if the service has
+//!    called [`forget`](Plans::forget) or [`insert`](Plans::insert) for it. A quarter of the look-ups is kept for known
+//!    keys, and a quarter for other keys. Three quarters of the cache are for known keys alone. A source should answer
+//!    `None` for accounts that do not exist, because each answer with a plan makes a key known.
+//! 7. A request whose cost is above the limit of its plan is refused with 400, as under every policy that is chosen per
 //!    request.
 //!
 //! Give all plans one name, window and algorithm. Then units that were spent under the default plan count under the
@@ -81,6 +85,7 @@
 //! ```
 
 mod answer;
+mod answers;
 mod core;
 mod entry;
 mod handle;

@@ -64,6 +64,11 @@ impl Plans {
     /// At this bound, requests of other keys get their last plan or the default plan, and start no look-up. The number
     /// bounds what a flood of made-up keys costs the source.
     ///
+    /// A quarter, at least one, is kept for [known](super#rules) keys, so that made-up keys delay no customer that this
+    /// process has seen before. Another quarter is kept for other keys, so that an attacker with many accounts does not
+    /// keep new customers out. New customers share that room with made-up keys: during a flood, their first look-up may
+    /// have to wait. With 1, nothing is kept.
+    ///
     /// # Errors
     ///
     /// [`ConfigError::ZeroPlanSetting`] for 0.
@@ -76,8 +81,9 @@ impl Plans {
     /// Sets the number of keys whose plans are kept, and empties the cache. Defaults to 100 000. The bound is
     /// approximate.
     ///
-    /// When the cache is full, keys make way that were used once or not lately, so a flood of made-up keys does not
-    /// push out the keys of busy clients. A key that was pushed out is looked up again.
+    /// Three quarters are for [known](super#rules) keys, and a quarter is for other keys, so a flood of made-up keys
+    /// pushes no known key out. When a part is full, keys make way that were used once or not lately. A key that was
+    /// pushed out is looked up again.
     ///
     /// # Errors
     ///

@@ -63,11 +63,11 @@ async fn a_flood_of_keys_starts_no_more_look_ups_than_allowed() {
     for number in 0..10_000 {
         assert_eq!(limit(&plans, &format!("flood {number}")), DEFAULT);
     }
-    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 10);
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 8, "two are kept for known keys");
     settle().await;
-    assert_eq!(source.asked(), 10);
+    assert_eq!(source.asked(), 8);
     let busy = events.fallbacks().iter().filter(|(cause, _)| *cause == "busy").count();
-    assert_eq!(busy, 9_990);
+    assert_eq!(busy, 9_992);
     // The places are free again afterwards.
     sleep(SECOND * 2).await;
     limit(&plans, "a client");

@@ -3,6 +3,7 @@
 mod bounds;
 mod failures;
 mod lifetimes;
+mod made_up_keys;
 mod reports;
 mod runtimes;
 
