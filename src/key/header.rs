@@ -152,8 +152,8 @@ impl ApiKey {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidChallenge`] if `challenge` does not begin with the name of a scheme, or cannot be the value
-    /// of a header.
+    /// [`ConfigError::InvalidChallenge`] if `challenge` does not begin with the name of a scheme, or cannot be the
+    /// value of a header.
     ///
     /// # Examples
     ///
