@@ -141,12 +141,11 @@ impl Observer for Panics {
 }
 
 #[tokio::test]
-async fn limits_are_in_force_and_usable_after_an_observer_has_panicked() {
+async fn law_16_limits_are_replaced_although_an_observer_panics() {
     let live = LiveLimits::new(rate(10)).with_observer(Panics);
     let app = app(live.layer(limiter(), GlobalKey).unwrap());
     for limit in [20, 30] {
-        let replace = std::panic::AssertUnwindSafe(|| live.replace(rate(limit)));
-        assert!(std::panic::catch_unwind(replace).is_err());
+        live.replace(rate(limit)).unwrap();
         let policy = format!(r#""p";q={limit};w=60"#);
         assert_eq!(get(&app, "/").await.header("ratelimit-policy"), Some(policy));
     }

@@ -13,6 +13,8 @@ pub(super) struct Pattern<'a> {
     pub(super) method: Option<Method>,
     /// The path without trailing slashes.
     pub(super) path: &'a str,
+    /// The path as it was written.
+    pub(super) written: &'a str,
 }
 
 /// The part of a path between two slashes.
@@ -73,7 +75,7 @@ fn read(route: &str) -> Result<Pattern<'_>, String> {
             Segment::Literal(_) | Segment::Parameter { .. } | Segment::Rest => {}
         }
     }
-    Ok(Pattern { method, path })
+    Ok(Pattern { method, path, written })
 }
 
 /// Parses a method. Methods are case-sensitive, so `get` is an error.

@@ -24,7 +24,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTable {
     entries: Vec<Entry>,
-    /// The index of each entry by its path as written. Most requests need only this look-up.
+    /// The index of each entry by its path, with and without the slash at the end if it is written with one. Most requests
+    /// need only this look-up.
     exact: HashMap<String, usize>,
     tree: Node,
     unmatched: Arc<UnmatchedCheck>,
@@ -62,7 +63,7 @@ impl Default for UnmatchedCheck {
 
 impl RouteTable {
     pub(crate) fn insert(&mut self, route: &str, settings: Settings) -> Result<(), ConfigError> {
-        let Pattern { method, path } = Pattern::parse(route)?;
+        let Pattern { method, path, written } = Pattern::parse(route)?;
         let index = *self.tree.entry_of(path).get_or_insert(self.entries.len());
         if index == self.entries.len() {
             self.entries.push(Entry { rows: Vec::new(), is_text: !path.contains(['{', '}']) });
@@ -72,7 +73,7 @@ impl RouteTable {
             return Err(ConfigError::DuplicateRoute { route: route.to_owned() });
         }
         rows.push(Row { route: route.to_owned(), method, settings });
-        self.exact.insert(path.to_owned(), index);
+        self.exact.extend([path, written].map(|path| (path.to_owned(), index)));
         // A changed table counts its requests from the start.
         self.unmatched = Arc::default();
         Ok(())
