@@ -215,14 +215,14 @@ fn a_file_that_is_wrong_at_the_start_is_an_error_with_its_path() {
     let missing = watch(&path);
     assert!(matches!(&missing, LimitsFileError::Unreadable { error, .. } if error.kind() == io::ErrorKind::NotFound));
     let not_a_file = watch(&directory.path("."));
-    assert!(not_a_file.to_string().ends_with("not a regular file"), "{not_a_file}");
+    assert!(not_a_file.to_string().contains("it is a directory and not a regular file; write"), "{not_a_file}");
     fs::write(&path, "policies.p.rate = 'fast'").unwrap();
     let refused = watch(&path).to_string();
     assert!(refused.contains(path.to_str().unwrap()) && refused.contains("policies.p.rate"), "{refused}");
     fs::write(&path, [0xff]).unwrap();
     assert!(matches!(watch(&path), LimitsFileError::Unreadable { .. }));
     fs::write(&path, " ".repeat((16 << 20) + 1)).unwrap();
-    assert!(watch(&path).to_string().ends_with("larger than 16 MiB"));
+    assert!(watch(&path).to_string().contains("it is larger than 16 MiB"));
 }
 
 /// An open of a pipe waits for a writer. The other thread bounds the wait of this test.
@@ -234,7 +234,58 @@ fn a_pipe_is_an_error_without_a_wait() {
     let (sender, result) = mpsc::channel();
     thread::spawn(move || sender.send(LiveLimits::watch(pipe, read).map(drop)));
     let error = result.recv_timeout(Duration::from_secs(20)).expect("an answer").unwrap_err();
-    assert!(error.to_string().ends_with("not a regular file"), "{error}");
+    assert!(error.to_string().contains("it is a pipe and not a regular file; write"), "{error}");
+}
+
+/// A pipe, a device and a directory, each put in the place of the file for a while.
+#[test]
+fn what_is_no_file_is_reported_with_a_remedy_and_a_later_file_is_taken() {
+    let (directory, path, live, changes) = watched();
+    let stand_in = directory.path("stand-in");
+    for (number, kind) in ["a pipe", "a device", "a directory"].into_iter().enumerate() {
+        match kind {
+            "a pipe" => assert!(Command::new("mkfifo").arg(&stand_in).status().unwrap().success()),
+            "a device" => symlink("/dev/zero", &stand_in).unwrap(),
+            _ => fs::create_dir(&stand_in).unwrap(),
+        }
+        fs::rename(&path, directory.path("last")).unwrap();
+        fs::rename(&stand_in, &path).unwrap();
+        // For an instant there was no file.
+        let reason = loop {
+            let LimitsChange::Unreadable { reason, .. } = next(&changes) else { panic!("not unreadable") };
+            if !reason.contains("No such file") {
+                break reason;
+            }
+        };
+        assert!(reason.starts_with(&format!("it is {kind} and not a regular file; write the limits to")), "{reason}");
+        let limit_now = limit(&live);
+        assert_eq!(limit_now, if number == 0 { 10 } else { u32::try_from(number).unwrap() * 100 }, "{kind}");
+        fs::rename(&path, directory.path(&format!("old-{number}"))).unwrap();
+        let limit_then = (u32::try_from(number).unwrap() + 1) * 100;
+        fs::write(&path, text(limit_then)).unwrap();
+        until("the file is in force", || limit(&live) == limit_then);
+        until("the change is reported", || changes.last_is_accepted());
+        changes.take();
+    }
+}
+
+/// The pipe and the file change places every few microseconds, so that the path leads to a file when it is looked at,
+/// and to a pipe when it is opened.
+#[test]
+fn a_pipe_that_is_swapped_in_at_any_instant_does_not_stop_the_watching() {
+    let (directory, path, live, _) = watched();
+    let (pipe, file) = (directory.path("pipe"), directory.path("file"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fs::write(&file, text(20)).unwrap();
+    let links: Vec<_> = (0..1_000).map(|number| directory.path(&format!("{number}"))).collect();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        for (number, link) in links.iter().enumerate() {
+            fs::hard_link([&pipe, &file][number % 2], link).unwrap();
+        }
+        links.iter().for_each(|link| fs::rename(link, &path).unwrap());
+    }
+    until("the file is in force, which was there last", || limit(&live) == 20);
 }
 
 /// The parser is dropped with the thread.

@@ -2,13 +2,13 @@
 
 use std::{
     error::Error,
-    fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
     thread::sleep,
     time::Duration,
 };
 
+use super::regular;
 use crate::config::LimitsConfig;
 
 /// A file of limits and its parser.
@@ -51,14 +51,10 @@ impl WatchedFile {
     }
 
     pub(super) fn read(&self) -> io::Result<String> {
-        // The open of a pipe waits for a writer, and a read of a pipe or a terminal might never end.
-        if !fs::metadata(&self.path)?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
         let mut text = String::new();
-        File::open(&self.path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        regular::open(&self.path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
         if text.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other("larger than 16 MiB"));
+            return Err(io::Error::other("it is larger than 16 MiB"));
         }
         Ok(text)
     }
@@ -92,7 +88,9 @@ impl Content {
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Text(text), Self::Text(other)) => text == other,
-            (Self::Unreadable(error), Self::Unreadable(other)) => error.kind() == other.kind(),
+            (Self::Unreadable(error), Self::Unreadable(other)) => {
+                error.kind() == other.kind() && error.to_string() == other.to_string()
+            }
             (Self::Text(_), Self::Unreadable(_)) | (Self::Unreadable(_), Self::Text(_)) => false,
         }
     }

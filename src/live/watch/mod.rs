@@ -3,6 +3,7 @@
 mod error;
 mod events;
 mod file;
+mod regular;
 mod thread;
 
 use std::{error::Error, path::PathBuf, sync::Arc};
@@ -23,8 +24,8 @@ impl LiveLimits {
     /// and rename it, as editors and deployment tools do: a rename never shows half a file. A Kubernetes ConfigMap that
     /// is mounted as a directory works; one that is mounted with `subPath` is never updated by Kubernetes.
     ///
-    /// If the new content is refused, or the file is gone or does not stop changing, the old limits stay in force. The
-    /// reason is reported once, with all mistakes: as a line like the
+    /// If the new content is refused, or the file is gone, is no regular file or does not stop changing, the old limits
+    /// stay in force. The reason is reported once, with all mistakes: as a line like the
     /// [reports of a limiter](crate::observe#what-a-limiter-reports-by-itself), and to
     /// [observers](Self::with_observer).
     ///
