@@ -3,6 +3,7 @@
 use std::{error, fmt};
 
 use super::place::Place;
+use crate::error::OneLine;
 
 /// A mistake in a file of limits.
 ///
@@ -70,7 +71,7 @@ impl fmt::Display for Mistake {
 /// # written.sort();
 /// # assert_eq!(written, lines);
 /// ```
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub struct LimitsError {
     mistakes: Vec<Mistake>,
 }
@@ -94,6 +95,16 @@ impl fmt::Display for LimitsError {
     }
 }
 
+/// The mistakes, a line each: a `main` that returns the error prints its `Debug`.
+impl fmt::Debug for LimitsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mistakes.len() {
+            1 => write!(f, "{self}"),
+            count => write!(f, "the limits have {count} mistakes:\n{self}"),
+        }
+    }
+}
+
 impl error::Error for LimitsError {}
 
 /// Collects the mistakes while a file is read.
@@ -102,7 +113,9 @@ pub(super) struct Mistakes(Vec<Mistake>);
 
 impl Mistakes {
     pub(super) fn add(&mut self, place: Place, message: impl Into<String>) {
-        self.0.push(Mistake { place: place.into_string(), message: message.into() });
+        // A name in a message may be any text of the file. A mistake is one line.
+        let message = OneLine(message.into()).to_string();
+        self.0.push(Mistake { place: place.into_string(), message });
     }
 
     pub(super) fn count(&self) -> usize {

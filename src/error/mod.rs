@@ -4,6 +4,7 @@ mod check;
 mod config;
 mod config_message;
 mod kind;
+mod one_line;
 
-pub(crate) use self::check::StoreEvidence;
 pub use self::{check::Error, config::ConfigError, kind::ErrorKind};
+pub(crate) use self::{check::StoreEvidence, one_line::OneLine};

@@ -1,6 +1,11 @@
 //! Changes of limits that are replaced while the service runs.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use crate::error::OneLine;
 
 /// An attempt to replace the limits of a [`LiveLimits`](crate::LiveLimits).
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -42,27 +47,33 @@ impl LimitsChange {
     }
 }
 
-/// A message of one line for operators.
+/// A message of one line for operators. Lines of a reason are separated by ` | `, and other control characters, such as
+/// those of a file's name, are escaped.
 impl fmt::Display for LimitsChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted { file: Some(file), version } => {
-                write!(f, "New limits of {} are in force (version {version}).", file.display())
+                write!(f, "New limits of {} are in force (version {version}).", shown(file))
             }
             Self::Accepted { file: None, version } => write!(f, "New limits are in force (version {version})."),
             Self::Refused { file, reason } => {
                 f.write_str("New limits")?;
                 if let Some(file) = file {
-                    write!(f, " of {}", file.display())?;
+                    write!(f, " of {}", shown(file))?;
                 }
                 let mistakes: Vec<&str> = reason.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-                write!(f, " are refused, and the old limits stay in force: {}", mistakes.join(" | "))
+                write!(f, " are refused, and the old limits stay in force: {}", OneLine(mistakes.join(" | ")))
             }
             Self::Unreadable { file, reason } => write!(
                 f,
                 "The limits in {} cannot be read ({reason}), and the old limits stay in force. Restore the file.",
-                file.display()
+                shown(file),
+                reason = OneLine(reason),
             ),
         }
     }
+}
+
+fn shown(file: &Path) -> OneLine<std::path::Display<'_>> {
+    OneLine(file.display())
 }

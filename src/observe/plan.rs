@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use crate::error::OneLine;
+
 /// A look-up of a plan ended. See [`Observer::on_plan_lookup`](super::Observer::on_plan_lookup).
 ///
 /// Its `Display` is for operators. It contains the error text of the `PlanSource`.
@@ -90,7 +92,7 @@ impl<'a> PlanLookup<'a> {
 
 impl fmt::Display for PlanLookup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error = self.error.unwrap_or("no reason given");
+        let error = OneLine(self.error.unwrap_or("no reason given"));
         match self.outcome {
             PlanOutcome::Found | PlanOutcome::NoPlan => return write!(f, "A plan was looked up."),
             PlanOutcome::Cancelled => write!(

@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use crate::error::OneLine;
+
 /// A [`resolve`](crate::resolve::resolve) layer got no answer from its closure. See
 /// [`Observer::on_resolve_failure`](super::Observer::on_resolve_failure).
 ///
@@ -32,7 +34,7 @@ impl fmt::Display for ResolveFailure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { error, elapsed, type_name } = self;
         match error {
-            Some(error) => write!(f, "A request was not resolved: {error}."),
+            Some(error) => write!(f, "A request was not resolved: {}.", OneLine(error)),
             None => write!(
                 f,
                 "A request was not resolved within {elapsed:?}; `ResolveLayer::with_timeout` allows more time."

@@ -66,6 +66,47 @@ fn the_tracing_observer_logs_changes() {
     assert!(line.starts_with("INFO tollgate::limits: New limits are in force (version 2)."), "{line}");
 }
 
+/// Whoever can write the file could otherwise add lines to the log, hide lines or colour them.
+#[test]
+fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped() {
+    let text = "[policies.p]\nrate = '60/min'\n[default]\npolicies = ['p']\n[default.costs]\n\"q\\n\\u001B[2K\" = 1\n";
+    let mut reason = super::files::read(text).unwrap_err().to_string();
+    assert_eq!(reason.lines().count(), 1, "a mistake is a line: {reason}");
+    reason.push_str("\nWARN forged: \u{1b}[31mred\rover\u{2028}");
+    let file = Some("/etc/limits\nWARN forged.toml".into());
+    let changes = [
+        LimitsChange::Refused { file: file.clone(), reason: reason.clone() },
+        LimitsChange::Unreadable { file: file.clone().unwrap(), reason },
+        LimitsChange::Accepted { file, version: 2 },
+    ];
+    let (log, _guard) = Log::start(Level::INFO);
+    for change in changes {
+        Tracing::new().on_limits_change(&change);
+        let lines = log.take();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(!lines[0].contains(char::is_control) && !lines[0].contains('\u{2028}'), "{lines:?}");
+        assert!(lines[0].contains(r"/etc/limits\nWARN forged.toml"), "{lines:?}");
+        if change.outcome() != "accepted" {
+            assert!(lines[0].contains(r"\u{1b}[31mred\rover\u{2028}"), "{lines:?}");
+        }
+    }
+}
+
+/// The errors of a database have several lines too.
+#[test]
+fn an_error_of_a_source_of_plans_is_one_line_of_the_log() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let source = |_: tollgate::Key| async { Err::<tollgate::Policy, _>("syntax error\nWARN forged") };
+        let plans = tollgate::plans::Plans::new(source, crate::support::app::per_minute(5)).unwrap();
+        let _ = plans.with_observer(Tracing::new()).get("17");
+        tokio::task::yield_now().await;
+    });
+    let lines = log.take();
+    assert!(matches!(&lines[..], [line] if line.contains(r"syntax error\nWARN forged")), "{lines:?}");
+}
+
 /// The caller has the error.
 #[test]
 fn a_refused_replacement_by_hand_writes_no_line() {
