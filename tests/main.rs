@@ -3,6 +3,7 @@
 
 mod config;
 mod decision;
+mod error;
 mod headers;
 mod key;
 mod limiter;

@@ -28,7 +28,7 @@ use crate::error::{config::ConfigError, kind::ErrorKind};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -127,6 +127,15 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind.summary(), self.message)
+    }
+}
+
+/// The message, the kind, and whether the check may have been charged: a `main` that returns the error prints its
+/// `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let charge = if self.may_have_charged { "may have been charged" } else { "was not charged" };
+        write!(f, "{self} ({:?}; the check {charge})", self.kind)
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// A configuration that cannot work, returned by the call that makes it.
 ///
-/// The message contains the wrong value, unless the value is secret, and says what to write instead.
+/// The message contains the wrong value, unless the value is secret, and says what to write instead. `Debug` writes the
+/// message too, because it is what a `main` that returns the error prints.
 ///
 /// # Examples
 ///
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// assert!(matches!(&error, ConfigError::InvalidPolicyName { name } if name == "per client"));
 /// println!("{error}"); // says which characters a name may have
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// `Authorization` is the header of a key. Its value spells one token in several ways, and each would have its own

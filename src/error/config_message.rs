@@ -235,4 +235,11 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// The message: a `main` that returns the error prints its `Debug`.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl error::Error for ConfigError {}

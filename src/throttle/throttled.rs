@@ -27,7 +27,7 @@ use crate::{
 ///     Some(throttled.retry_after().unwrap_or(Duration::from_secs(60)))
 /// }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Throttled {
     cause: Cause,
     retry_after: Option<Duration>,
@@ -136,6 +136,14 @@ impl fmt::Display for Throttled {
 /// Whole milliseconds, rounded up: a microsecond more or less is noise in a message.
 fn millis_up(wait: Duration) -> Duration {
     Duration::from_millis(u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
+/// The message and the cause: a `main` that returns the error prints its `Debug`.
+impl fmt::Debug for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        error::Error::source(self).map_or(Ok(()), |source| write!(f, ": {source}"))
+    }
 }
 
 impl error::Error for Throttled {

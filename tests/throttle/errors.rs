@@ -61,6 +61,8 @@ async fn without_a_verdict_no_call_is_made_by_default() {
     assert!(throttled.source().unwrap().is::<tollgate::Error>());
     assert_eq!((throttled.retry_after(), throttled.decision().is_none()), (None, true));
     assert!(throttled.to_string().contains("`fail_open`"), "{throttled}");
+    let printed = format!("{throttled}: {}", throttled.source().unwrap());
+    assert_eq!(format!("{error:?}"), printed, "what a `main` that returns the error prints");
     assert!(upstream.calls().is_empty());
 }
 

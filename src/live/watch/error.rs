@@ -3,7 +3,6 @@
 use std::{error::Error, fmt, io, path::PathBuf};
 
 /// The error of [`LiveLimits::watch`](crate::LiveLimits::watch): limits cannot be read from the file.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum LimitsFileError {
     /// The file cannot be read.
@@ -34,6 +33,13 @@ impl fmt::Display for LimitsFileError {
             Self::Refused { path, error } => write!(f, "the limits in {} are refused: {error}", path.display()),
             Self::Thread { error } => write!(f, "the thread that watches the limits cannot start: {error}"),
         }
+    }
+}
+
+/// The message: a `main` that returns the error prints its `Debug`.
+impl fmt::Debug for LimitsFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -1,0 +1,51 @@
+//! What a `main` that returns an error prints: the `Debug` of the error.
+
+use std::error::Error;
+
+use tollgate::{GlobalKey, LiveLimits, Policy, RateLimitLayer, config::LimitsFile};
+
+use crate::support::app::{down_limiter, limiter, per_minute};
+
+/// What `fn main() -> Result<(), Box<dyn Error>>` prints after `Error: `.
+fn printed(error: impl Error + Send + Sync + 'static) -> String {
+    let error: Box<dyn Error + Send + Sync> = error.into();
+    format!("{error:?}")
+}
+
+#[test]
+fn a_main_that_returns_a_wrong_configuration_prints_what_is_wrong_and_what_to_write() {
+    for error in [
+        Policy::per_minute("per client", 60).unwrap_err(),
+        RateLimitLayer::new(limiter(), per_minute(5), GlobalKey).with_cost(6).unwrap_err(),
+        RateLimitLayer::new(limiter(), per_minute(5), GlobalKey).fail_local().unwrap_err(),
+    ] {
+        assert_eq!(printed(error.clone()), error.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_main_that_returns_a_failed_check_prints_the_cause_and_whether_units_may_be_charged() {
+    let error = down_limiter().quiet().check("k", &per_minute(5), 1).await.unwrap_err();
+    let printed = printed(error.clone());
+    assert!(printed.starts_with(&error.to_string()), "{printed}");
+    assert!(printed.ends_with(" (Unavailable; the check was not charged)"), "{printed}");
+    let charged = format!("{:?}", error.charge_unknown());
+    assert!(charged.ends_with(" (Unavailable; the check may have been charged)"), "{charged}");
+}
+
+#[test]
+fn a_main_that_returns_the_mistakes_of_a_file_prints_all_of_them() {
+    let check = |text: &str| toml::from_str::<LimitsFile>(text).unwrap().check().unwrap_err();
+    let one = check("policies.p.rate = '6/min'\ndefault.policies = ['q']");
+    assert_eq!(printed(one), r#"default.policies: no policy is called "q"; write one of "p""#);
+    let two = check("policies.p.rate = 'fast'");
+    assert_eq!(printed(two.clone()), format!("the limits have 2 mistakes:\n{two}"));
+}
+
+#[test]
+fn a_main_that_returns_the_error_of_a_watched_file_prints_its_path_and_the_reason() {
+    let error = LiveLimits::watch("/no/such/limits.toml", |text| toml::from_str(text)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("the limits in /no/such/limits.toml cannot be read: No such file"), "{text}");
+    assert_eq!(printed(error), text);
+}
