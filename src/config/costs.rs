@@ -61,7 +61,7 @@ fn check(entry: &Entry<'_>, default: Option<&Entry<'_>>, policies: &[&Named], mi
 
 /// The cost under a policy, and the place that chooses it; no place if the default alone does. `None` if the cost
 /// cannot be read.
-fn effective(entry: &Entry<'_>, default: Option<&Entry<'_>>, name: &str) -> Option<(u32, Option<Place>)> {
+pub(super) fn effective(entry: &Entry<'_>, default: Option<&Entry<'_>>, name: &str) -> Option<(u32, Option<Place>)> {
     let plain = |entry: &Entry<'_>| entry.place.at(fields::COST.name);
     let policies = || has(&entry.policies).then(|| entry.place.at(fields::CHARGED.name));
     if let Some((written, cost)) = entry.cost_of(name) {

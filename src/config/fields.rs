@@ -1,6 +1,10 @@
 //! All fields of a file. The reader and the JSON Schema use this one description.
 
-use crate::{failure::FailurePolicy, headers::HeaderStyle, policy::Algorithm};
+use crate::{
+    failure::FailurePolicy,
+    headers::HeaderStyle,
+    policy::{Algorithm, Unsettled},
+};
 
 /// A table with fixed fields.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub(super) enum Rule {
 pub(super) enum Kind {
     Duration,
     Flag,
+    /// `true`, `false`, or a table of settings.
+    FlagOrTable(&'static Table),
     /// A list of policy names.
     Names,
     Rate,
@@ -89,6 +95,10 @@ pub(super) const HEADER_STYLES: [(&str, HeaderStyle); 9] = [
     ("none", HeaderStyle::None),
 ];
 
+/// The words of `unsettled`.
+pub(super) const UNSETTLED_WORDS: [(&str, Unsettled); 2] =
+    [("charge", Unsettled::Charge), ("release", Unsettled::Release)];
+
 /// The words of pairs of word and value.
 const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut words = [""; N];
@@ -102,6 +112,7 @@ const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static s
 
 static ALGORITHM_WORDS: [&str; ALGORITHMS.len()] = words(&ALGORITHMS);
 static FAILURE_WORDS: [&str; FAILURE_POLICIES.len()] = words(&FAILURE_POLICIES);
+static UNSETTLED: [&str; UNSETTLED_WORDS.len()] = words(&UNSETTLED_WORDS);
 static HEADER_WORDS: [&str; HEADER_STYLES.len()] = words(&HEADER_STYLES);
 
 const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
@@ -143,6 +154,7 @@ pub(super) static POLICY: Table = Table {
         &RATE,
         &LIMIT,
         &WINDOW,
+        &CONCURRENT,
         &ALGORITHM,
         &RESOLUTION,
         &BURST,
@@ -150,11 +162,14 @@ pub(super) static POLICY: Table = Table {
         &UNIT,
         &BAN_AFTER,
         &SHARDS,
+        &HOLDS,
+        &LEASE,
         &POLICY_SHADOW,
         &NEAR_LIMIT,
+        &IN_CODE,
     ],
     refused: &[],
-    required: &[&[&RATE], &[&LIMIT, &WINDOW]],
+    required: &[&[&RATE], &[&LIMIT, &WINDOW], &[&CONCURRENT]],
 };
 
 pub(super) static RATE: Field = Field {
@@ -166,6 +181,28 @@ pub(super) static RATE: Field = Field {
 pub(super) static LIMIT: Field = field("limit", UNITS, "Units per window, in place of `rate`.");
 pub(super) static WINDOW: Field =
     field("window", Kind::Duration, "The window, up to 366 days, in place of `rate`: \"90s\" or \"1d\".");
+pub(super) static CONCURRENT: Field = Field {
+    name: "concurrent",
+    kind: UNITS,
+    about: "The units that a key may hold at once, in place of `rate`: a concurrency limit.",
+    rule: Rule::Without(&RATES_ONLY),
+};
+
+/// The fields that a concurrency limit does not have, because it has no window and charges nothing.
+pub(super) static RATES_ONLY: [&Field; 11] = [
+    &RATE,
+    &LIMIT,
+    &WINDOW,
+    &ALGORITHM,
+    &RESOLUTION,
+    &BURST,
+    &COUNT_REJECTED,
+    &BAN_AFTER,
+    &SHARDS,
+    &LEASE,
+    &NEAR_LIMIT,
+];
+
 pub(super) static ALGORITHM: Field =
     field("algorithm", Kind::Word(&ALGORITHM_WORDS), "How units are counted. Defaults to \"log\", which is exact.");
 pub(super) static RESOLUTION: Field = field(
@@ -191,6 +228,24 @@ pub(super) static SHARDS: Field = field(
     "The number of counts of each key, for a key that is too hot for one node of a cluster. Defaults to 1.",
 );
 
+pub(super) static HOLDS: Field = field(
+    "holds",
+    Kind::FlagOrTable(&HOLD_SETTINGS),
+    "Whether the policy holds units for costs that are known later, or the settings of its holds. Defaults to false; a \
+     concurrency limit always holds.",
+);
+pub(super) static LEASE: Field = field(
+    "lease",
+    UNITS,
+    "The largest block of units that a process takes at once and spends by itself, for keys that are checked many \
+     thousand times a second. Defaults to no lease.",
+);
+pub(super) static IN_CODE: Field = field(
+    "in-code",
+    Kind::Flag,
+    "Whether code charges the policy: a plan or a job. Without it, a policy that no entry charges is reported. \
+     Defaults to false.",
+);
 pub(super) static POLICY_SHADOW: Field =
     field("shadow", Kind::Flag, "Whether the policy counts and reports, but refuses nothing. Defaults to false.");
 pub(super) static NEAR_LIMIT: Field = field(
@@ -205,19 +260,49 @@ pub(super) static DENIALS: Field = field("denials", UNITS, "The number of denial
 pub(super) static FOR: Field =
     field("for", Kind::Duration, "The duration of the ban, and the time within which denials count, up to 366 days.");
 
+pub(super) static HOLD_SETTINGS: Table =
+    Table { fields: &[&TTL, &TYPICAL, &WHEN_UNSETTLED], refused: &[], required: &[] };
+
+pub(super) static TTL: Field = field(
+    "ttl",
+    Kind::Duration,
+    "The time after which a hold that is not renewed ends by itself, up to 366 days. Defaults to \"60s\".",
+);
+pub(super) static TYPICAL: Field = field(
+    "typical",
+    Kind::Duration,
+    "How long a hold typically lasts, up to 366 days: the longest Retry-After of a denial that holds cause. Defaults \
+     to \"1s\".",
+);
+pub(super) static WHEN_UNSETTLED: Field = field(
+    "unsettled",
+    Kind::Word(&UNSETTLED),
+    "What becomes of a hold that ends without a settlement. Defaults to \"charge\"; a concurrency limit always \
+     releases.",
+);
+
+/// Fields of a policy that a reader may expect in a route or in the default.
+const OF_A_POLICY: &str = "this is a field of a policy; write it in [policies.NAME], and name that policy in policies";
+
 /// The settings of requests without a route of their own.
 pub(super) static DEFAULTS: Table = Table {
     fields: &[&CHARGED, &COST, &COSTS, &ON_STORE_FAILURE],
-    refused: &[(
-        "exempt",
-        "an exempt default would leave almost every request without a limit; write exempt in single routes",
-    )],
+    refused: &[
+        ("exempt", "an exempt default would leave almost every request without a limit; write exempt in single routes"),
+        ("rate", OF_A_POLICY),
+        ("concurrent", OF_A_POLICY),
+        ("holds", OF_A_POLICY),
+        ("lease", OF_A_POLICY),
+    ],
     required: &[&[&CHARGED]],
 };
 
 /// The settings of a route.
-pub(super) static ROUTE: Table =
-    Table { fields: &[&CHARGED, &COST, &COSTS, &ON_STORE_FAILURE, &EXEMPT], refused: &[], required: &[] };
+pub(super) static ROUTE: Table = Table {
+    fields: &[&CHARGED, &COST, &COSTS, &ON_STORE_FAILURE, &EXEMPT],
+    refused: &[("rate", OF_A_POLICY), ("concurrent", OF_A_POLICY), ("holds", OF_A_POLICY), ("lease", OF_A_POLICY)],
+    required: &[],
+};
 
 pub(super) static CHARGED: Field = field("policies", Kind::Names, "The policies that a request is charged under.");
 pub(super) static COST: Field = field("cost", UNITS, "The units that a request takes. Defaults to 1.");

@@ -1,6 +1,6 @@
 //! Reads a whole file.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -14,6 +14,7 @@ use super::{
     policy,
     section::{Read, Section, entries},
     tree::Tree,
+    uncharged::{self, Warnings},
     values,
 };
 use crate::middleware::{RouteTable, Settings};
@@ -76,7 +77,8 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
     let style = |_: &Field, value| values::word(&fields::HEADER_STYLES, &value);
     let headers = file.read(&fields::HEADERS, mistakes, style).value().unwrap_or_default();
     let shadow = file.read(&fields::SHADOW, mistakes, values::flag).value().unwrap_or_default();
-    let known = policies(&mut file, mistakes);
+    let mut in_code = HashSet::new();
+    let known = policies(&mut file, &mut in_code, mistakes);
     let default = default(&mut file, &known, mistakes);
     let routes = routes(&mut file, &known, mistakes);
     if let Some(default) = &default {
@@ -85,14 +87,16 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
             costs::check_route(route, default, mistakes);
         }
     }
-    let default = charges(default?)?;
+    let default = default?;
+    let warnings = Warnings::new(uncharged::find(&known, &in_code, &default, &routes));
+    let default = charges(default)?;
     let routes = routes.into_iter().map(|(name, entry)| Some((name, charges(entry)?))).collect::<Option<Vec<_>>>()?;
     let policies = known.into_iter().map(|(_, policy)| policy).collect::<Option<Vec<_>>>()?;
-    Some(LimitsConfig::new(policies, default, routes, headers, shadow))
+    Some(LimitsConfig::new(policies, default, routes, headers, shadow, warnings))
 }
 
-/// The policies of the file, by name.
-fn policies(file: &mut Section, mistakes: &mut Mistakes) -> Vec<Named> {
+/// The policies of the file, by name. The names of those that the file leaves to code are added to `in_code`.
+fn policies(file: &mut Section, in_code: &mut HashSet<String>, mistakes: &mut Mistakes) -> Vec<Named> {
     let Some(value) = file.take(&fields::POLICIES) else { return Vec::new() };
     let place = file.place_of(&fields::POLICIES);
     let mut known: Vec<Named> = Vec::new();
@@ -102,7 +106,11 @@ fn policies(file: &mut Section, mistakes: &mut Mistakes) -> Vec<Named> {
             mistakes.add(at, "another policy has this name (case is ignored); rename one");
             continue;
         }
-        let section = Section::open(value, at, &fields::POLICY, mistakes);
+        let mut section = Section::open(value, at, &fields::POLICY, mistakes);
+        let flag = section.as_mut().map(|section| section.read(&fields::IN_CODE, mistakes, values::flag));
+        if flag.and_then(Read::value) == Some(true) {
+            in_code.insert(name.clone());
+        }
         let policy = section.and_then(|section| policy::read(&name, section, mistakes));
         known.push((name, policy));
     }

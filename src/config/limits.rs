@@ -1,5 +1,6 @@
 //! Limits as a value: what a file means.
 
+use super::uncharged::Warnings;
 use crate::{
     error::ConfigError,
     failure::FailurePolicy,
@@ -7,6 +8,7 @@ use crate::{
     key::KeyExtractor,
     limiter::Limiter,
     middleware::{RateLimitLayer, Route},
+    observe::Warning,
     policy::Policy,
 };
 
@@ -49,6 +51,7 @@ pub struct LimitsConfig {
     routes: Vec<(String, Charges)>,
     headers: HeaderStyle,
     shadow: bool,
+    warnings: Warnings,
 }
 
 /// What requests are charged: the default, or a route. `None` means the default's setting, or the default of the layer.
@@ -69,13 +72,14 @@ impl LimitsConfig {
         mut routes: Vec<(String, Charges)>,
         headers: HeaderStyle,
         shadow: bool,
+        warnings: Warnings,
     ) -> Self {
         policies.sort_by(|one, other| one.name().cmp(other.name()));
         routes.sort_by(|(one, _), (other, _)| one.cmp(other));
         for charges in std::iter::once(&mut default).chain(routes.iter_mut().map(|(_, charges)| charges)) {
             charges.costs.sort();
         }
-        Self { policies, default, routes, headers, shadow }
+        Self { policies, default, routes, headers, shadow, warnings }
     }
 
     /// Creates a layer with these limits for the key that `key` extracts. Every setter of the layer applies to it: a
@@ -86,8 +90,20 @@ impl LimitsConfig {
     /// # Errors
     ///
     /// [`ConfigError::LocalWithoutFallback`] if the file has `on-store-failure = "local"` and the limiter has no
-    /// [local fallback](Limiter::with_local). A checked file has no other error.
+    /// [local fallback](Limiter::with_local). [`ConfigError::StoreWithoutHolds`] if it charges a concurrency limit and
+    /// the store has no holds. A checked file has no other error.
     pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
+        let listener = limiter.listener().map(|listener| (listener, self.unreported_warnings()));
+        listener.into_iter().for_each(|(listener, warnings)| warnings.iter().for_each(|w| listener.on_warning(w)));
+        self.unreported_layer(limiter, key)
+    }
+
+    /// As [`layer`](Self::layer), without a report of the warnings.
+    pub(crate) fn unreported_layer<K: KeyExtractor>(
+        &self,
+        limiter: Limiter,
+        key: K,
+    ) -> Result<RateLimitLayer<K>, ConfigError> {
         let Charges { policies, cost, costs, failure, .. } = &self.default;
         let policies = policies.clone().unwrap_or_default();
         let mut layer = RateLimitLayer::new(limiter, policies, key).with_headers(self.headers).with_shadow(self.shadow);
@@ -103,10 +119,34 @@ impl LimitsConfig {
             FailurePolicy::Local => layer.fail_local()?,
             FailurePolicy::Open => layer.fail_open(),
         };
-        for (name, charges) in &self.routes {
-            layer = layer.route(name, charges.route())?;
-        }
-        layer.validated()
+        layer.with_routes(self.routes.iter().map(|(name, charges)| (name.as_str(), charges.route())))
+    }
+
+    /// What is probably wrong although the file can be used: policies that no request is charged under, in the order of
+    /// the file. The first [`layer`](Self::layer) reports them to the limiter's observers, or as a line for each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::config::LimitsConfig;
+    ///
+    /// let limits: LimitsConfig = toml::from_str(
+    ///     r#"
+    ///         policies.per-client.rate = "60/min"
+    ///         policies.login.rate = "5/min"
+    ///         default.policies = ["per-client"]
+    ///     "#,
+    /// )?;
+    /// assert!(limits.warnings()[0].to_string().starts_with(r#"no entry of the limits charges policy "login""#));
+    /// # Ok::<(), toml::de::Error>(())
+    /// ```
+    pub fn warnings(&self) -> &[Warning] {
+        self.warnings.all()
+    }
+
+    /// The warnings, for the first caller only.
+    pub(crate) fn unreported_warnings(&self) -> &[Warning] {
+        self.warnings.unreported()
     }
 
     /// The policy of this name, for checks without a layer. Ignores the case of the name.

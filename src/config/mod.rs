@@ -98,6 +98,7 @@ mod coverage;
 mod entry;
 mod fields;
 mod file;
+mod holds;
 mod json;
 mod limits;
 mod mistake;
@@ -107,6 +108,7 @@ mod schema;
 mod section;
 mod suggest;
 mod tree;
+mod uncharged;
 mod units;
 mod values;
 

@@ -17,7 +17,11 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
         mistakes.add(section.place().clone(), error.to_string());
     }
     let before = mistakes.count();
-    let base = base(name, &mut section, mistakes);
+    let concurrent = section.read(&fields::CONCURRENT, mistakes, values::whole);
+    let base = match concurrent {
+        Read::Absent => base(name, &mut section, mistakes),
+        read => Some(concurrency_limit(name, read.value(), &mut section, mistakes)?),
+    };
     // Without a usable limit, the other fields are read on a policy in which each of them has room.
     let base = base.or_else(|| Policy::new("policy", u32::MAX, Policy::MAX_WINDOW).ok())?;
     let mut draft = Draft { policy: base, section, mistakes };
@@ -26,8 +30,27 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
     let has_capacity = draft.mistakes.count() == before;
     draft.set_counts();
     draft.set_ban();
+    draft.set_holds();
+    draft.set_lease();
     draft.set_rollout();
     has_capacity.then_some(draft.policy)
+}
+
+/// A concurrency limit. The fields that it does not have are mistakes. A limit that cannot be read is a mistake already.
+fn concurrency_limit(name: &str, limit: Option<u32>, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
+    for field in fields::RATES_ONLY {
+        if section.take(field).is_some() {
+            let message = format!("a concurrency limit has no {}; leave out {} or concurrent", field.name, field.name);
+            mistakes.add(section.place_of(field), message);
+        }
+    }
+    let concurrent = Policy::concurrent(usable(name), limit.unwrap_or(u32::MAX));
+    concurrent.map_err(|error| mistakes.add(section.place_of(&fields::CONCURRENT), message(error))).ok()
+}
+
+/// The name, or another one if it is unusable, which is a mistake already.
+fn usable(name: &str) -> &str {
+    if Policy::per_second(name, 1).is_ok() { name } else { "policy" }
 }
 
 /// A policy with the limit and the window of the table.
@@ -65,15 +88,14 @@ fn new_policy(
     section: &Section,
     mistakes: &mut Mistakes,
 ) -> Option<Policy> {
-    let name = if Policy::per_second(name, 1).is_ok() { name } else { "policy" };
-    Policy::new(name, limit, window).map_err(|error| mistakes.add(section.place_of(field), message(error))).ok()
+    Policy::new(usable(name), limit, window).map_err(|error| mistakes.add(section.place_of(field), message(error))).ok()
 }
 
 /// A policy whose settings are read one after the other.
-struct Draft<'a> {
-    policy: Policy,
-    section: Section,
-    mistakes: &'a mut Mistakes,
+pub(super) struct Draft<'a> {
+    pub(super) policy: Policy,
+    pub(super) section: Section,
+    pub(super) mistakes: &'a mut Mistakes,
 }
 
 impl Draft<'_> {
@@ -147,7 +169,7 @@ impl Draft<'_> {
 }
 
 /// The message of an error in words of the file. The place names the policy already.
-fn message(error: ConfigError) -> String {
+pub(super) fn message(error: ConfigError) -> String {
     match &error {
         ConfigError::BurstWithoutTokenBucket { .. } => {
             "only a token bucket has a burst; add algorithm = \"token-bucket\", or leave the burst out".to_owned()

@@ -108,6 +108,10 @@ fn kind(kind: &Kind) -> Vec<(&'static str, Json)> {
                 [("type", Json::text("number")), ("exclusiveMinimum", Json::Number(0)), ("maximum", Json::Number(1))];
             vec![("anyOf", Json::list([Json::map(share), Json::map([("const", Json::Flag(false))])]))]
         }
+        Kind::FlagOrTable(fields) => {
+            let flag = Json::map([("type", Json::text("boolean"))]);
+            vec![("anyOf", Json::list([flag, Json::map(table(fields))]))]
+        }
         Kind::Table(fields) => table(fields),
         Kind::TableOf(keys, each) => vec![
             ("type", Json::text("object")),

@@ -33,6 +33,13 @@ impl<T> Read<T> {
         }
     }
 
+    pub(super) fn as_ref(&self) -> Option<&T> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent | Self::Wrong => None,
+        }
+    }
+
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }

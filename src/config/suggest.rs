@@ -1,13 +1,38 @@
 //! Advice for a word that is not known: the nearest known word, or all of them.
 
+/// Words of other programs and of everyday speech, and the word of a file that means the same.
+const SYNONYMS: [(&str, &str); 12] = [
+    ("policy", "policies"),
+    ("failure", "on-store-failure"),
+    ("on-failure", "on-store-failure"),
+    ("fail", "on-store-failure"),
+    ("route", "routes"),
+    ("max-concurrent", "concurrent"),
+    ("concurrent-requests", "concurrent"),
+    ("concurrency-limit", "concurrent"),
+    ("hold", "holds"),
+    ("ban", "ban-after"),
+    ("weight", "cost"),
+    ("period", "window"),
+];
+
 /// `did you mean "closed"?` if a known word is near, otherwise a list of all words. The words are written as given.
 pub(super) fn advice<'a>(written: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let near = known.clone().map(|word| (distance(written, word), word)).min_by_key(|(distance, _)| *distance);
-    match near {
-        Some((distance, word)) if distance <= 2.min(word.len() / 2) => format!("did you mean {word}?"),
-        Some(_) => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
-        None => "leave it out".to_owned(),
+    let meant = match near {
+        Some((distance, word)) if distance <= 2.min(word.len() / 2) => Some(word),
+        _ => synonym(written).filter(|meant| known.clone().any(|word| word == *meant)),
+    };
+    match (meant, near) {
+        (Some(word), _) => format!("did you mean {word}?"),
+        (None, Some(_)) => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
+        (None, None) => "leave it out".to_owned(),
     }
+}
+
+/// The word of a file that means the same as the word that is written.
+fn synonym(written: &str) -> Option<&'static str> {
+    SYNONYMS.into_iter().find(|(other, _)| distance(written, other) <= other.len() / 6).map(|(_, word)| word)
 }
 
 /// The words in quotes, separated by commas.
@@ -58,6 +83,9 @@ mod tests {
             ("Cost", "did you mean cost?"),
             ("on_store_failure", "did you mean on-store-failure?"),
             ("exmept", "did you mean exempt?"),
+            ("failure", "did you mean on-store-failure?"),
+            ("On_Failure", "did you mean on-store-failure?"),
+            ("policy", "write one of cost, costs, exempt, on-store-failure"),
             ("rate", "write one of cost, costs, exempt, on-store-failure"),
             ("", "write one of cost, costs, exempt, on-store-failure"),
         ];

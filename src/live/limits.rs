@@ -17,7 +17,7 @@ use crate::{
     key::{GlobalKey, KeyExtractor},
     limiter::Limiter,
     middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
-    observe::Observer,
+    observe::{LimitsChange, Observer},
     policy::Policy,
 };
 
@@ -114,6 +114,7 @@ impl LiveLimits {
             let rules = rules(&self.0.current.load(), &limiter)?;
             followers.add(rules, limiter.clone(), Arc::clone(&self.0) as Arc<dyn RulesOwner>)
         };
+        self.0.report_warnings();
         Ok(RateLimitLayer::following(limiter, follower, key))
     }
 
@@ -133,7 +134,7 @@ impl LiveLimits {
     /// If an observer panics. The new limits are in force then.
     pub fn replace(&self, limits: LimitsConfig) -> Result<(), ConfigError> {
         let result = self.0.replace(limits);
-        self.0.report.send(&change(None, &result));
+        self.0.report(&change(None, &result));
         result.map(drop)
     }
 
@@ -167,6 +168,20 @@ impl LiveLimits {
 }
 
 impl Shared {
+    /// Reports a change, and what is probably wrong with limits that it has put into force.
+    pub(super) fn report(&self, change: &LimitsChange) {
+        self.report.send(change);
+        if matches!(change, LimitsChange::Accepted { .. }) {
+            self.report_warnings();
+        }
+    }
+
+    /// Reports what is probably wrong with the limits in force, once.
+    fn report_warnings(&self) {
+        let limits = self.current.load_full();
+        limits.unreported_warnings().iter().for_each(|warning| self.report.warn(warning));
+    }
+
     /// Replaces the limits of all followers, or of none. Returns the new version.
     pub(super) fn replace(&self, limits: LimitsConfig) -> Result<u64, ConfigError> {
         let mut followers = self.followers.lock();
@@ -191,7 +206,7 @@ impl RulesOwner for Shared {
 
 /// The rules of a layer that has these limits and no further settings.
 fn rules(limits: &LimitsConfig, limiter: &Limiter) -> Result<Rules, ConfigError> {
-    limits.layer(limiter.clone(), GlobalKey).map(|layer| layer.rules())
+    limits.unreported_layer(limiter.clone(), GlobalKey).map(|layer| layer.rules())
 }
 
 impl fmt::Debug for LiveLimits {

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     error::ConfigError,
-    observe::{LimitsChange, Observer, fan_out, report_limits_change},
+    observe::{LimitsChange, Observer, Warning, fan_out, report_limits_change, report_limits_warning},
 };
 
 /// The report of an attempt to replace the limits, which has returned the new version. `file` is the watched file.
@@ -48,6 +48,17 @@ impl Report {
         }
         if let Some(observer) = observer {
             observer.on_limits_change(change);
+        }
+    }
+
+    /// Sends a warning about limits in force. No lock is held.
+    pub(super) fn warn(&self, warning: &Warning) {
+        let Receivers { observer, is_quiet } = self.lock().clone();
+        if !is_quiet {
+            report_limits_warning(warning, observer.as_ref().is_some_and(|observer| observer.traces()));
+        }
+        if let Some(observer) = observer {
+            observer.on_warning(warning);
         }
     }
 

@@ -95,11 +95,7 @@ impl<K, R> Config<K, R> {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let (rules, others) = (self.rules.load(), self.other_policies());
         rules.validate(&others, self.limiter.has_fallback())?;
-        if self.settling.is_some() {
-            rules.require_holds(&others)?;
-        }
-        let needs_holds = self.settling.is_some() || rules.has_concurrency(&others);
-        if needs_holds && !self.limiter.has_holds() { Err(ConfigError::StoreWithoutHolds) } else { Ok(()) }
+        rules.validate_holds(&others, self.settling.is_some(), &self.limiter)
     }
 
     /// The policies of the further keys.

@@ -4,13 +4,16 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 use tower_layer::Layer;
 
-#[cfg(feature = "serde")]
-use super::rules::Follower;
 use super::{
     config::Config,
     holding::SameBody,
     rules::{OtherPolicies, Rules, RulesSource},
     service::RateLimit,
+};
+#[cfg(feature = "serde")]
+use super::{
+    route::{Route, Settings},
+    rules::Follower,
 };
 use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::PolicySource, rejection::ProblemJson};
 
@@ -96,6 +99,19 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     /// Creates a layer whose rules are replaced while it serves requests.
     pub(crate) fn following(limiter: Limiter, rules: Arc<Follower>, key: K) -> Self {
         Self { config: Arc::new(Config::new(limiter, RulesSource::Live(rules), key)), body: PhantomData }
+    }
+
+    /// Adds the settings of many routes, and checks the configuration once: to check it after each route would take
+    /// time that grows with the square of their number.
+    pub(crate) fn with_routes<'a>(
+        self,
+        routes: impl IntoIterator<Item = (&'a str, Route)>,
+    ) -> Result<Self, ConfigError> {
+        let routes = routes.into_iter().map(|(route, settings)| Ok((route.to_owned(), Settings::try_from(settings)?)));
+        let routes = routes.collect::<Result<Vec<_>, ConfigError>>()?;
+        self.try_change_rules(move |rules, others| {
+            routes.iter().try_for_each(|(route, settings)| rules.add_route(route, settings, others))
+        })
     }
 
     /// The rules in force.

@@ -219,11 +219,6 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
         let settings = Settings::try_from(settings)?;
         let route = route.to_owned();
-        self.try_change_rules(move |rules, others| {
-            for policy in settings.named_costs.names() {
-                rules.require_policy(policy, &settings, others)?;
-            }
-            rules.routes.insert(&route, settings.clone())
-        })
+        self.try_change_rules(move |rules, others| rules.add_route(&route, &settings, others))
     }
 }

@@ -81,7 +81,11 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
         settle: impl Fn(&Parts) -> Settle + Send + Sync + 'static,
     ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
         let settling = Arc::new(settle);
-        let layer = self.change(|config| config.settling = Some(settling)).validated()?;
+        let layer = self.change(|config| {
+            config.settling = Some(settling);
+            config.rules.settle();
+        });
+        let layer = layer.validated()?;
         Ok(RateLimitLayer { config: layer.config, body: PhantomData })
     }
 }

@@ -111,7 +111,7 @@ pub use self::limits_change::LimitsChange;
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
 #[cfg(feature = "serde")]
-pub(crate) use self::notices::report_limits_change;
+pub(crate) use self::notices::{report_limits_change, report_limits_warning};
 #[cfg(feature = "redis")]
 pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]

@@ -120,6 +120,12 @@ pub(crate) fn report_limits_change(change: &LimitsChange, traced: bool) {
     }
 }
 
+/// Reports what is probably wrong with new limits. Writes no event if an observer has already `traced` it.
+#[cfg(feature = "serde")]
+pub(crate) fn report_limits_warning(warning: &Warning, traced: bool) {
+    write_line(Topic::Setup, warning, traced);
+}
+
 impl Observer for Notices {
     fn on_refusal(&self, refused: &Refused<'_>) {
         if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {

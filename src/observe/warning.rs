@@ -93,6 +93,26 @@ pub enum Warning {
         /// The capacity in keys.
         capacity: usize,
     },
+    /// No request is charged under a policy of a file of limits: no entry of the file charges it, and the file does not
+    /// leave it to code. Reported once, when a [`LimitsConfig`](crate::config::LimitsConfig) makes its first layer, and
+    /// for each change of live limits.
+    #[cfg(feature = "serde")]
+    UnchargedPolicy {
+        /// The policy's name.
+        policy: String,
+        /// An exempt route that covers every request that the default would charge; `None` if the default does not
+        /// charge the policy.
+        exempt: Option<String>,
+    },
+    /// A source of plans has answered with the name of a policy that live limits do not have, so the default plan
+    /// applies. Reported once for each name.
+    #[cfg(all(feature = "plans", feature = "serde"))]
+    UnknownPlan {
+        /// The name, as the source has answered.
+        plan: String,
+        /// The name of the default plan.
+        default: String,
+    },
     /// No request of the first 10 000 matched a route of the table.
     UnmatchedRoute {
         /// The route, as given.
@@ -117,6 +137,10 @@ impl Warning {
             Self::OnlyShadow { .. } => "only_shadow",
             Self::PausesFull { .. } => "pauses_full",
             Self::StoreFull { .. } => "store_full",
+            #[cfg(feature = "serde")]
+            Self::UnchargedPolicy { .. } => "uncharged_policy",
+            #[cfg(all(feature = "plans", feature = "serde"))]
+            Self::UnknownPlan { .. } => "unknown_plan",
             Self::UnmatchedRoute { .. } => "unmatched_route",
         }
     }
@@ -188,6 +212,25 @@ impl fmt::Display for Warning {
                  now gets what `MemoryStore::when_full` says: by default the place of a live count, whose client \
                  starts anew. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
                  clients can make keys up, choose `WhenFull::ShareOneBucket` or `WhenFull::Deny`"
+            ),
+            #[cfg(feature = "serde")]
+            Self::UnchargedPolicy { policy, exempt: None } => write!(
+                f,
+                "no entry of the limits charges policy {policy:?}, so it limits no request: name it in the policies of \
+                 a route or of default, or leave it out; if a plan or a job charges it, write in-code = true in it"
+            ),
+            #[cfg(feature = "serde")]
+            Self::UnchargedPolicy { policy, exempt: Some(route) } => write!(
+                f,
+                "no request is charged under policy {policy:?}, because the exempt route {route:?} covers every \
+                 request that default would charge: leave exempt out there, or name in default.policies only policies \
+                 that other routes charge"
+            ),
+            #[cfg(all(feature = "plans", feature = "serde"))]
+            Self::UnknownPlan { plan, default } => write!(
+                f,
+                "the limits have no policy {plan:?}, which the source of plans has named, so its keys get the default \
+                 plan {default:?}: add the policy {plan:?} to the limits, or correct the name where the source gets it"
             ),
             Self::UnmatchedRoute { route, requests } => write!(
                 f,

@@ -6,7 +6,9 @@ use axum::http::{Method, StatusCode};
 use tollgate::{
     Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
     config::LimitsConfig,
+    policy::{Holds, Unsettled},
 };
+use tower::ServiceExt;
 
 use super::{check, with_policy};
 use crate::support::{
@@ -25,6 +27,12 @@ fn every_field_of_a_policy_is_a_builder_method() {
             c = { rate = "9/hour", algorithm = "token-bucket", burst = 3, shadow = true, near-limit = 0.5 }
             d = { rate = "9/2h", resolution = "1m", ban-after = { denials = 20, for = "10m" }, near-limit = false }
             e = { rate = "9/day", algorithm = "fixed", shards = 3, unit = "requests", near-limit = 1 }
+            f = { rate = "9/day", holds = true, lease = 4 }
+            g = { rate = "9/day", holds = { ttl = "10m", typical = "5s", unsettled = "release" }, in-code = true }
+            h = { concurrent = 3, shadow = true }
+            i = { concurrent = 3, holds = { ttl = "10m", unsettled = "release" }, unit = "streams" }
+            j = { rate = "9/day", lease = 9, holds = {} }
+            k = { rate = "9/day", holds = false }
         "#,
     )
     .unwrap();
@@ -44,11 +52,22 @@ fn every_field_of_a_policy_is_a_builder_method() {
         Policy::per_day("e", 9)
             .and_then(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))
             .and_then(|e| e.with_near_limit(1.0)),
+        Policy::per_day("f", 9).and_then(|f| f.with_holds(Holds::new())).and_then(|f| f.with_lease(4)),
+        Policy::per_day("g", 9).and_then(|g| {
+            let holds = Holds::new().with_ttl(secs(600)).with_typical(secs(5));
+            g.with_holds(holds.with_unsettled(Unsettled::Release))
+        }),
+        Policy::concurrent("h", 3).map(|h| h.with_shadow(true)),
+        Policy::concurrent("i", 3)
+            .and_then(|i| i.with_holds(Holds::new().with_ttl(secs(600))))
+            .and_then(|i| i.with_unit("streams")),
+        Policy::per_day("j", 9).and_then(|j| j.with_lease(9)),
+        Policy::per_day("k", 9),
     ];
     let built: Vec<Policy> = built.into_iter().map(Result::unwrap).collect();
     assert_eq!(limits.policies().cloned().collect::<Vec<_>>(), built);
     assert_eq!(limits.policy("B"), Some(&built[1]), "the case of a name is ignored");
-    assert_eq!(limits.policy("f"), None);
+    assert_eq!(limits.policy("z"), None);
 }
 
 /// Answers to a series of requests: status and fields.
@@ -152,6 +171,19 @@ fn a_local_failure_policy_needs_a_fallback() {
         let with_fallback = limiter().with_local(MemoryStore::new(), 2).unwrap();
         let _ = limits.layer(with_fallback, GlobalKey).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_concurrency_limit_of_a_file_is_free_when_the_response_has_ended() {
+    let limits = check("policies.streams.concurrent = 2\ndefault.policies = [\"streams\"]").unwrap();
+    let app = app(limits.layer(limiter(), GlobalKey).unwrap());
+    let get = || app.clone().oneshot(request(Method::GET, "/", &[]));
+    let (first, second) = (get().await.unwrap(), get().await.unwrap());
+    let third = get().await.unwrap();
+    let statuses = [&first, &second, &third].map(|response| response.status().as_u16());
+    assert_eq!(statuses, [200, 200, 429], "two responses have not ended");
+    drop(first);
+    assert_eq!(get().await.unwrap().status(), StatusCode::OK);
 }
 
 #[test]

@@ -92,6 +92,61 @@ const CASES: &[(&str, &str)] = &[
         "policies.p.near-limit = nan",
         "policies.p.near-limit: NaN is not a share of the limit; write one above 0 and at most 1, such as 0.8 for 80 %",
     ),
+    (
+        "policies.q = { concurrent = 3, rate = \"5/s\" }",
+        "policies.q.rate: a concurrency limit has no rate; leave out rate or concurrent",
+    ),
+    ("policies.q.concurrent = 0", "policies.q.concurrent: 0 is out of range; write 1 to 4294967295"),
+    (
+        "policies.q = { concurrent = 3, holds = false }",
+        "policies.q.holds: a concurrency limit always holds; leave holds out",
+    ),
+    (
+        "policies.q = { concurrent = 3, holds = { unsettled = \"charge\" } }",
+        "policies.q.holds.unsettled: a slot of a concurrency limit is always released; leave unsettled out",
+    ),
+    (
+        "policies.p.holds = \"yes\"",
+        "policies.p.holds: \"yes\" is neither a boolean nor a table; write holds = true, or the settings, such as holds = { ttl = \"5m\" }",
+    ),
+    (
+        "policies.p.holds = { ttl = \"10min\" }",
+        "policies.p.holds.ttl: \"10min\" is not a duration; write \"500ms\", \"90s\", \"5m\", \"2h\" or \"1d\"",
+    ),
+    ("policies.p.holds = { ttl = \"0s\" }", "policies.p.holds.ttl: 0ns is out of range; write \"1ms\" to \"366d\""),
+    (
+        "policies.p.holds = { unsettled = \"relase\" }",
+        "policies.p.holds.unsettled: \"relase\" is not known; did you mean \"release\"?",
+    ),
+    ("policies.p.holds = { tll = \"5m\" }", "policies.p.holds.tll: no field has this name; did you mean ttl?"),
+    (
+        "policies.p.holds = true\npolicies.p.shards = 2\npolicies.p.count-rejected = true",
+        "policies.p.holds: holds and shards and count-rejected exclude each other; leave out holds or shards and count-rejected",
+    ),
+    (
+        "policies.p.lease = 61",
+        "policies.p.lease: a lease of 61 units is out of range; use 1 to 60, what is spent in some milliseconds",
+    ),
+    (
+        "policies.p.lease = 5\npolicies.p.holds.unsettled = \"release\"",
+        "policies.p.lease: a lease and unsettled = \"release\" exclude each other; leave out lease or unsettled = \"release\"",
+    ),
+    (
+        "policies.p.lease = 5\npolicies.p.ban-after = { denials = 2, for = \"1m\" }",
+        "policies.p.lease: a lease and ban-after exclude each other; leave out lease or ban-after",
+    ),
+    ("policies.p.in-code = 1", "policies.p.in-code: 1 is not a boolean; write true or false"),
+    ("policies.p.concurrency = 3", "policies.p.concurrency: no field has this name; did you mean concurrent?"),
+    ("policies.p.max_concurrent = 3", "policies.p.max_concurrent: no field has this name; did you mean concurrent?"),
+    ("policies.p.hold = true", "policies.p.hold: no field has this name; did you mean holds?"),
+    ("policies.p.leases = 3", "policies.p.leases: no field has this name; did you mean lease?"),
+    ("policy.q.rate = \"5/s\"", "policy: no field has this name; did you mean policies?"),
+    ("default.failure = \"open\"", "default.failure: no field has this name; did you mean on-store-failure?"),
+    ("routes.\"/a\".policy = [\"p\"]", "routes.\"/a\".policy: no field has this name; did you mean policies?"),
+    (
+        "routes.\"/a\".concurrent = 3",
+        "routes.\"/a\".concurrent: this is a field of a policy; write it in [policies.NAME], and name that policy in policies",
+    ),
     ("default.cost = 61", "default.cost: 61 is above the limit 60 of policy \"p\""),
     (
         "default.cost = 0",
@@ -179,6 +234,12 @@ fn all_mistakes_are_reported_at_once() {
         [policies.q]
         rate = "5/min"
         ban-after = { denials = "x", fro = "1m" }
+        [policies.r]
+        concurrent = "many"
+        rate = "5/min"
+        window = "1m"
+        holds = { ttl = "400d", typical = "0s", unsettled = "free" }
+        lease = 5
         [default]
         policies = ["p", "q"]
         cost = 6
@@ -199,6 +260,13 @@ fn all_mistakes_are_reported_at_once() {
         "policies.q.ban-after.denials",
         "policies.q.ban-after.for",
         "policies.q.ban-after.fro",
+        "policies.r.concurrent",
+        "policies.r.holds.ttl",
+        "policies.r.holds.typical",
+        "policies.r.holds.unsettled",
+        "policies.r.lease",
+        "policies.r.rate",
+        "policies.r.window",
         "routes.\"search\"",
         "routes.\"search\".costs.q",
         "routes.\"search\".costs.r",

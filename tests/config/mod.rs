@@ -2,9 +2,11 @@
 
 mod fuzz;
 mod lifting;
+mod load;
 mod meaning;
 mod mistakes;
 mod schema;
+pub(crate) mod warnings;
 
 use tollgate::config::{LimitsConfig, LimitsError, LimitsFile};
 

@@ -72,7 +72,7 @@ fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped
     let text = "[policies.p]\nrate = '60/min'\n[default]\npolicies = ['p']\n[default.costs]\n\"q\\n\\u001B[2K\" = 1\n";
     let mut reason = super::files::read(text).unwrap_err().to_string();
     assert_eq!(reason.lines().count(), 1, "a mistake is a line: {reason}");
-    reason.push_str("\nWARN forged: \u{1b}[31mred\rover\u{2028}");
+    reason.push_str("\nWARN forged: \u{1b}[31mred\rover\u{2028}end");
     let file = Some("/etc/limits\nWARN forged.toml".into());
     let changes = [
         LimitsChange::Refused { file: file.clone(), reason: reason.clone() },
@@ -87,7 +87,7 @@ fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped
         assert!(!lines[0].contains(char::is_control) && !lines[0].contains('\u{2028}'), "{lines:?}");
         assert!(lines[0].contains(r"/etc/limits\nWARN forged.toml"), "{lines:?}");
         if change.outcome() != "accepted" {
-            assert!(lines[0].contains(r"\u{1b}[31mred\rover\u{2028}"), "{lines:?}");
+            assert!(lines[0].contains(r"\u{1b}[31mred\rover\u{2028}end"), "{lines:?}");
         }
     }
 }

@@ -8,4 +8,5 @@ mod load;
 mod memory;
 mod requests;
 mod setters;
+mod warnings;
 mod watch;

@@ -38,7 +38,7 @@ fn run(file: &WatchedFile, mut known: Content, events: &Events, limits: &Weak<Sh
         let applied = catch_unwind(AssertUnwindSafe(|| apply(file, &content, &limits)));
         let change = applied.unwrap_or_else(|_| refused(file, "the parser of the file panicked".to_owned()));
         // The panic hook has reported the panic of an observer.
-        drop(catch_unwind(AssertUnwindSafe(|| limits.report.send(&change))));
+        drop(catch_unwind(AssertUnwindSafe(|| limits.report(&change))));
         known = content;
     }
 }

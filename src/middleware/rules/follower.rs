@@ -14,6 +14,8 @@ pub(crate) struct Follower {
     changes: Vec<Change>,
     /// The policies of the further keys.
     others: OtherPolicies,
+    /// Whether the layer settles holds.
+    settles: bool,
     limiter: Limiter,
     owner: Arc<dyn RulesOwner>,
 }
@@ -49,7 +51,7 @@ impl LockedFollowers<'_> {
     /// Adds a follower without changes and without further keys.
     pub(crate) fn add(&mut self, rules: Rules, limiter: Limiter, owner: Arc<dyn RulesOwner>) -> Arc<Follower> {
         let current = ArcSwap::from_pointee(rules);
-        self.insert(Follower { current, changes: Vec::new(), others: Vec::new(), limiter, owner })
+        self.insert(Follower { current, changes: Vec::new(), others: Vec::new(), settles: false, limiter, owner })
     }
 
     fn insert(&mut self, follower: Follower) -> Arc<Follower> {
@@ -78,6 +80,7 @@ impl Follower {
             change(&mut base, &self.others)?;
         }
         base.validate(&self.others, self.limiter.has_fallback())?;
+        base.validate_holds(&self.others, self.settles, &self.limiter)?;
         Ok(base)
     }
 
@@ -113,11 +116,18 @@ impl Follower {
         followers.insert(self.copy(rules, None, others))
     }
 
+    pub(super) fn settling(&self) -> Arc<Self> {
+        let mut followers = self.owner.followers().lock();
+        let rules = Rules::clone(&self.load());
+        followers.insert(Self { settles: true, ..self.copy(rules, None, self.others.clone()) })
+    }
+
     fn copy(&self, rules: Rules, change: Option<Change>, others: OtherPolicies) -> Self {
         Self {
             current: ArcSwap::from_pointee(rules),
             changes: self.changes.iter().cloned().chain(change).collect(),
             others,
+            settles: self.settles,
             limiter: self.limiter.clone(),
             owner: Arc::clone(&self.owner),
         }

@@ -69,6 +69,15 @@ impl RulesSource {
         Ok(())
     }
 
+    /// Says that the layer settles holds, so that rules which replace the present ones need a policy with holds.
+    pub(in crate::middleware) fn settle(&mut self) {
+        match self {
+            Self::Fixed(_) => {}
+            #[cfg(feature = "serde")]
+            Self::Live(follower) => *self = Self::Live(follower.settling()),
+        }
+    }
+
     /// Sets the policies of the further keys, which are checked together with the rules.
     #[cfg_attr(not(feature = "serde"), expect(unused_variables, reason = "fixed rules are checked by their layer"))]
     pub(in crate::middleware) fn set_others(&mut self, others: OtherPolicies) {

@@ -7,6 +7,7 @@ use crate::{
     error::ConfigError,
     failure::FailurePolicy,
     headers::Writer,
+    limiter::Limiter,
     middleware::route::{RouteTable, Settings},
     observe::Once,
     policy::{Policy, PolicySource},
@@ -81,6 +82,19 @@ impl Rules {
         Ok(())
     }
 
+    /// Adds the settings of a route, whose named costs need policies of these names.
+    pub(in crate::middleware) fn add_route(
+        &mut self,
+        route: &str,
+        settings: &Settings,
+        others: &OtherPolicies,
+    ) -> Result<(), ConfigError> {
+        for policy in settings.named_costs.names() {
+            self.require_policy(policy, settings, others)?;
+        }
+        self.routes.insert(route, settings.clone())
+    }
+
     /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
     /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
     pub(in crate::middleware) fn require_policy(
@@ -100,8 +114,22 @@ impl Rules {
         Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
     }
 
+    /// Checks what holds need: a policy that has them if the layer settles, and a store that has them.
+    pub(in crate::middleware) fn validate_holds(
+        &self,
+        others: &OtherPolicies,
+        settles: bool,
+        limiter: &Limiter,
+    ) -> Result<(), ConfigError> {
+        if settles {
+            self.require_holds(others)?;
+        }
+        let needs_holds = settles || self.has_concurrency(others);
+        if needs_holds && !limiter.has_holds() { Err(ConfigError::StoreWithoutHolds) } else { Ok(()) }
+    }
+
     /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.
-    pub(in crate::middleware) fn require_holds(&self, others: &OtherPolicies) -> Result<(), ConfigError> {
+    fn require_holds(&self, others: &OtherPolicies) -> Result<(), ConfigError> {
         let mut sources = self.all_sources(others);
         if sources.any(|source| source.fixed().is_none_or(|fixed| fixed.iter().any(|policy| policy.holds().is_some())))
         {
@@ -112,7 +140,7 @@ impl Rules {
     }
 
     /// Whether a fixed policy is a concurrency limit.
-    pub(in crate::middleware) fn has_concurrency(&self, others: &OtherPolicies) -> bool {
+    fn has_concurrency(&self, others: &OtherPolicies) -> bool {
         self.all_sources(others).filter_map(PolicySource::fixed).flatten().any(Policy::is_concurrent)
     }
 

@@ -105,6 +105,16 @@ impl Writer<'_> {
 
     fn policy(&mut self) -> Value {
         let mut policy = Map::new();
+        if self.random.one_in(8) {
+            let slots = self.random.pick(&[1, 3, 60]);
+            self.insert(&mut policy, "concurrent", json!(slots));
+            if self.random.one_in(2) {
+                let settings = [json!(true), json!({}), json!({"ttl": "10m", "unsettled": "release"})];
+                let holds = settings[self.random.index(settings.len())].clone();
+                self.insert(&mut policy, "holds", holds);
+            }
+            return Value::Object(policy);
+        }
         if self.random.one_in(3) {
             let limit = self.random.pick(&[1, 2, 60, 4_294_967_295_u64]);
             self.insert(&mut policy, "limit", json!(limit));
@@ -125,7 +135,11 @@ impl Writer<'_> {
             }
             _ => {}
         }
-        match self.random.index(12) {
+        match self.random.index(16) {
+            12 => self.insert(&mut policy, "holds", json!(true)),
+            13 => self.insert(&mut policy, "holds", json!({"ttl": "5m", "typical": "2s", "unsettled": "release"})),
+            14 => self.insert(&mut policy, "lease", json!(1)),
+            15 => self.insert(&mut policy, "in-code", json!(true)),
             0 => self.insert(&mut policy, "count-rejected", json!(true)),
             1 => self.insert(&mut policy, "unit", json!("content-bytes")),
             2 => self.insert(&mut policy, "ban-after", json!({"denials": 3, "for": "10m"})),

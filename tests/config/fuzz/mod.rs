@@ -76,13 +76,13 @@ fn send(limits: &LimitsConfig, limiter: &Limiter, target: &Target) -> (StatusCod
 }
 
 /// Asserts that requests to the target are denied after exactly as many as the smallest policy has room for, while the
-/// clock stands still. Policies with shards may deny earlier. Shadow policies have tests of their own.
+/// clock stands still. Policies with shards may deny earlier, and a concurrency limit has room again after a response. Shadow policies have tests of their own.
 fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> String) {
     let charged = || target.charges.iter().filter_map(|(name, cost)| Some((limits.policy(name)?, *cost)));
     if target.is_shadow || charged().any(|(policy, _)| policy.is_shadow()) {
         return;
     }
-    let policies = charged().filter(|(_, cost)| *cost > 0);
+    let policies = charged().filter(|(policy, cost)| *cost > 0 && !policy.is_concurrent());
     let policies = policies.map(|(policy, cost)| (policy.burst().unwrap_or(policy.limit()) / cost, policy.shards()));
     let policies: Vec<(u32, u32)> = policies.collect();
     let Some(room) = policies.iter().map(|(room, _)| *room).min().filter(|room| *room <= 100) else { return };

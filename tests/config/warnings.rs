@@ -1,0 +1,72 @@
+//! What is probably wrong in a file that can be used.
+
+use std::sync::{Arc, Mutex};
+
+use tollgate::{
+    GlobalKey,
+    observe::{Observer, Warning},
+};
+
+use super::{check, with_policy};
+use crate::support::app::limiter;
+
+#[derive(Clone, Default)]
+pub(crate) struct Warned(Arc<Mutex<Vec<Warning>>>);
+
+impl Warned {
+    pub(crate) fn take(&self) -> Vec<Warning> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Warned {
+    fn on_warning(&self, warning: &Warning) {
+        self.0.lock().unwrap().push(warning.clone());
+    }
+}
+
+fn uncharged(policy: &str, exempt: Option<&str>) -> Warning {
+    Warning::UnchargedPolicy { policy: policy.to_owned(), exempt: exempt.map(str::to_owned) }
+}
+
+/// The route of the login was forgotten, or its name changed.
+#[test]
+fn law_13_a_policy_that_no_entry_charges_is_reported_once() {
+    let limits = check(&with_policy("policies.login.rate = \"5/min\"")).unwrap();
+    assert_eq!(limits.warnings(), [uncharged("login", None)]);
+    let warned = Warned::default();
+    let limiter = limiter().quiet().with_observer(warned.clone());
+    for _ in 0..2 {
+        let _ = limits.clone().layer(limiter.clone(), GlobalKey).unwrap();
+    }
+    assert_eq!(warned.take(), [uncharged("login", None)]);
+    let text = uncharged("login", None).to_string();
+    assert!(text.contains("\"login\"") && text.contains("in-code = true"), "{text}");
+}
+
+/// All requests but those of one route pass, and the policy of the default looks as if it limited them.
+#[test]
+fn law_13_a_policy_that_an_exemption_of_everything_else_disables_is_reported() {
+    let login = "policies.login.rate = \"5/min\"\nroutes.\"POST /login\".policies = [\"login\"]\n";
+    let exempt = "routes.\"/{*rest}\".exempt = true\n";
+    let limits = check(&with_policy(&format!("{login}{exempt}"))).unwrap();
+    assert_eq!(limits.warnings(), [uncharged("p", Some("/{*rest}"))]);
+    let text = limits.warnings()[0].to_string();
+    assert!(text.contains("\"/{*rest}\" covers every request"), "{text}");
+    // One method is left to the default.
+    let of_get = exempt.replace("/{*rest}", "GET /{*rest}");
+    assert_eq!(check(&with_policy(&format!("{login}{of_get}"))).unwrap().warnings(), []);
+}
+
+#[test]
+fn policies_that_something_charges_are_not_reported() {
+    let in_code = "policies.exports = { rate = \"5/min\", in-code = true }";
+    let inherited = "routes.\"/{*rest}\".exempt = true\nroutes.\"POST /login\".cost = 2";
+    let by_route = "policies.login.rate = \"5/min\"\nroutes.\"/login\".policies = [\"LOGIN\"]";
+    for text in [in_code, inherited, by_route] {
+        assert_eq!(check(&with_policy(text)).unwrap().warnings(), [], "{text}");
+    }
+    // It is in a list, and costs nothing wherever it is.
+    let free = "policies.q.rate = \"5/min\"\nroutes.\"/a\" = { policies = [\"p\", \"q\"], costs = { q = 0 } }";
+    assert_eq!(check(&with_policy(free)).unwrap().warnings(), [uncharged("q", None)]);
+}

@@ -1,0 +1,61 @@
+//! What is probably wrong with limits that are in force.
+
+use tollgate::{ConfigError, GlobalKey, LiveLimits, middleware::Settle, observe::Warning};
+use tracing::Level;
+
+use super::files::{limits, only};
+use crate::{
+    config::warnings::Warned,
+    support::{
+        app::{down_limiter, limiter},
+        log::Log,
+    },
+};
+
+const UNUSED: &str = "policies.p.rate = '60/min'\npolicies.login.rate = '5/min'\ndefault.policies = ['p']";
+
+fn login() -> Warning {
+    Warning::UnchargedPolicy { policy: "login".to_owned(), exempt: None }
+}
+
+#[test]
+fn law_13_a_policy_that_no_entry_charges_is_reported_for_each_change() {
+    let warned = Warned::default();
+    let live = LiveLimits::new(limits(UNUSED)).quiet().with_observer(warned.clone());
+    let layers: Vec<_> = (0..2).map(|_| live.layer(limiter(), GlobalKey).unwrap()).collect();
+    assert_eq!(warned.take(), [login()]);
+    live.replace(only("rate = '60/min'")).unwrap();
+    assert_eq!(warned.take(), []);
+    live.replace(limits(UNUSED)).unwrap();
+    assert_eq!(warned.take(), [login()]);
+    drop(layers);
+}
+
+#[test]
+fn law_13_a_policy_that_no_entry_charges_is_a_line_of_the_log() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let live = LiveLimits::new(limits(UNUSED));
+    let layer = live.layer(limiter(), GlobalKey).unwrap();
+    let lines = log.take();
+    assert!(
+        matches!(&lines[..], [line] if line.starts_with("WARN tollgate::setup: no entry of the limits")),
+        "{lines:?}"
+    );
+    drop(layer);
+}
+
+/// Each request would otherwise be refused with 500.
+#[test]
+fn limits_whose_holds_a_layer_cannot_have_are_refused() {
+    let live = LiveLimits::new(only("rate = '60/min'\nholds = true"));
+    let settles = live.layer(limiter(), GlobalKey).unwrap().settle(|_| Settle::AtEnd).unwrap();
+    let error = live.replace(only("rate = '60/min'")).unwrap_err();
+    assert_eq!(error, ConfigError::PolicyWithoutHolds { policy: "p".to_owned() });
+    live.replace(only("rate = '30/min'\nholds = { ttl = '5m' }")).unwrap();
+    drop(settles);
+    live.replace(only("rate = '60/min'")).unwrap();
+    let without_holds = down_limiter().quiet();
+    let layer = live.layer(without_holds, GlobalKey).unwrap();
+    assert_eq!(live.replace(only("concurrent = 3")).unwrap_err(), ConfigError::StoreWithoutHolds);
+    drop(layer);
+}
