@@ -154,6 +154,15 @@ impl LimitsConfig {
         self.policies.iter().find(|policy| policy.name().eq_ignore_ascii_case(name))
     }
 
+    /// The policy of this name, which a plan needs.
+    #[cfg(feature = "plans")]
+    pub(crate) fn require(&self, name: &str) -> Result<&Policy, ConfigError> {
+        self.policy(name).ok_or_else(|| {
+            let known = self.policies().map(|policy| policy.name().to_owned()).collect();
+            ConfigError::UnknownPlan { plan: name.to_owned(), known }
+        })
+    }
+
     /// All policies of the file, by name, whether or not a route uses them.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter()

@@ -238,6 +238,9 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A name of a policy as the plan of a key of `Plans` that have no limits to find it in.
+    #[cfg(all(feature = "plans", feature = "serde"))]
+    PlansWithoutLimits,
     /// Sentinels are reached through TLS, but the master that they name would be reached without TLS.
     PlaintextMaster {
         /// The master's name.
@@ -273,6 +276,14 @@ pub enum ConfigError {
     TooManyCharges {
         /// The largest number of charges of a check.
         most: usize,
+    },
+    /// A plan with the name of a policy that the limits do not have, or limits without the default plan.
+    #[cfg(all(feature = "plans", feature = "serde"))]
+    UnknownPlan {
+        /// The name, as given.
+        plan: String,
+        /// The names of the policies of the limits.
+        known: Vec<String>,
     },
     /// A cost for a policy that the layer or the route does not have.
     UnknownPolicy {

@@ -166,6 +166,11 @@ impl fmt::Display for ConfigError {
                  for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` without a proxy, \
                  `ClientIp::behind_unix_socket()` for a proxy on a unix socket",
             ),
+            #[cfg(all(feature = "plans", feature = "serde"))]
+            Self::PlansWithoutLimits => f.write_str(
+                "the plan is the name of a policy, and these plans have no limits to find it in; create them with \
+                 `Plans::of_limits`, or return the policy",
+            ),
             Self::PlaintextMaster { master } => write!(
                 f,
                 "the sentinels are reached through TLS, but their master {master:?} is not, so a password would be \
@@ -200,6 +205,12 @@ impl fmt::Display for ConfigError {
                  or use a `MemoryStore`",
             ),
             Self::TooManyCharges { most } => write!(f, "a check may have at most {most} charges; use fewer policies"),
+            #[cfg(all(feature = "plans", feature = "serde"))]
+            Self::UnknownPlan { plan, known } => write!(
+                f,
+                "the limits have no policy {plan:?}, which is a plan of `Plans::of_limits`; add it to the limits, or \
+                 write one of {known:?}"
+            ),
             Self::UnknownPolicy { policy, known } => {
                 write!(f, "no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}")
             }

@@ -1,5 +1,7 @@
 //! [`LiveLimits`]: limits that are replaced while layers and jobs use them.
 
+#[cfg(feature = "plans")]
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::{
     fmt,
     sync::{
@@ -52,6 +54,10 @@ pub(super) struct Shared {
     /// Changes only under the lock of `followers`.
     version: AtomicU64,
     followers: Followers,
+    /// The policies that plans need as their default, while the plans exist. Changes only under the lock of
+    /// `followers`.
+    #[cfg(feature = "plans")]
+    required: Mutex<Vec<Weak<str>>>,
     pub(super) report: Report,
 }
 
@@ -63,6 +69,8 @@ impl LiveLimits {
             current: ArcSwap::from_pointee(limits),
             version: AtomicU64::new(1),
             followers: Followers::default(),
+            #[cfg(feature = "plans")]
+            required: Mutex::default(),
             report: Report::default(),
         }))
     }
@@ -126,8 +134,9 @@ impl LiveLimits {
     /// # Errors
     ///
     /// [`ConfigError`] if the new limits do not fit a layer: a policy with the name of one that
-    /// [`and`](RateLimitLayer::and) has added, a cost set in code above the new limit, or a missing local fallback. The
-    /// old limits stay in force for all layers.
+    /// [`and`](RateLimitLayer::and) has added, a cost set in code above the new limit, a missing local fallback, or holds
+    /// that a layer needs and cannot have. Also if they lack the default plan of `Plans::of_limits`. The old limits stay
+    /// in force for all layers.
     ///
     /// # Panics
     ///
@@ -161,6 +170,15 @@ impl LiveLimits {
         self.0.current.load().policy(name).cloned()
     }
 
+    /// The policy of this name. As long as the name is kept, limits without such a policy are refused.
+    #[cfg(feature = "plans")]
+    pub(crate) fn require(&self, name: &Arc<str>) -> Result<Policy, ConfigError> {
+        let _followers = self.0.followers.lock();
+        let policy = self.0.current.load().require(name)?.clone();
+        self.0.required().push(Arc::downgrade(name));
+        Ok(policy)
+    }
+
     /// The number of the limits in force: 1 for the first ones, one more for each replacement.
     pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
@@ -176,6 +194,15 @@ impl Shared {
         }
     }
 
+    /// The policies that plans need. Names that are no longer kept are removed.
+    #[cfg(feature = "plans")]
+    fn required(&self) -> MutexGuard<'_, Vec<Weak<str>>> {
+        // Entries are added and removed as a whole, so a poisoned lock is usable.
+        let mut required = self.required.lock().unwrap_or_else(PoisonError::into_inner);
+        required.retain(|name| name.strong_count() > 0);
+        required
+    }
+
     /// Reports what is probably wrong with the limits in force, once.
     fn report_warnings(&self) {
         let limits = self.current.load_full();
@@ -185,6 +212,8 @@ impl Shared {
     /// Replaces the limits of all followers, or of none. Returns the new version.
     pub(super) fn replace(&self, limits: LimitsConfig) -> Result<u64, ConfigError> {
         let mut followers = self.followers.lock();
+        #[cfg(feature = "plans")]
+        self.required().iter().filter_map(Weak::upgrade).try_for_each(|name| limits.require(&name).map(drop))?;
         let following = followers.alive();
         let derived = following.iter().map(|follower| follower.derive(rules(&limits, follower.limiter())?));
         let derived = derived.collect::<Result<Vec<_>, ConfigError>>()?;

@@ -1,6 +1,9 @@
 //! How a look-up ended, and whether its plan can be used.
 
-use super::source::Found;
+use super::{
+    plan::{Form, Plan},
+    source::Found,
+};
 use crate::{check::Check, error::ConfigError, observe::PlanOutcome, policy::Policies};
 
 /// How a look-up ended.
@@ -13,12 +16,18 @@ pub(super) enum Answer {
 
 impl Answer {
     /// The outcome, the plan if the source has answered, and what is wrong otherwise.
-    pub(super) fn judge(self, default: &Policies) -> (PlanOutcome, Option<Policies>, Option<String>) {
+    pub(super) fn judge(self, default: &Plan) -> (PlanOutcome, Option<Plan>, Option<String>) {
         match self {
             Self::Source(Ok(None)) => (PlanOutcome::NoPlan, Some(default.clone()), None),
-            Self::Source(Ok(Some(plan))) => match usable(plan) {
-                Ok(plan) => (PlanOutcome::Found, Some(plan), None),
+            Self::Source(Ok(Some(Plan(Form::Policies(plan))))) => match usable(plan) {
+                Ok(plan) => (PlanOutcome::Found, Some(Plan::of(plan)), None),
                 Err(error) => (PlanOutcome::Invalid, None, Some(error.to_string())),
+            },
+            // Plans of limits have a default plan with a name.
+            #[cfg(feature = "serde")]
+            Self::Source(Ok(Some(plan @ Plan(Form::Named(_))))) => match default.0 {
+                Form::Named(_) => (PlanOutcome::Found, Some(plan), None),
+                Form::Policies(_) => (PlanOutcome::Invalid, None, Some(ConfigError::PlansWithoutLimits.to_string())),
             },
             Self::Source(Err(error)) => (PlanOutcome::Failed, None, Some(error)),
             Self::Cancelled => (PlanOutcome::Cancelled, None, None),

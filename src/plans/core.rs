@@ -5,12 +5,15 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+#[cfg(feature = "serde")]
+use super::named::Names;
 use super::{
     answer::Answer,
     answers::Answers,
     entry::{Entry, Standing},
     in_flight::{Admission, InFlight, Mark},
     lookup::{self, Ticket},
+    plan::Plan,
     settings::Settings,
     source::AnySource,
 };
@@ -18,7 +21,6 @@ use crate::{
     clock::micros,
     key::Key,
     observe::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
-    policy::Policies,
 };
 
 /// What clones of [`Plans`](super::Plans) share.
@@ -26,7 +28,10 @@ use crate::{
 pub(super) struct Core {
     pub(super) source: Arc<dyn AnySource>,
     /// The default plan.
-    pub(super) default: Policies,
+    pub(super) default: Plan,
+    /// Finds plans by name; `None` if all plans are policies.
+    #[cfg(feature = "serde")]
+    pub(super) names: Option<Arc<Names>>,
     pub(super) settings: Settings,
     pub(super) known: Arc<Known>,
 }
@@ -50,7 +55,7 @@ impl Known {
 impl Core {
     /// The plan of a key, without waiting. Starts a look-up if one is due.
     #[inline]
-    pub(super) fn get(self: &Arc<Self>, key: &Key) -> Policies {
+    pub(super) fn get(self: &Arc<Self>, key: &Key) -> Plan {
         let now_us = self.settings.clock.now_us();
         let standing = self.known.answers.get(key).map_or(Standing::UNKNOWN, |entry| entry.standing(now_us));
         match standing {
@@ -60,7 +65,7 @@ impl Core {
     }
 
     #[cold]
-    fn without_current_plan(self: &Arc<Self>, key: &Key, mut standing: Standing, now_us: u64) -> Policies {
+    fn without_current_plan(self: &Arc<Self>, key: &Key, mut standing: Standing, now_us: u64) -> Plan {
         if standing.is_look_up_due {
             standing = self.start_look_up(key, standing, now_us);
         }
@@ -127,7 +132,7 @@ impl Core {
     }
 
     /// Stores a plan that the service has learnt by itself.
-    pub(super) fn insert(&self, key: Key, plan: Policies) {
+    pub(super) fn insert(&self, key: Key, plan: Plan) {
         let entry = Entry::found(plan, self.settings.clock.now_us(), &self.settings.lifetimes);
         let mut marks = self.known.in_flight.lock();
         let mark = marks.cancel(&key);

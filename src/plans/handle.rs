@@ -4,9 +4,12 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
+#[cfg(feature = "serde")]
+use super::named::Names;
 use super::{
     answer::usable,
     core::{Core, Known},
+    plan::{Form, IntoPlan, Plan},
     settings::Settings,
     source::PlanSource,
 };
@@ -60,13 +63,42 @@ impl Plans {
     /// # }
     /// ```
     pub fn new(source: impl PlanSource, default: impl IntoPolicies) -> Result<Self, ConfigError> {
-        let core = Core {
-            source: Arc::new(source),
-            default: usable(default.into_policies())?,
-            settings: Settings::default(),
-            known: Arc::new(Known::with_capacity(Settings::CAPACITY)),
-        };
-        Ok(Self { core: Arc::new(core) })
+        let default = Plan::of(usable(default.into_policies())?);
+        #[cfg(feature = "serde")]
+        return Ok(Self::create(source, default, None));
+        #[cfg(not(feature = "serde"))]
+        Ok(Self::create(source, default))
+    }
+
+    /// Plans with the default settings. `default` is checked.
+    pub(super) fn create(
+        source: impl PlanSource,
+        default: Plan,
+        #[cfg(feature = "serde")] names: Option<Arc<Names>>,
+    ) -> Self {
+        Self {
+            core: Arc::new(Core {
+                source: Arc::new(source),
+                default,
+                #[cfg(feature = "serde")]
+                names,
+                settings: Settings::default(),
+                known: Arc::new(Known::with_capacity(Settings::CAPACITY)),
+            }),
+        }
+    }
+
+    /// The policies of a plan.
+    #[inline]
+    fn policies_of(&self, plan: Plan) -> Policies {
+        match plan.0 {
+            Form::Policies(policies) => policies,
+            #[cfg(feature = "serde")]
+            Form::Named(name) => {
+                let names = self.core.names.as_ref().expect("a name is stored only by plans of limits");
+                names.policies(&name, &self.core.settings.reporter)
+            }
+        }
     }
 
     /// Returns the policies of `key`, without waiting: the current plan, else the last plan while it may be used, else
@@ -85,7 +117,7 @@ impl Plans {
     /// # }
     /// ```
     pub fn get(&self, key: impl Into<Key>) -> Policies {
-        self.core.get(&key.into())
+        self.policies_of(self.core.get(&key.into()))
     }
 
     /// Creates the check of a cost under the policies of `key`, for jobs that call a [`Limiter`](crate::Limiter). Each
@@ -106,19 +138,30 @@ impl Plans {
     /// ```
     pub fn check(&self, key: impl Into<Key>, cost: u32) -> Check {
         let key = key.into();
-        Check::of_plan(&key, self.core.get(&key), cost)
+        Check::of_plan(&key, self.get(key.clone()), cost)
     }
 
-    /// Stores the plan of `key`, as if it had just been looked up. A look-up that is on its way is ignored.
+    /// Stores the plan of `key`, as if it had just been looked up. A look-up that is on its way is ignored. `None` is the
+    /// default plan.
     ///
     /// For services that hear of an upgrade together with the new plan. Other instances of the service look the plan up
     /// after their TTL.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the plan has no policy, two policies of one name, or too many policies.
-    pub fn insert(&self, key: impl Into<Key>, plan: impl IntoPolicies) -> Result<(), ConfigError> {
-        self.core.insert(key.into(), usable(plan.into_policies())?);
+    /// [`ConfigError`] if the plan has no policy, two policies of one name, or too many policies, or if it is the name
+    /// of a policy that the limits do not have.
+    pub fn insert(&self, key: impl Into<Key>, plan: impl IntoPlan) -> Result<(), ConfigError> {
+        let plan = match plan.into_plan() {
+            None => self.core.default.clone(),
+            Some(Plan(Form::Policies(policies))) => Plan::of(usable(policies)?),
+            #[cfg(feature = "serde")]
+            Some(Plan(Form::Named(name))) => {
+                self.core.names.as_ref().ok_or(ConfigError::PlansWithoutLimits)?.require(&name)?;
+                Plan(Form::Named(name))
+            }
+        };
+        self.core.insert(key.into(), plan);
         Ok(())
     }
 
@@ -142,7 +185,7 @@ impl Plans {
 
 impl PolicySource for Plans {
     fn policies(&self, _: &Parts, key: &Key) -> Policies {
-        self.core.get(key)
+        self.policies_of(self.core.get(key))
     }
 }
 

@@ -27,6 +27,8 @@
 //! found plan too, and an upgrade or a restart of the service gives no fresh budget. Plans with several policies should
 //! have the same names for the same reason.
 //!
+//! Where the limits of the plans are in a file, the source returns the name of a policy, see `Plans::of_limits`.
+//!
 //! The cache belongs to the process. Instances of a service may know different plans of a key for one TTL. Each
 //! instance applies its own limit to the shared count.
 //!
@@ -91,11 +93,15 @@ mod entry;
 mod handle;
 mod in_flight;
 mod lookup;
+#[cfg(feature = "serde")]
+mod named;
+mod plan;
 mod setters;
 mod settings;
 mod source;
 
 pub use self::{
     handle::Plans,
-    source::{IntoPlan, PlanSource},
+    plan::{IntoPlan, Plan},
+    source::PlanSource,
 };

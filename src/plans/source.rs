@@ -2,10 +2,8 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use crate::{
-    key::Key,
-    policy::{IntoPolicies, Policies},
-};
+use super::plan::{IntoPlan, Plan};
+use crate::key::Key;
 
 /// Looks the plan of a key up: in a database, a billing service or a file. [`Plans`](super::Plans) caches the answers.
 ///
@@ -48,7 +46,8 @@ use crate::{
     note = "a closure takes the `Key` by value, and its future may not borrow from the closure: clone what it uses"
 )]
 pub trait PlanSource: Send + Sync + 'static {
-    /// The plan of a key: a [`Policy`](crate::Policy), an array or `Vec` of them, or an `Option` of these.
+    /// The plan of a key: a [`Policy`](crate::Policy), an array or `Vec` of them, the name of a policy for
+    /// [`Plans::of_limits`](super::Plans::of_limits), or an `Option` of these.
     type Plan: IntoPlan;
 
     /// Why a look-up failed. Its `Display` appears in logs, so it must not contain the key.
@@ -73,31 +72,8 @@ where
     }
 }
 
-/// The answer of a [`PlanSource`]: one policy, several policies, or an `Option` of these. With `None` the key has no
-/// plan of its own, and the default plan applies.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a plan",
-    label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>` or an `Option` of one of these"
-)]
-pub trait IntoPlan {
-    /// Converts into policies; `None` stands for the default plan.
-    fn into_plan(self) -> Option<Policies>;
-}
-
-impl<P: IntoPolicies> IntoPlan for P {
-    fn into_plan(self) -> Option<Policies> {
-        Some(self.into_policies())
-    }
-}
-
-impl<P: IntoPolicies> IntoPlan for Option<P> {
-    fn into_plan(self) -> Option<Policies> {
-        self.map(IntoPolicies::into_policies)
-    }
-}
-
 /// The answer of a look-up, or the text of its error.
-pub(super) type Found = Result<Option<Policies>, String>;
+pub(super) type Found = Result<Option<Plan>, String>;
 
 /// A look-up that has not been polled yet, or is on its way.
 pub(super) type LookUp = Pin<Box<dyn Future<Output = Found> + Send>>;

@@ -261,6 +261,12 @@ impl Policy {
         self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
     }
 
+    /// The same policy under another name, which is valid.
+    #[cfg(all(feature = "plans", feature = "serde"))]
+    pub(crate) fn named(&self, name: &str) -> Self {
+        self.clone().change(|d| d.name = name.into())
+    }
+
     /// The policy of the pauses beside this policy: a bucket of `burst_us` microseconds that fills in real time.
     pub(crate) fn pauses(&self, burst_us: u32) -> Self {
         let name = format!("{} pause", self.name()).into();

@@ -3,7 +3,7 @@
 mod changes;
 mod concurrency;
 mod events;
-mod files;
+pub(crate) mod files;
 mod load;
 mod memory;
 mod requests;

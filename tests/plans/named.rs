@@ -1,0 +1,169 @@
+//! Plans that are policies of live limits: the source returns the name.
+
+use std::sync::{Arc, Mutex};
+
+use tollgate::{
+    ConfigError, GlobalKey, Key, LiveLimits, Policy,
+    observe::Warning,
+    plans::{Plan, Plans},
+};
+use tracing::Level;
+
+use super::{limit, settle};
+use crate::{
+    config::warnings::Warned,
+    live::files::limits,
+    support::{
+        app::{app, limiter},
+        http::get,
+        log::Log,
+        per_minute,
+    },
+};
+
+/// Limits with the plans `free`, and `paid` of this rate.
+fn with_paid(rate: u32) -> tollgate::config::LimitsConfig {
+    limits(&format!(
+        "policies.free.rate = '3/min'\npolicies.paid = {{ rate = '{rate}/min', in-code = true }}\n\
+         default.policies = ['free']\nroutes.'/search'.cost = 2"
+    ))
+}
+
+/// A source whose answer the test changes: the name in the database.
+#[derive(Clone)]
+struct Database(Arc<Mutex<Option<String>>>);
+
+impl Database {
+    fn new(plan: &str) -> Self {
+        Self(Arc::new(Mutex::new(Some(plan.to_owned()))))
+    }
+
+    fn plans(&self, live: &LiveLimits) -> Plans {
+        let Self(plan) = self.clone();
+        let source = move |_: Key| {
+            let plan = plan.lock().unwrap().clone();
+            async move { Ok::<_, &str>(plan) }
+        };
+        Plans::of_limits(live, source, "free").unwrap().quiet()
+    }
+}
+
+/// The first request starts the look-up, and gets the default plan.
+async fn look_up(plans: &Plans, key: &str) {
+    let _ = plans.get(key);
+    settle().await;
+}
+
+#[tokio::test]
+async fn a_plan_that_is_a_name_follows_the_limits_without_another_look_up() {
+    let live = LiveLimits::new(with_paid(100));
+    let plans = Database::new("Paid").plans(&live);
+    let layer = live.layer(limiter(), GlobalKey).unwrap().with_policy(plans.clone());
+    let app = app(layer);
+    let policy = async |path: &str| get(&app, path).await.header("ratelimit-policy").unwrap();
+    assert_eq!(policy("/").await, r#""free";q=3;w=60"#);
+    settle().await;
+    assert_eq!(policy("/").await, r#""paid";q=100;w=60"#);
+    live.replace(with_paid(200)).unwrap();
+    // The cost of the route is that of the file, and what was spent under the old limit counts.
+    let reply = get(&app, "/search").await;
+    assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""paid";q=200;w=60"#));
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""paid";r=197;t=60"#));
+}
+
+#[tokio::test]
+async fn law_13_an_unknown_plan_gets_the_default_plan_and_is_reported_once_for_each_name() {
+    let live = LiveLimits::new(with_paid(100));
+    let (database, warned) = (Database::new("gold"), Warned::default());
+    let plans = database.plans(&live).with_observer(warned.clone());
+    for key in ["17", "18"] {
+        look_up(&plans, key).await;
+        assert_eq!((limit(&plans, key), limit(&plans, key)), (3, 3));
+    }
+    let unknown = |plan: &str| Warning::UnknownPlan { plan: plan.to_owned(), default: "free".to_owned() };
+    assert_eq!(warned.take(), [unknown("gold")]);
+    *database.0.lock().unwrap() = Some("silver".to_owned());
+    look_up(&plans, "19").await;
+    assert_eq!((limit(&plans, "19"), warned.take()), (3, vec![unknown("silver")]));
+    // The file gets the plan. No look-up is needed.
+    let gold = "policies.free.rate = '3/min'\npolicies.gold.rate = '500/min'\ndefault.policies = ['free', 'gold']";
+    live.replace(limits(gold)).unwrap();
+    assert_eq!(limit(&plans, "17"), 500);
+}
+
+#[tokio::test]
+async fn an_unknown_plan_is_a_line_of_the_log() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let live = LiveLimits::new(with_paid(100));
+    let plans = Plans::of_limits(&live, |_: Key| async { Ok::<_, &str>("gold\nforged") }, "free").unwrap();
+    look_up(&plans, "17").await;
+    assert_eq!(limit(&plans, "17"), 3);
+    let lines = log.take();
+    let expected = r#"WARN tollgate::setup: the limits have no policy "gold\nforged", which the source of plans"#;
+    assert!(matches!(&lines[..], [line] if line.starts_with(expected)), "{lines:?}");
+}
+
+#[test]
+fn limits_always_have_the_default_plan() {
+    let live = LiveLimits::new(with_paid(100));
+    let source = |_: Key| async { Ok::<_, &str>("paid") };
+    let error = Plans::of_limits(&live, source, "basic").unwrap_err();
+    let known = vec!["free".to_owned(), "paid".to_owned()];
+    assert_eq!(error, ConfigError::UnknownPlan { plan: "basic".to_owned(), known });
+    let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan").unwrap();
+    let without = || limits("policies.paid.rate = '9/min'\ndefault.policies = ['paid']");
+    assert!(matches!(live.replace(without()), Err(ConfigError::UnknownPlan { plan, .. }) if plan == "free"));
+    assert_eq!(live.version(), 1);
+    drop(plans);
+    live.replace(without()).unwrap();
+}
+
+/// Otherwise an account that changes its plan, or that is new to the process, has both limits in one window.
+#[tokio::test]
+async fn plans_with_one_count_share_what_was_spent() {
+    let live = LiveLimits::new(with_paid(100));
+    let plans = Database::new("paid").plans(&live).with_one_count("plan").unwrap();
+    let app = app(live.layer(limiter(), GlobalKey).unwrap().with_policy(plans));
+    let fields = async || {
+        let reply = get(&app, "/").await;
+        (reply.header("ratelimit-policy").unwrap(), reply.header("ratelimit").unwrap())
+    };
+    assert_eq!(fields().await, (r#""plan";q=3;w=60"#.to_owned(), r#""plan";r=2;t=60"#.to_owned()));
+    settle().await;
+    assert_eq!(fields().await, (r#""plan";q=100;w=60"#.to_owned(), r#""plan";r=98;t=60"#.to_owned()));
+    live.replace(with_paid(50)).unwrap();
+    assert_eq!(fields().await, (r#""plan";q=50;w=60"#.to_owned(), r#""plan";r=47;t=60"#.to_owned()));
+}
+
+#[tokio::test]
+async fn a_source_may_return_names_and_limits_of_single_accounts() {
+    let live = LiveLimits::new(with_paid(100));
+    let source = |key: Key| async move {
+        Ok::<_, ConfigError>(match key.encoded() {
+            b"17" => Some(Plan::of(Policy::per_minute("own", 7)?)),
+            b"18" => Some(Plan::named("paid")),
+            _ => None,
+        })
+    };
+    let plans = Plans::of_limits(&live, source, "free").unwrap().quiet();
+    for (key, expected) in [("17", 7), ("18", 100), ("19", 3)] {
+        look_up(&plans, key).await;
+        assert_eq!(limit(&plans, key), expected, "{key}");
+    }
+    plans.insert("19", "PAID").unwrap();
+    assert_eq!(limit(&plans, "19"), 100);
+    assert!(matches!(plans.insert("19", "gold"), Err(ConfigError::UnknownPlan { .. })));
+    plans.insert("19", None::<String>).unwrap();
+    assert_eq!(limit(&plans, "19"), 3);
+}
+
+/// A name says nothing without limits.
+#[tokio::test]
+async fn names_without_limits_are_failed_look_ups() {
+    let plans = Plans::new(|_: Key| async { Ok::<_, &str>("paid") }, per_minute("p", 3)).unwrap().quiet();
+    let events = super::Events::default();
+    let plans = plans.with_observer(events.clone());
+    look_up(&plans, "17").await;
+    assert_eq!((limit(&plans, "17"), events.lookups()), (3, vec!["invalid"]));
+    assert_eq!(plans.insert("17", "paid"), Err(ConfigError::PlansWithoutLimits));
+}
