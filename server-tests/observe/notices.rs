@@ -28,7 +28,7 @@ fn stderr_of(scenario: &str, url: &str) -> Vec<String> {
 }
 
 fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K, R>) -> Router {
-    Router::new().route("/", get(|| async {})).layer(layer)
+    Router::new().route("/", get(|| async {})).route("/watch", get(|| async {})).layer(layer)
 }
 
 /// Not a test: the process of a scenario. The service has an observer only in the scenarios named after one.
@@ -54,6 +54,7 @@ async fn scenario_process() {
         "open" => app(limit(redis())),
         "open beside a fallback" => app(limit(redis().with_local(MemoryStore::new(), 2).unwrap())),
         "quiet" => app(limit(redis().quiet())),
+        "two effects" => app(limit(redis()).route("GET /", Route::new().fail_closed()).unwrap()),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),
         "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
         _ => unreachable!("{scenario}"),
@@ -61,6 +62,11 @@ async fn scenario_process() {
     let requests = if scenario == "unmatched" { 10_001 } else { 70 };
     for _ in 0..requests {
         fetch(&app, "/").await;
+    }
+    if scenario == "two effects" {
+        for _ in 0..requests {
+            assert_eq!(fetch(&app, "/watch").await.status, 200);
+        }
     }
     // Waits for the reply to the store's background query of the eviction policy.
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -102,6 +108,15 @@ fn law_13_a_redis_that_refuses_connections_or_is_full_is_reported_on_stderr() {
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("tollgate: Limits are not enforced: the store is unavailable: OOM"), "{line}");
     assert!(line.contains("Raise the server's maxmemory"), "{line}");
+}
+
+#[test]
+fn law_13_stderr_names_what_requests_get_on_each_route_when_it_first_happens() {
+    let lines = stderr_of("two effects", "redis://127.0.0.1:1");
+    let [first, second] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(first.contains(" Requests are refused with 503 (fail_closed). "), "{first}");
+    let news = " Checks so far: 1 passed without a limit (fail_open), 70 refused with 503 (fail_closed). ";
+    assert!(second.contains(news), "{second}");
 }
 
 #[test]

@@ -83,10 +83,13 @@ impl Core {
     ) -> Result<Decision, Error> {
         // A check that was held back is no failure of the store.
         if error.evidence() != StoreEvidence::HeldBack {
+            let effect = self.failure_effect(check, purpose, failure);
             if let Some(span) = span {
-                span.failed(&error);
+                span.failed(&error, effect);
             }
-            self.notice_failure(check, &error, purpose, failure);
+            if let Some(notices) = &self.notices {
+                notices.failed(&error, effect);
+            }
         }
         let may_hold = error.may_have_charged();
         let result = match &self.fallback {
@@ -107,15 +110,13 @@ impl Core {
         }
     }
 
-    fn notice_failure(&self, check: &Check, error: &Error, purpose: Purpose, failure: Option<FailurePolicy>) {
-        let effect = match &self.fallback {
+    /// What a check gets instead of a verdict, for reports.
+    fn failure_effect(&self, check: &Check, purpose: Purpose, failure: Option<FailurePolicy>) -> FailureEffect {
+        match &self.fallback {
             _ if check.is_shadow() => FailureEffect::Shadow,
             Some(fallback) if purpose.uses_fallback() && fallback.can_judge() => FailureEffect::Share,
             Some(_) if purpose.uses_fallback() && failure.is_some() => FailureEffect::UnknownShare,
             _ => failure.into(),
-        };
-        if let Some(notices) = &self.notices {
-            notices.failed(error, effect);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     failure::FailurePolicy,
     key::Key,
-    observe::fingerprint::Fingerprint,
+    observe::{effects::FailureEffect, fingerprint::Fingerprint},
     policy::Policy,
     verdict::Source,
 };
@@ -134,12 +134,21 @@ pub struct StoreFailure<'a> {
     pub failure: Option<FailurePolicy>,
     /// Time from sending the check to its failure.
     pub elapsed: Duration,
+    /// What the check gets instead of a verdict, which may be another effect than that of `failure`.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only `Tracing` names it"))]
+    pub(super) effect: FailureEffect,
     check: &'a Check,
 }
 
 impl<'a> StoreFailure<'a> {
-    pub(super) fn new(check: &'a Check, error: &'a Error, failure: Option<FailurePolicy>, elapsed: Duration) -> Self {
-        Self { error, failure, elapsed, check }
+    pub(super) fn new(
+        check: &'a Check,
+        error: &'a Error,
+        failure: Option<FailurePolicy>,
+        effect: FailureEffect,
+        elapsed: Duration,
+    ) -> Self {
+        Self { error, failure, elapsed, effect, check }
     }
 
     /// The error's kind in one word, for metrics and logs.
@@ -270,7 +279,7 @@ impl fmt::Debug for ObservedCharge<'_> {
 
 impl fmt::Debug for StoreFailure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { error, failure, elapsed, check: _ } = self;
+        let Self { error, failure, elapsed, effect: _, check: _ } = self;
         f.debug_struct("StoreFailure")
             .field("error", error)
             .field("failure", failure)

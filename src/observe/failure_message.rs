@@ -2,43 +2,16 @@
 
 use std::fmt;
 
-#[cfg(feature = "tracing")]
-use crate::observe::event::StoreFailure;
 use crate::{
     error::{Error, ErrorKind},
-    failure::FailurePolicy,
+    observe::effects::{EffectCounts, FailureEffect},
 };
 
 /// The message about a check without a verdict, for logs.
 pub(crate) struct FailureMessage<'a> {
     cause: &'a Error,
-    effect: FailureEffect,
-}
-
-/// What a request gets instead of a verdict.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum FailureEffect {
-    /// The caller of the limiter gets the error instead of a decision.
-    Error,
-    Pass,
-    Refusal,
-    /// Only shadow policies apply to the check, so it passes under every failure policy.
-    Shadow,
-    /// Judged by this instance's share of the limit.
-    Share,
-    /// Refused, because the number of instances is not known yet.
-    UnknownShare,
-}
-
-impl From<Option<FailurePolicy>> for FailureEffect {
-    fn from(failure: Option<FailurePolicy>) -> Self {
-        match failure {
-            None => Self::Error,
-            Some(FailurePolicy::Closed) => Self::Refusal,
-            Some(FailurePolicy::Local) => Self::Share,
-            Some(FailurePolicy::Open) => Self::Pass,
-        }
-    }
+    /// What checks got. A line about an outage names each effect, because the failure policy belongs to a route.
+    effects: EffectCounts,
 }
 
 /// Remedies for causes that contain a certain word. They take precedence over the remedy for the kind of error.
@@ -53,27 +26,8 @@ const REMEDIES: &[(&str, &str)] = &[
 ];
 
 impl<'a> FailureMessage<'a> {
-    pub(super) fn new(error: &'a Error, effect: FailureEffect) -> Self {
-        Self { cause: error, effect }
-    }
-
-    #[cfg(feature = "tracing")]
-    pub(super) fn of(failure: &StoreFailure<'a>) -> Self {
-        let effect = if failure.is_shadow() { FailureEffect::Shadow } else { failure.failure.into() };
-        Self::new(failure.error, effect)
-    }
-
-    fn effect(&self) -> &'static str {
-        match self.effect {
-            FailureEffect::Error => "The caller of the limiter gets this error.",
-            FailureEffect::Pass => "Requests pass without a limit (fail_open).",
-            FailureEffect::Refusal => "Requests are refused with 503 (fail_closed).",
-            FailureEffect::Shadow => "Requests pass, because only shadow policies apply to them.",
-            FailureEffect::Share => "Requests are judged by this instance's share (fail_local).",
-            FailureEffect::UnknownShare => {
-                "Requests are refused with 503 (fail_local): the number of instances is not known yet."
-            }
-        }
+    pub(super) fn new(error: &'a Error, effects: impl Into<EffectCounts>) -> Self {
+        Self { cause: error, effects: effects.into() }
     }
 
     fn remedy(&self, cause: &str) -> &'static str {
@@ -101,14 +55,15 @@ impl fmt::Display for FailureMessage<'_> {
         // Messages of Redis end with or without a full stop.
         let cause = self.cause.to_string();
         let cause = cause.trim_end_matches('.');
-        match (self.cause.kind(), self.effect) {
-            (ErrorKind::Overloaded, FailureEffect::Shadow) => {
-                write!(f, "Limits are not counted: {cause}. {}", self.effect())?
+        match (self.cause.kind(), self.effects.only()) {
+            (ErrorKind::Overloaded, Some(effect @ FailureEffect::Shadow)) => {
+                write!(f, "Limits are not counted: {cause}. {}", effect.sentence())?
             }
             // Every failure policy refuses a check of an overloaded process.
-            (ErrorKind::Overloaded, FailureEffect::Error) => write!(f, "Checks get no verdict: {cause}.")?,
+            (ErrorKind::Overloaded, Some(FailureEffect::Error)) => write!(f, "Checks get no verdict: {cause}.")?,
             (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
-            _ => write!(f, "Limits are not enforced: {cause}. {}", self.effect())?,
+            (_, Some(effect)) => write!(f, "Limits are not enforced: {cause}. {}", effect.sentence())?,
+            (_, None) => write!(f, "Limits are not enforced: {cause}. Checks so far: {}.", self.effects)?,
         }
         match self.remedy(cause) {
             "" => Ok(()),

@@ -17,8 +17,8 @@
 //! # What a limiter reports by itself
 //!
 //! A limiter reports on its own when limits are not enforced, with or without an observer: at the first check without a
-//! verdict, at most once a minute while the outage lasts, and when the store answers again. It also reports each
-//! warning about the setup once, and at most once a minute that requests are refused because of the setup. These lines
+//! verdict, at once if requests get something else than those before, such as 503 on a route that fails closed, at most
+//! once a minute while the outage lasts, and when the store answers again. It also reports each warning about the setup once, and at most once a minute that requests are refused because of the setup. These lines
 //! are `tracing` events at level warn (feature `tracing`, on by default). Without that feature, or if no subscriber of
 //! the thread takes events of the target `tollgate` at that level, they go to stderr:
 //!
@@ -79,6 +79,7 @@
 #![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
 mod breaker_change;
+mod effects;
 mod event;
 mod exempt;
 mod failure_message;
@@ -130,6 +131,6 @@ pub use self::{
     warning::Warning,
 };
 pub(crate) use self::{
-    failure_message::FailureEffect, fanout::fan_out, near_limits::NearLimits, notices::Notices,
-    observer_cell::ObserverCell, reporter::Reporter, span::CheckSpan, throttle::Once,
+    effects::FailureEffect, fanout::fan_out, near_limits::NearLimits, notices::Notices, observer_cell::ObserverCell,
+    reporter::Reporter, span::CheckSpan, throttle::Once,
 };

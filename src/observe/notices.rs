@@ -12,7 +12,8 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind, StoreEvidence},
     observe::{
-        failure_message::{FailureEffect, FailureMessage},
+        effects::FailureEffect,
+        failure_message::FailureMessage,
         log_line::{Topic, write_line},
         observer::Observer,
         outage::{Length, Outage},
@@ -72,10 +73,10 @@ impl Notices {
     }
 
     fn in_outage(&self, error: &Error, effect: FailureEffect, now_us: u64) {
-        let length = self.outage.failed(now_us);
+        let length = self.outage.failed(effect, now_us);
         let cause = self.remember(error, length.is_some());
         if let (Some(length), Some(cause)) = (length, cause) {
-            let text = FailureMessage::new(&cause, effect);
+            let text = FailureMessage::new(&cause, length.effects);
             match length.us {
                 0 => self.write(Topic::Store, text),
                 _ => self.write(Topic::Store, format_args!("{text} This has lasted for {length}.")),
@@ -106,7 +107,7 @@ impl Notices {
     #[cold]
     pub(crate) fn answered(&self) {
         if let Some(length) = self.outage.answered(SystemClock.now_us()) {
-            self.write(Topic::Store, format_args!("Limits are enforced again after {length}."));
+            self.write(Topic::Store, format_args!("Limits are enforced again after {length}: {}.", length.effects));
         }
     }
 }
@@ -178,8 +179,8 @@ impl Observer for Notices {
 
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { us, failed } = *self;
-        let time = Duration::from_millis(us / 1_000);
+        let time = Duration::from_millis(self.us / 1_000);
+        let failed = self.effects.sum();
         let checks = if failed == 1 { "check" } else { "checks" };
         write!(f, "{time:?} in which {failed} {checks} had no verdict")
     }

@@ -1,6 +1,8 @@
 //! The start and the end of an outage, and when the next line about it is due.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::observe::effects::{EffectCounts, Effects, FailureEffect};
 
 /// Time between two lines during an outage, in microseconds.
 const PAUSE_US: u64 = 60_000_000;
@@ -20,41 +22,40 @@ pub(super) struct Outage {
     latest_us: AtomicU64,
     /// When the store first answered after the latest failure; 0 before.
     back_us: AtomicU64,
-    /// Number of checks without a verdict.
-    failed: AtomicU64,
+    /// What checks got instead of a verdict. An effect is named once a line has reported the start of this outage.
+    effects: Effects,
     /// When the next line is due.
     next_line_us: AtomicU64,
-    /// Whether a line has reported the start of this outage.
-    reported: AtomicBool,
 }
 
-/// The length of an outage, and the number of checks without a verdict.
+/// The length of an outage, and what checks got in it.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Length {
     pub(super) us: u64,
-    pub(super) failed: u64,
+    pub(super) effects: EffectCounts,
 }
 
 impl Outage {
-    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due; 0 for the first
-    /// line.
-    pub(super) fn failed(&self, now_us: u64) -> Option<Length> {
+    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due, with 0 microseconds
+    /// for the first line. A line is due at the start, for each effect that no line of this outage has named, and every
+    /// minute.
+    pub(super) fn failed(&self, effect: FailureEffect, now_us: u64) -> Option<Length> {
         // 0 means no outage.
         let now_us = now_us.max(1);
         let _ = self.since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         self.latest_us.store(now_us, Ordering::Relaxed);
         self.back_us.store(0, Ordering::Relaxed);
-        let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        self.effects.count(effect);
         let due_us = self.next_line_us.load(Ordering::Relaxed);
         let claim = || {
             self.next_line_us.compare_exchange(due_us, now_us + PAUSE_US, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        if now_us < due_us || !claim() {
+        let is_due = now_us >= due_us && claim();
+        if !is_due && !self.effects.is_news(effect) {
             return None;
         }
-        let is_first = !self.reported.swap(true, Ordering::Relaxed);
-        let since_us = if is_first { now_us } else { self.since_us.load(Ordering::Relaxed) };
-        Some(Length { us: now_us.saturating_sub(since_us), failed })
+        let since_us = if self.effects.are_named() { self.since_us.load(Ordering::Relaxed) } else { now_us };
+        Some(Length { us: now_us.saturating_sub(since_us), effects: self.effects.name() })
     }
 
     /// Whether there is an outage, which an answer may end.
@@ -73,19 +74,20 @@ impl Outage {
         if since_us == 0 {
             return None;
         }
-        let failed = self.failed.swap(0, Ordering::Relaxed);
-        let reported = self.reported.swap(false, Ordering::Relaxed);
+        let reported = self.effects.are_named();
+        let effects = self.effects.take();
         if reported {
             self.next_line_us.store(now_us + PAUSE_AFTER_US, Ordering::Relaxed);
         }
         let back_us = self.back_us.load(Ordering::Relaxed);
-        reported.then_some(Length { us: back_us.saturating_sub(since_us), failed })
+        reported.then_some(Length { us: back_us.saturating_sub(since_us), effects })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use FailureEffect::{Pass, Refusal, Share};
 
     const SECOND: u64 = 1_000_000;
 
@@ -94,13 +96,14 @@ mod tests {
         let outage = Outage::default();
         let start = 1_000 * SECOND;
         let reported: Vec<u64> =
-            (0..=150 * 10).filter(|tenth| outage.failed(start + tenth * SECOND / 10).is_some()).collect();
+            (0..=150 * 10).filter(|tenth| outage.failed(Pass, start + tenth * SECOND / 10).is_some()).collect();
         assert_eq!(reported, [0, 600, 1_200]);
         let end = start + 150 * SECOND;
         // Other failure domains may answer meanwhile.
         assert_eq!(outage.answered(end + SECOND / 2), None);
         assert!(outage.is_on());
-        assert_eq!(outage.answered(end + SECOND), Some(Length { us: 150 * SECOND + SECOND / 2, failed: 1_501 }));
+        let Length { us, effects } = outage.answered(end + SECOND).unwrap();
+        assert_eq!((us, effects.sum()), (150 * SECOND + SECOND / 2, 1_501));
         assert!(!outage.is_on());
         assert_eq!(outage.answered(end + 2 * SECOND), None);
     }
@@ -111,10 +114,57 @@ mod tests {
         let (mut begun, mut ended) = (0, 0);
         for second in 0..100 {
             let now = (1_000 + 2 * second) * SECOND;
-            begun += u64::from(outage.failed(now).is_some());
+            begun += u64::from(outage.failed(Pass, now).is_some());
             ended += u64::from(outage.answered(now + SECOND + 1).is_some());
         }
         assert_eq!(begun, ended);
         assert!((10..=20).contains(&begun), "{begun}");
+    }
+
+    /// What the line says about a check, if one is due.
+    fn line(outage: &Outage, effect: FailureEffect, second: u64) -> Option<String> {
+        outage.failed(effect, second * SECOND).map(|length| length.effects.to_string())
+    }
+
+    #[test]
+    fn a_new_effect_is_reported_at_once_and_later_lines_name_each_effect_with_its_count() {
+        let outage = Outage::default();
+        assert_eq!(line(&outage, Refusal, 1_000).unwrap(), "1 refused with 503 (fail_closed)");
+        assert_eq!(line(&outage, Refusal, 1_001), None);
+        assert_eq!(
+            line(&outage, Pass, 1_002).unwrap(),
+            "1 passed without a limit (fail_open), 2 refused with 503 (fail_closed)"
+        );
+        for _ in 0..224 {
+            assert_eq!(line(&outage, Pass, 1_003), None, "an effect is news once");
+        }
+        assert_eq!(
+            line(&outage, Share, 1_004).unwrap(),
+            "225 passed without a limit (fail_open), 2 refused with 503 (fail_closed), 1 judged by this instance's \
+             share (fail_local)"
+        );
+        // News does not delay the line of the minute.
+        assert_eq!(line(&outage, Refusal, 1_059), None);
+        assert!(line(&outage, Refusal, 1_060).unwrap().contains("4 refused"));
+        let end = outage.answered(1_062 * SECOND).unwrap().effects;
+        assert_eq!(
+            end.to_string(),
+            "225 passed without a limit (fail_open), 4 refused with 503 (fail_closed), 1 judged by this instance's \
+             share (fail_local)"
+        );
+    }
+
+    #[test]
+    fn the_next_outage_counts_its_effects_anew_and_its_first_line_names_those_before_it() {
+        let outage = Outage::default();
+        line(&outage, Refusal, 1_000).unwrap();
+        outage.answered(1_002 * SECOND).unwrap();
+        // Soon after an outage, the first line of the next one waits, also if it would have news.
+        assert_eq!(line(&outage, Pass, 1_003), None);
+        assert_eq!(line(&outage, Refusal, 1_004), None);
+        assert_eq!(
+            line(&outage, Refusal, 1_012).unwrap(),
+            "1 passed without a limit (fail_open), 2 refused with 503 (fail_closed)"
+        );
     }
 }

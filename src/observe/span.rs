@@ -10,6 +10,7 @@ use crate::{
     error::Error,
     failure::FailurePolicy,
     observe::{
+        effects::FailureEffect,
         event::{Abandoned, Decided, StoreFailure},
         near_limits::NearLimits,
         observer::Observer,
@@ -67,9 +68,10 @@ impl CheckSpan {
         self.end(Some(decision));
     }
 
-    /// Reports that the store gave no verdict.
-    pub(crate) fn failed(&self, error: &Error) {
-        self.observer.on_store_failure(&StoreFailure::new(&self.check, error, self.failure, self.started.elapsed()));
+    /// Reports that the store gave no verdict, and what the check gets instead.
+    pub(crate) fn failed(&self, error: &Error, effect: FailureEffect) {
+        let Self { check, failure, started, .. } = self;
+        self.observer.on_store_failure(&StoreFailure::new(check, error, *failure, effect, started.elapsed()));
     }
 
     fn charges_something(&self) -> bool {

@@ -23,6 +23,13 @@ impl Throttle {
         }
         Some(self.left_out.swap(0, Ordering::Relaxed))
     }
+
+    /// Allows a warning although none is due. Returns the number of warnings left out since the last allowed one.
+    #[cfg(feature = "tracing")]
+    pub(super) fn insist(&self, now_us: u64, pause_us: u64) -> u64 {
+        self.next_us.store(now_us + pause_us, Ordering::Relaxed);
+        self.left_out.swap(0, Ordering::Relaxed)
+    }
 }
 
 /// Allows a warning once.

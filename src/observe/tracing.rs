@@ -17,6 +17,7 @@ use crate::{
     error::ErrorKind,
     observe::{
         breaker_change::{BreakerChange, BreakerState},
+        effects::{EffectCounts, Effects, FailureEffect},
         event::{Abandoned, Batch, Decided, ObservedCharge, Reset, StoreFailure},
         exempt::{Exempt, ExemptCause},
         failure_message::FailureMessage,
@@ -37,8 +38,8 @@ use crate::{
 ///
 /// | target | level | event |
 /// | --- | --- | --- |
-/// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second for each `cause`; `left_out` is the number of checks in between |
-/// | `tollgate::store` | info | the store answers again: the length of the outage, and the number of failed checks |
+/// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second for each `cause`, and at once if requests get something else than before, such as 503 on a route that fails closed; `left_out` is the number of checks in between |
+/// | `tollgate::store` | info | the store answers again: the length of the outage, the number of failed checks, and what they got |
 /// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
 /// | `tollgate::limits` | info | the limits of a `LiveLimits` were replaced |
 /// | `tollgate::limits` | warn | new limits were refused, or their file cannot be read: once for each change of the file |
@@ -129,10 +130,11 @@ impl Default for Tracing {
 impl Observer for Tracing {
     fn on_decision(&self, decided: &Decided<'_>) {
         if decided.decision.source() == Source::Store
-            && let Some((since_us, failed)) = self.outage.end()
+            && let Some((since_us, effects)) = self.outage.end()
         {
             let outage_ms = self.clock.now_us().saturating_sub(since_us) / 1_000;
-            info!(target: "tollgate::store", outage_ms, failed, "the store answers again");
+            let failed = effects.sum();
+            info!(target: "tollgate::store", outage_ms, failed, "the store answers again; without it: {effects}");
         }
         if enabled!(target: "tollgate::decision", Level::DEBUG) {
             for charge in decided.charges().filter(|charge| charge.would_deny) {
@@ -176,19 +178,23 @@ impl Observer for Tracing {
     }
 
     fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        let kind = failure.error.kind();
-        let now_us = self.clock.now_us();
-        let warning = self.cause(kind).claim(now_us, PAUSE_US);
-        // A failure that concerns one check says nothing about the store.
-        let concerns_all = !matches!(kind, ErrorKind::BadKey | ErrorKind::Config);
-        if concerns_all {
-            self.outage.failed(now_us, warning.is_some());
-        }
-        let Some(left_out) = warning else { return };
-        let key = if concerns_all { None } else { failure.charges().next() };
+        let StoreFailure { error, effect, .. } = *failure;
+        let (throttle, now_us) = (self.cause(error.kind()), self.clock.now_us());
+        let warning = match error.kind() {
+            // These failures say nothing about other checks, or are no outage of the store.
+            ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Overloaded => {
+                throttle.claim(now_us, PAUSE_US).map(|left_out| (left_out, effect.into()))
+            }
+            ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
+                self.outage.failed(effect, now_us, throttle)
+            }
+        };
+        let Some((left_out, effects)) = warning else { return };
+        let concerns_one = matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config);
+        let key = failure.charges().next().filter(|_| concerns_one);
         let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
         let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
-        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", FailureMessage::of(failure));
+        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", FailureMessage::new(error, effects));
     }
 
     fn on_batch(&self, batch: &Batch) {
@@ -336,23 +342,32 @@ fn millis_up(duration: Duration) -> u64 {
 struct WarnedOutage {
     /// When the outage started; 0 without an outage.
     since_us: AtomicU64,
-    failed: AtomicU64,
+    effects: Effects,
 }
 
 impl WarnedOutage {
-    fn failed(&self, now_us: u64, warned: bool) {
-        if warned && self.since_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.failed.store(0, Ordering::Relaxed);
+    /// Counts a check without a verdict. If a warning is due, returns the number of warnings left out, and what checks
+    /// got so far. A warning is due if `throttle` allows it, and for each effect that no warning of this outage has
+    /// named.
+    fn failed(&self, effect: FailureEffect, now_us: u64, throttle: &Throttle) -> Option<(u64, EffectCounts)> {
+        let left_out = match self.effects.is_news(effect) {
+            true => Some(throttle.insist(now_us, PAUSE_US)),
+            false => throttle.claim(now_us, PAUSE_US),
+        };
+        let start = || self.since_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if left_out.is_some() && start() {
+            self.effects.take();
         }
-        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.effects.count(effect);
+        left_out.map(|left_out| (left_out, self.effects.name()))
     }
 
-    /// Ends the outage. Returns when it started and how many checks failed.
-    fn end(&self) -> Option<(u64, u64)> {
+    /// Ends the outage. Returns when it started and what checks got.
+    fn end(&self) -> Option<(u64, EffectCounts)> {
         if self.since_us.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let since_us = self.since_us.swap(0, Ordering::Relaxed);
-        (since_us != 0).then(|| (since_us, self.failed.load(Ordering::Relaxed)))
+        (since_us != 0).then(|| (since_us, self.effects.take()))
     }
 }

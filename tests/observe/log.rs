@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
-    RateLimitLayer,
+    RateLimitLayer, Route,
     key::KeyError,
     observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing, Warning},
     policy::Holds,
@@ -103,7 +103,9 @@ async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
     for _ in 0..3 {
         check().await.unwrap();
     }
-    assert_eq!(log.take(), ["INFO tollgate::store: the store answers again outage_ms=3000 failed=30"]);
+    let recovered = "INFO tollgate::store: the store answers again; without it: 30 returned as errors to callers of the \
+                     limiter outage_ms=3000 failed=30";
+    assert_eq!(log.take(), [recovered]);
     // Alternating failures and successes do not log more recoveries than warnings.
     for _ in 0..1_000 {
         flaky.fail(Some(Error::new(ErrorKind::Deadline, "late")));
@@ -113,6 +115,49 @@ async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
         clock.advance(Duration::from_millis(1));
     }
     assert_eq!(log.take().len(), 2);
+}
+
+#[tokio::test]
+async fn law_13_each_new_effect_of_an_outage_is_a_warning_at_once_and_the_recovery_counts_all() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let clock = ManualClock::default();
+    let flaky = FlakyStore::default();
+    let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
+    let layer = RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey);
+    let app = Router::new().fallback(|| async {}).layer(layer.route("/search", Route::new().fail_closed()).unwrap());
+    flaky.fail(Some(Error::new(ErrorKind::Unavailable, "gone")));
+    for (path, times) in [("/search", 3), ("/watch", 225), ("/search", 5)] {
+        for _ in 0..times {
+            fetch(&app, path).await;
+        }
+    }
+    let lines = log.take();
+    let [first, second] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(first.contains(" Requests are refused with 503 (fail_closed). "), "{first}");
+    let news = " Checks so far: 1 passed without a limit (fail_open), 3 refused with 503 (fail_closed). ";
+    assert!(second.contains(news) && second.contains(" left_out=2 "), "{second}");
+    clock.advance(Duration::from_secs(1));
+    fetch(&app, "/watch").await;
+    let lines = log.take();
+    let [repeat] = &lines[..] else { panic!("{lines:#?}") };
+    let all = "226 passed without a limit (fail_open), 8 refused with 503 (fail_closed)";
+    assert!(repeat.contains(&format!(" Checks so far: {all}. ")) && repeat.contains(" left_out=229 "), "{repeat}");
+    flaky.fail(None);
+    fetch(&app, "/watch").await;
+    let recovered =
+        format!("INFO tollgate::store: the store answers again; without it: {all} outage_ms=1000 failed=234");
+    assert_eq!(log.take(), [recovered]);
+}
+
+#[tokio::test]
+async fn the_warning_of_an_instance_that_does_not_know_its_share_says_that_requests_are_refused() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let limiter = Limiter::new(DownStore).with_local_discovered(MemoryStore::new()).with_observer(Tracing::new());
+    let layer = RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey).fail_local().unwrap();
+    assert_eq!(fetch(&Router::new().fallback(|| async {}).layer(layer), "/").await.status, 503);
+    let lines = log.take();
+    let [line] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(line.contains(" Requests are refused with 503 (fail_local): the number of instances is "), "{line}");
 }
 
 #[tokio::test]

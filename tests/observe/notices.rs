@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use axum::{Router, routing::get};
 use tollgate::{
-    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, PeerIp, RateLimitLayer, observe::Tracing, rejection::Rejection,
+    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, Route, observe::Tracing,
+    rejection::Rejection,
 };
 use tracing::Level;
 
@@ -94,7 +95,8 @@ async fn a_recovery_and_each_kind_of_failure_have_a_notice() {
     let lines = log.take();
     let [line] = &lines[..] else { panic!("{lines:#?}") };
     assert!(line.starts_with("WARN tollgate::store: Limits are enforced again after "), "{line}");
-    assert!(line.ends_with("in which 3 checks had no verdict."), "{line}");
+    let end = "in which 3 checks had no verdict: 3 returned as errors to callers of the limiter.";
+    assert!(line.ends_with(end), "{line}");
     for (kind, what) in [
         (ErrorKind::Overloaded, "use a faster store, or a cluster."),
         (ErrorKind::BadKey, "If another program writes it, set another key prefix."),
@@ -107,4 +109,29 @@ async fn a_recovery_and_each_kind_of_failure_have_a_notice() {
         let [line] = &lines[..] else { panic!("{lines:#?}") };
         assert!(line.contains("a reason. ") && line.ends_with(what), "{line}");
     }
+}
+
+#[tokio::test]
+async fn law_13_each_new_effect_of_an_outage_is_reported_at_once_with_the_numbers_of_all() {
+    let (log, _guard) = Log::start(Level::WARN);
+    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 2).unwrap();
+    let layer = RateLimitLayer::new(limiter, per_minute("p", 1_000), GlobalKey)
+        .route("/search", Route::new().fail_closed())
+        .unwrap()
+        .route("/local", Route::new().fail_local())
+        .unwrap();
+    let app = Router::new().fallback(|| async {}).layer(layer);
+    for (path, times) in [("/search", 3), ("/watch", 225), ("/local", 1), ("/search", 10), ("/watch", 10)] {
+        for _ in 0..times {
+            fetch(&app, path).await;
+        }
+    }
+    let lines = log.take();
+    let [first, second, third] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(first.contains(" Requests are refused with 503 (fail_closed). "), "{first}");
+    let news = " Checks so far: 1 passed without a limit (fail_open), 3 refused with 503 (fail_closed). ";
+    assert!(second.contains(news), "{second}");
+    let news = " Checks so far: 225 passed without a limit (fail_open), 3 refused with 503 (fail_closed), \
+                1 judged by this instance's share (fail_local). ";
+    assert!(third.contains(news), "{third}");
 }

@@ -20,6 +20,7 @@ use crate::{
         check_future::CheckFuture,
         guarded::NO_TIMERS,
     },
+    observe::FailureEffect,
     runtime::drivers::Driver,
 };
 
@@ -72,7 +73,7 @@ impl Acquire {
         };
         if let Some(span) = span {
             if let Err(error) = &result {
-                span.failed(error);
+                span.failed(error, FailureEffect::Error);
             }
             span.end(result.as_ref().ok());
         }
