@@ -109,7 +109,7 @@ impl CheckFuture {
     #[inline(never)]
     fn poll_detour(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let Self { core, check, purpose, state } = self;
-        let span = core.start_span(check, None);
+        let span = core.start_span(check);
         match detour::ask(core, check, *purpose) {
             Asked::Judged(Ok(verdict)) => Poll::Ready(Ok(core.on_verdict(check, &verdict, *purpose, span))),
             Asked::Judged(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
@@ -149,7 +149,7 @@ impl Future for CheckFuture {
             return this.poll_detour(cx);
         }
         let Self { core, check, purpose, state } = this;
-        let span = core.start_span(check, None);
+        let span = core.start_span(check);
         match core.store.check(check) {
             // By reference, because a verdict is large to move.
             Answer::Ready(Ok(ref verdict)) => Poll::Ready(Ok(core.on_verdict(check, verdict, *purpose, span))),

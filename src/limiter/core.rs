@@ -6,7 +6,6 @@ use crate::{
     breaker::{Breakers, CallOutcome, Permit},
     check::Check,
     error::Error,
-    failure::FailurePolicy,
     fallback::Fallback,
     key::Key,
     limiter::{
@@ -47,11 +46,10 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Starts the span of a check, if there is an observer. `failure` is the caller's failure policy, if the caller has
-    /// set one.
+    /// Starts the span of a check that no layer has sent, if there is an observer.
     #[inline]
-    pub(super) fn start_span(&self, check: &Check, failure: Option<FailurePolicy>) -> Option<Box<CheckSpan>> {
-        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, failure))
+    pub(super) fn start_span(&self, check: &Check) -> Option<Box<CheckSpan>> {
+        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None, None))
     }
 
     /// Asks the breaker whether a call for `key` may be sent. A call that the store answers without waiting does not

@@ -13,6 +13,7 @@ use crate::{
     decision::Decision,
     failure::FailurePolicy,
     limiter::{core::Core, detour, sharded::Asked, waiting::Waiting},
+    observe::CheckSpan,
     store::Answer,
 };
 
@@ -25,11 +26,15 @@ pub(crate) enum Sent {
 
 /// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
 /// verdict.
-pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
+pub(super) fn decide(
+    core: &Arc<Core>,
+    check: &mut Check,
+    failure: FailurePolicy,
+    span: Option<Box<CheckSpan>>,
+) -> Sent {
     if !check.is_direct() {
-        return decide_by_detour(core, check, failure);
+        return decide_by_detour(core, check, failure, span);
     }
-    let span = core.start_span(check, Some(failure));
     match core.store.check(check) {
         // By reference, because a verdict is large to move.
         Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
@@ -40,8 +45,7 @@ pub(super) fn decide(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy
 
 /// Decides a check under policies with shards or leases.
 #[inline(never)]
-fn decide_by_detour(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy) -> Sent {
-    let span = core.start_span(check, Some(failure));
+fn decide_by_detour(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy, span: Option<Box<CheckSpan>>) -> Sent {
     match detour::ask(core, check, failure.into()) {
         Asked::Judged(Ok(verdict)) => Sent::Decided(core.on_verdict(check, &verdict, failure.into(), span)),
         Asked::Judged(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),

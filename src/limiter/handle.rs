@@ -17,7 +17,7 @@ use crate::{
         purpose::Purpose,
         sharded,
     },
-    observe::{Observer, RefusalReason, Refused, Reset},
+    observe::{CheckSpan, ObservedRequest, Observer, RefusalReason, Refused, Reset},
     policy::Policy,
     store::Answer,
 };
@@ -300,10 +300,17 @@ impl Limiter {
     }
 
     /// Sends a check of the middleware, and takes the charges out of it. The failure policy `failure` decides if the
-    /// store gives no verdict.
+    /// store gives no verdict. `request` is called if there is an observer.
     #[inline]
-    pub(crate) fn decide(&self, check: &mut Check, failure: FailurePolicy) -> Sent {
-        decide(&self.core, check, failure)
+    pub(crate) fn decide<'a>(
+        &self,
+        check: &mut Check,
+        failure: FailurePolicy,
+        request: impl FnOnce() -> ObservedRequest<'a>,
+    ) -> Sent {
+        let observer = self.core.observer.as_ref();
+        let span = observer.map(|observer| CheckSpan::start(observer, check, Some(failure), Some(request())));
+        decide(&self.core, check, failure, span)
     }
 
     /// The observer that receives warnings and refusals.
@@ -319,17 +326,17 @@ impl Limiter {
 
     /// Reports a request that was refused without a check.
     #[cold]
-    pub(crate) fn report_refusal(&self, reason: &RefusalReason) {
+    pub(crate) fn report_refusal(&self, reason: &RefusalReason, request: ObservedRequest<'_>) {
         if let Some(listener) = self.listener() {
-            listener.on_refusal(&Refused::new(reason));
+            listener.on_refusal(&Refused::new(reason, request));
         }
     }
 
     /// Reports a request that would be refused without a check if it were not for shadow mode.
     #[cold]
-    pub(crate) fn report_would_refuse(&self, reason: &RefusalReason) {
+    pub(crate) fn report_would_refuse(&self, reason: &RefusalReason, request: ObservedRequest<'_>) {
         if let Some(listener) = self.listener() {
-            listener.on_would_refuse(&Refused::new(reason));
+            listener.on_would_refuse(&Refused::new(reason, request));
         }
     }
 

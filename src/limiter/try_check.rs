@@ -71,7 +71,7 @@ impl Limiter {
     pub fn try_check_all(&self, mut check: Check) -> Result<Decision, Error> {
         check.refuse_holds()?;
         let (core, purpose) = (&self.core, Purpose::CHECK);
-        let span = core.start_span(&check, None);
+        let span = core.start_span(&check);
         if !check.is_direct() {
             return match detour::try_ask(core, &check, purpose) {
                 Asked::Judged(Ok(verdict)) => Ok(core.on_verdict(&mut check, &verdict, purpose, span)),

@@ -35,18 +35,19 @@ impl<K: KeyExtractor, R> Config<K, R> {
     /// `can_hold` says whether the responses of the service can carry a hold.
     pub(super) fn prepare(&self, rules: &Rules, parts: &Parts, check: &mut Check, can_hold: fn() -> bool) -> Prepared {
         let filled = self.fill(rules, parts, check, can_hold);
-        let filled = if rules.shadow { filled.or_else(|reason| self.pass_in_shadow(parts, &reason)) } else { filled };
+        let filled =
+            if rules.shadow { filled.or_else(|reason| self.pass_in_shadow(rules, parts, &reason)) } else { filled };
         filled.unwrap_or_else(|reason| {
-            self.limiter.report_refusal(&reason);
+            self.limiter.report_refusal(&reason, rules.observed(parts));
             Prepared::Refused(reason)
         })
     }
 
     /// Lets a request of a shadow layer pass that the layer would refuse, unless its address is denied.
     #[cold]
-    fn pass_in_shadow(&self, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, Refusal> {
+    fn pass_in_shadow(&self, rules: &Rules, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, Refusal> {
         self.refuse_denied(parts)?;
-        self.limiter.report_would_refuse(reason);
+        self.limiter.report_would_refuse(reason, rules.observed(parts));
         Ok(self.exempt(ExemptCause::Shadow))
     }
 
@@ -91,11 +92,11 @@ impl<K: KeyExtractor, R> Config<K, R> {
         let policies = route.and_then(|route| route.policies.as_deref()).unwrap_or(&*rules.policies);
         let holding = Holding { limiter: &self.limiter, settles: self.settling.is_some(), can_hold };
         let mut charges = Charges::new(check, &cost, rules.shadow, holding);
-        let mut exempt = self.charge_or_pass(&self.first, policies, parts, &mut charges)?;
+        let mut exempt = self.charge_or_pass(rules, &self.first, policies, parts, &mut charges)?;
         for other in &self.others {
             // If several keys are exempt, a missing key is the reported cause, because it may be a mistake in the
             // setup.
-            let cause = self.charge_or_pass(&other.extraction, &*other.policies, parts, &mut charges)?;
+            let cause = self.charge_or_pass(rules, &other.extraction, &*other.policies, parts, &mut charges)?;
             exempt = if exempt == Some(ExemptCause::MissingKey) { exempt } else { cause.or(exempt) };
         }
         if let Some(cause) = exempt.filter(|_| charges.is_empty()) {
@@ -126,6 +127,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     #[inline]
     fn charge_or_pass<E: KeyExtractor + ?Sized>(
         &self,
+        rules: &Rules,
         key: &KeyExtraction<E>,
         policies: &dyn PolicySource,
         parts: &Parts,
@@ -137,7 +139,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
                 return Err(reason);
             }
             refuse_denied(&*key.extractor, parts)?;
-            self.limiter.report_would_refuse(&reason);
+            self.limiter.report_would_refuse(&reason, rules.observed(parts));
             Ok(Some(ExemptCause::Shadow))
         })
     }

@@ -114,7 +114,7 @@ where
         };
         self.config.warn_on_double_charge(&mut parts, &check);
         let tab = self.config.open_tab(&mut parts, &check);
-        match self.config.limiter.decide(&mut check, failure) {
+        match self.config.limiter.decide(&mut check, failure, || rules.observed(&parts)) {
             // The store has answered at once, so the inner service that was polled ready is called without a clone.
             Sent::Decided(decision) => {
                 if decision.is_allowed() {

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     failure::FailurePolicy,
     key::Key,
-    observe::{effects::FailureEffect, fingerprint::Fingerprint},
+    observe::{effects::FailureEffect, fingerprint::Fingerprint, request::ObservedRequest},
     policy::Policy,
     verdict::Source,
 };
@@ -38,12 +38,19 @@ pub struct Decided<'a> {
     pub decision: &'a Decision,
     /// How long the check took, including all waiting.
     pub elapsed: Duration,
+    /// The method and the route of the request; `None` if no layer has sent the check.
+    pub request: Option<ObservedRequest<'a>>,
     check: &'a Check,
 }
 
 impl<'a> Decided<'a> {
-    pub(super) fn new(check: &'a Check, decision: &'a Decision, elapsed: Duration) -> Self {
-        Self { decision, elapsed, check }
+    pub(super) fn new(
+        check: &'a Check,
+        decision: &'a Decision,
+        elapsed: Duration,
+        request: Option<ObservedRequest<'a>>,
+    ) -> Self {
+        Self { decision, elapsed, request, check }
     }
 
     /// The charges of the check, in order. Also present without a verdict.
@@ -254,10 +261,11 @@ impl<'a> Evicted<'a> {
 
 impl fmt::Debug for Decided<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { decision, elapsed, check: _ } = self;
+        let Self { decision, elapsed, request, check: _ } = self;
         f.debug_struct("Decided")
             .field("decision", decision)
             .field("elapsed", elapsed)
+            .field("request", request)
             .field("charges", &self.charges().collect::<Vec<_>>())
             .finish()
     }

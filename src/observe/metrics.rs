@@ -18,6 +18,7 @@ use crate::{
         observer::Observer,
         plan::{PlanFallback, PlanLookup},
         refusal::Refused,
+        request::ObservedRequest,
         resolve::ResolveFailure,
         warning::Warning,
     },
@@ -68,6 +69,7 @@ const FALLBACK_ADMITS: &str = "tollgate_fallback_admits_total";
 const STORE_ERRORS: &str = "tollgate_store_errors_total";
 const ABANDONED: &str = "tollgate_abandoned_checks_total";
 const REFUSED: &str = "tollgate_refused_requests_total";
+const REFUSALS_BY_ROUTE: &str = "tollgate_refusals_by_route_total";
 const WOULD_REFUSE: &str = "tollgate_would_refuse_total";
 const NEAR_LIMIT: &str = "tollgate_near_limit_total";
 const EXEMPT: &str = "tollgate_exempt_requests_total";
@@ -120,6 +122,7 @@ impl Metrics {
         describe_counter!(STORE_ERRORS, Unit::Count, "Checks without a verdict.");
         describe_counter!(ABANDONED, Unit::Count, "Checks that were dropped before their verdict.");
         describe_counter!(REFUSED, Unit::Count, "Requests that were refused without a check.");
+        describe_counter!(REFUSALS_BY_ROUTE, Unit::Count, "Requests that a layer refused, by route and cause.");
         describe_counter!(WOULD_REFUSE, Unit::Count, "Requests that shadow mode alone let pass.");
         describe_counter!(NEAR_LIMIT, Unit::Count, "Keys that came near a limit, by policy.");
         describe_counter!(EXEMPT, Unit::Count, "Requests that passed without a check.");
@@ -150,6 +153,12 @@ impl Metrics {
         }
     }
 
+    fn count_refusal(&self, request: ObservedRequest<'_>, cause: &'static str) {
+        let route = request.route_or_unmatched().to_owned();
+        let labels = [("route", route.into()), ("method", request.method.into()), ("cause", cause.into())];
+        counter!(REFUSALS_BY_ROUTE, self.labels(labels)).increment(1);
+    }
+
     /// Adds the label `limiter` if the observer has a name.
     fn labels<const N: usize>(&self, labels: [(&'static str, SharedString); N]) -> Vec<Label> {
         let limiter = self.limiter.iter().map(|name| Label::new("limiter", name.clone()));
@@ -171,6 +180,9 @@ impl Observer for Metrics {
         // Without a verdict, `on_store_failure` has recorded the time already.
         if matches!(source, Source::DenyCache | Source::Lease | Source::Store) {
             histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
+        }
+        if let Some(request) = decided.request.filter(|_| !decided.decision.is_allowed()) {
+            self.count_refusal(request, outcome);
         }
         for charge in decided.charges() {
             if outcome == "denied" && !charge.violated && !charge.would_deny {
@@ -210,6 +222,7 @@ impl Observer for Metrics {
 
     fn on_refusal(&self, refused: &Refused<'_>) {
         counter!(REFUSED, self.labels([("cause", refused.cause().into())])).increment(1);
+        self.count_refusal(refused.request, refused.cause());
     }
 
     fn on_would_refuse(&self, refused: &Refused<'_>) {

@@ -100,6 +100,7 @@ mod outage;
 mod plan;
 mod refusal;
 mod reporter;
+mod request;
 mod resolve;
 mod span;
 mod throttle;
@@ -127,6 +128,7 @@ pub use self::{
     observer::Observer,
     plan::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
     refusal::{RefusalReason, Refused},
+    request::ObservedRequest,
     resolve::ResolveFailure,
     warning::Warning,
 };

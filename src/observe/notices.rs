@@ -179,7 +179,7 @@ impl Observer for Notices {
 
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = Duration::from_millis(self.us / 1_000);
+        let time = Duration::from_millis(self.us.div_ceil(1_000));
         let failed = self.effects.sum();
         let checks = if failed == 1 { "check" } else { "checks" };
         write!(f, "{time:?} in which {failed} {checks} had no verdict")

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{error::ConfigError, key::KeyError};
+use crate::{error::ConfigError, key::KeyError, observe::request::ObservedRequest};
 
 /// A request that the middleware refused without a check. See
 /// [`Observer::on_refusal`](crate::observe::Observer::on_refusal).
@@ -11,6 +11,8 @@ use crate::{error::ConfigError, key::KeyError};
 pub struct Refused<'a> {
     /// The reason: no usable key, a cost above the limit, or a misconfigured layer.
     pub reason: &'a RefusalReason,
+    /// The method and the route of the request.
+    pub request: ObservedRequest<'a>,
 }
 
 /// Why a request was refused without a check.
@@ -33,8 +35,8 @@ pub enum RefusalReason {
 }
 
 impl<'a> Refused<'a> {
-    pub(crate) fn new(reason: &'a RefusalReason) -> Self {
-        Self { reason }
+    pub(crate) fn new(reason: &'a RefusalReason, request: ObservedRequest<'a>) -> Self {
+        Self { reason, request }
     }
 
     /// The reason in one word, for metrics and logs.

@@ -14,6 +14,7 @@ use crate::{
         event::{Abandoned, Decided, StoreFailure},
         near_limits::NearLimits,
         observer::Observer,
+        request::{ObservedRequest, StoredRequest},
     },
 };
 
@@ -26,6 +27,8 @@ pub(crate) struct CheckSpan {
     check: Check,
     /// The caller's failure policy, if the caller has set one.
     failure: Option<FailurePolicy>,
+    /// The request of a layer.
+    request: Option<StoredRequest>,
     waits: bool,
     started: Instant,
 }
@@ -34,11 +37,17 @@ impl CheckSpan {
     /// Not inlined, to keep the path without an observer short.
     #[cold]
     #[inline(never)]
-    pub(crate) fn start(observer: &Arc<dyn Observer>, check: &Check, failure: Option<FailurePolicy>) -> Box<Self> {
+    pub(crate) fn start(
+        observer: &Arc<dyn Observer>,
+        check: &Check,
+        failure: Option<FailurePolicy>,
+        request: Option<ObservedRequest<'_>>,
+    ) -> Box<Self> {
         Box::new(Self {
             observer: Arc::clone(observer),
             check: check.clone(),
             failure,
+            request: request.map(ObservedRequest::to_stored),
             waits: false,
             started: Instant::now(),
         })
@@ -55,7 +64,8 @@ impl CheckSpan {
     pub(crate) fn end(mut self, decision: Option<&Decision>) {
         self.waits = false;
         if let Some(decision) = decision.filter(|_| self.charges_something()) {
-            self.observer.on_decision(&Decided::new(&self.check, decision, self.started.elapsed()));
+            let request = self.request.as_ref().map(StoredRequest::get);
+            self.observer.on_decision(&Decided::new(&self.check, decision, self.started.elapsed(), request));
         }
     }
 

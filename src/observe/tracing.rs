@@ -26,6 +26,7 @@ use crate::{
         observer::Observer,
         plan::{PlanFallback, PlanLookup},
         refusal::Refused,
+        request::ObservedRequest,
         resolve::ResolveFailure,
         throttle::Throttle,
         warning::Warning,
@@ -62,7 +63,8 @@ use crate::{
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
-/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. Denials are not warnings,
+/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. `route` and `method` are those
+/// of an [`ObservedRequest`](super::ObservedRequest), in events about decisions and refusals of a layer. Denials are not warnings,
 /// because denying is the purpose of a limiter, and a flood of requests should not become a flood of warnings.
 ///
 /// # Examples
@@ -136,11 +138,13 @@ impl Observer for Tracing {
             let failed = effects.sum();
             info!(target: "tollgate::store", outage_ms, failed, "the store answers again; without it: {effects}");
         }
+        let route = decided.request.and_then(|request| request.route);
+        let method = decided.request.map(|request| request.method);
         if enabled!(target: "tollgate::decision", Level::DEBUG) {
             for charge in decided.charges().filter(|charge| charge.would_deny) {
                 debug!(
                     target: "tollgate::decision",
-                    policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                    policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost,
                     remembered = decided.decision.source() == Source::DenyCache,
                     elapsed_us = micros(decided.elapsed), "would be denied"
                 );
@@ -151,7 +155,7 @@ impl Observer for Tracing {
             "allowed" => decided.charges().filter(|charge| !charge.would_deny).for_each(|charge| {
                 trace!(
                     target: "tollgate::decision",
-                    policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                    policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost,
                     elapsed_us = micros(decided.elapsed), "allowed"
                 );
             }),
@@ -161,7 +165,7 @@ impl Observer for Tracing {
                 for charge in decided.charges().filter(|charge| charge.violated) {
                     debug!(
                         target: "tollgate::decision",
-                        policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                        policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost,
                         remembered = decided.decision.source() == Source::DenyCache, retry_after_ms,
                         elapsed_us = micros(decided.elapsed), "denied"
                     );
@@ -170,7 +174,7 @@ impl Observer for Tracing {
             outcome => decided.charges().for_each(|charge| {
                 debug!(
                     target: "tollgate::decision",
-                    policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost, outcome,
+                    policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost, outcome,
                     elapsed_us = micros(decided.elapsed), "decided without the store"
                 );
             }),
@@ -215,20 +219,20 @@ impl Observer for Tracing {
     }
 
     fn on_refusal(&self, refused: &Refused<'_>) {
-        let cause = refused.cause();
+        let (cause, ObservedRequest { method, route }) = (refused.cause(), refused.request);
         if !refused.is_misconfiguration() {
-            debug!(target: "tollgate::refusal", cause, "refused without a check: {refused}");
+            debug!(target: "tollgate::refusal", cause, route, method, "refused without a check: {refused}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
-            warn!(target: "tollgate::refusal", cause, left_out, "requests are refused: {refused}");
+            warn!(target: "tollgate::refusal", cause, route, method, left_out, "requests are refused: {refused}");
         }
     }
 
     fn on_would_refuse(&self, refused: &Refused<'_>) {
-        let cause = refused.cause();
+        let (cause, ObservedRequest { method, route }) = (refused.cause(), refused.request);
         if !refused.is_misconfiguration() {
-            debug!(target: "tollgate::refusal", cause, "would be refused without a check: {refused}");
+            debug!(target: "tollgate::refusal", cause, route, method, "would be refused without a check: {refused}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
-            warn!(target: "tollgate::refusal", cause, left_out, "requests would be refused: {refused}");
+            warn!(target: "tollgate::refusal", cause, route, method, left_out, "requests would be refused: {refused}");
         }
     }
 

@@ -218,8 +218,8 @@ async fn a_misconfiguration_is_warned_of_once_a_second_and_a_missing_key_is_a_de
     let key = HeaderKey::new("x-api-key").unwrap();
     let app = Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter, per_minute("p", 1), key));
     fetch(&app, "/").await;
-    let expected =
-        "DEBUG tollgate::refusal: refused without a check: header x-api-key is missing cause=\"missing_key\"";
+    let expected = "DEBUG tollgate::refusal: refused without a check: header x-api-key is missing cause=\"missing_key\" \
+                    method=\"GET\"";
     assert_eq!(log.take(), [expected]);
 }
 

@@ -9,6 +9,7 @@ mod near_limit;
 mod notices;
 mod panics;
 mod refusals;
+mod requests;
 mod setup_warnings;
 
 use tollgate::{Limiter, ManualClock, MemoryStore};

@@ -9,8 +9,8 @@ use tollgate::{
     ErrorKind,
     decision::Source,
     observe::{
-        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, HoldEnded, NearLimit, Observer, Refused, Reset,
-        StoreFailure, Warning,
+        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, HoldEnded, NearLimit, ObservedRequest, Observer,
+        Refused, Reset, StoreFailure, Warning,
     },
 };
 
@@ -26,6 +26,8 @@ pub(crate) struct RecordedEvents {
     pub(crate) changes: Vec<BreakerChange>,
     pub(crate) refusals: Vec<&'static str>,
     pub(crate) exempt: Vec<&'static str>,
+    /// The method and the route of each request of a decision or a refusal: `GET /users/{id}`.
+    pub(crate) requests: Vec<String>,
     /// For each charge of each decision, whether its shadow policy would deny it.
     pub(crate) would_deny: Vec<Vec<bool>>,
     pub(crate) would_refuse: Vec<&'static str>,
@@ -68,6 +70,7 @@ impl Observer for Recorder {
     fn on_decision(&self, decided: &Decided<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{decided:?}\n");
+        seen.requests.extend(decided.request.map(request));
         seen.would_deny.push(decided.charges().map(|charge| charge.would_deny).collect());
         seen.decisions.push(RecordedDecision {
             outcome: decided.outcome(),
@@ -103,12 +106,14 @@ impl Observer for Recorder {
     fn on_refusal(&self, refused: &Refused<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{refused:?} {refused}\n");
+        seen.requests.push(request(refused.request));
         seen.refusals.push(refused.cause());
     }
 
     fn on_would_refuse(&self, refused: &Refused<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{refused:?} {refused}\n");
+        seen.requests.push(request(refused.request));
         seen.would_refuse.push(refused.cause());
     }
 
@@ -148,4 +153,8 @@ impl Observer for Recorder {
         seen.debug += &format!("{warning:?} {warning}\n");
         seen.warnings.push(warning.clone());
     }
+}
+
+fn request(request: ObservedRequest<'_>) -> String {
+    format!("{} {}", request.method, request.route_or_unmatched())
 }

@@ -53,7 +53,7 @@ impl Acquire {
         if policy.is_shadow() {
             return CheckFuture::new(purpose, core, check).await;
         }
-        let span = core.start_span(&check, None);
+        let span = core.start_span(&check);
         let result = if cost == 0 || cost > policy.capacity() {
             // No wait changes the outcome.
             core.ask(check, purpose).await

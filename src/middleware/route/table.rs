@@ -43,6 +43,8 @@ struct Entry {
 struct Row {
     /// The route as the user wrote it.
     route: String,
+    /// The path of the route, without trailing slashes.
+    path: String,
     /// `None`: all methods that no other row of the entry names.
     method: Option<Method>,
     settings: Settings,
@@ -72,7 +74,7 @@ impl RouteTable {
         if rows.iter().any(|row| row.method == method) {
             return Err(ConfigError::DuplicateRoute { route: route.to_owned() });
         }
-        rows.push(Row { route: route.to_owned(), method, settings });
+        rows.push(Row { route: route.to_owned(), path: path.to_owned(), method, settings });
         self.exact.extend([path, written].map(|path| (path.to_owned(), index)));
         // A changed table counts its requests from the start.
         self.unmatched = Arc::default();
@@ -106,7 +108,25 @@ impl RouteTable {
         self.entries.iter().flat_map(|entry| entry.rows.iter().map(|row| &row.settings))
     }
 
-    /// The settings of the most specific entry that covers the request and has settings for its method.
+    /// The settings of the entry that covers the request. `is_cheaper` compares two settings; see `covering`.
+    pub(crate) fn resolve(
+        &self,
+        parts: &Parts,
+        is_cheaper: impl Fn(&Settings, Option<&Settings>) -> bool,
+    ) -> Option<&Settings> {
+        self.covering(parts, is_cheaper).map(|row| &row.settings)
+    }
+
+    /// The path of the entry that covers the request, without slashes at its end.
+    pub(crate) fn path_of(
+        &self,
+        parts: &Parts,
+        is_cheaper: impl Fn(&Settings, Option<&Settings>) -> bool,
+    ) -> Option<&str> {
+        self.covering(parts, is_cheaper).map(|row| &*row.path)
+    }
+
+    /// The row of the most specific entry that covers the request and has settings for its method.
     ///
     /// A router's template is compared with the entries. The path itself is compared where no router has matched the
     /// request, and where the template ends in a wildcard, because the service behind a wildcard routes by the path.
@@ -114,11 +134,7 @@ impl RouteTable {
     /// Servers read some paths in two ways: many ignore a slash at the end and repeated slashes, and a nested router at
     /// `/files/{*rest}` answers `/files` too. The entry of the wider reading applies, so that no spelling avoids it,
     /// unless it is exempt or `is_cheaper` than the entry that covers the path as it was sent.
-    pub(crate) fn resolve(
-        &self,
-        parts: &Parts,
-        is_cheaper: impl Fn(&Settings, Option<&Settings>) -> bool,
-    ) -> Option<&Settings> {
+    fn covering(&self, parts: &Parts, is_cheaper: impl Fn(&Settings, Option<&Settings>) -> bool) -> Option<&Row> {
         if self.entries.is_empty() {
             return None;
         }
@@ -134,13 +150,14 @@ impl RouteTable {
         let find = |path, kind| self.find(path, kind, &parts.method, &may_be_exempt);
         let as_sent = find(sent, Kind::Sent).or_else(of_template);
         let wider = self.find(tidied, Kind::Tidied, &parts.method, &|| true);
-        let wider = wider.filter(|settings| !settings.exempt && !is_cheaper(settings, as_sent));
+        let settings_as_sent = as_sent.map(|row| &row.settings);
+        let wider = wider.filter(|row| !row.settings.exempt && !is_cheaper(&row.settings, settings_as_sent));
         wider.or(as_sent).or_else(|| find(sent, Kind::SentBelow))
     }
 
-    /// The settings of the most specific entry that covers `path`.
-    fn find(&self, path: &str, kind: Kind, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Settings> {
-        let accept = |index: usize| self.entries[index].settings(method, may_be_exempt);
+    /// The row of the most specific entry that covers `path`.
+    fn find(&self, path: &str, kind: Kind, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Row> {
+        let accept = |index: usize| self.entries[index].row(method, may_be_exempt);
         // A client may send a path that looks like a template.
         let covers_text = |&&index: &&usize| kind == Kind::Template || self.entries[index].is_text;
         let exact = self.exact.get(path).filter(covers_text);
@@ -154,13 +171,12 @@ fn ends_in_wildcard(template: &str) -> bool {
 }
 
 impl Entry {
-    /// The settings for `method`: from the row of the method, then from the row of GET if the method inherits it, then
-    /// from the row of all methods.
-    fn settings(&self, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Settings> {
+    /// The row for `method`: that of the method, then that of GET if the method inherits it, then that of all methods.
+    fn row(&self, method: &Method, may_be_exempt: &impl Fn() -> bool) -> Option<&Row> {
         let fits = |row: &&Row| !row.settings.exempt || may_be_exempt();
         let of = |method: Option<&Method>| self.rows.iter().find(|row| row.method.as_ref() == method).filter(fits);
         let inherited = || inherits_get(method).then(|| of(Some(&Method::GET))).flatten();
-        of(Some(method)).or_else(inherited).or_else(|| of(None)).map(|row| &row.settings)
+        of(Some(method)).or_else(inherited).or_else(|| of(None))
     }
 }
 

@@ -2,14 +2,17 @@
 
 use std::{fmt, sync::Arc};
 
+use http::request::Parts;
+
 use crate::{
     cost::{Cost, NamedCosts},
     error::ConfigError,
     failure::FailurePolicy,
     headers::Writer,
+    key::path::matched_path,
     limiter::Limiter,
     middleware::route::{RouteTable, Settings},
-    observe::Once,
+    observe::{ObservedRequest, Once},
     policy::{Policy, PolicySource},
 };
 
@@ -137,6 +140,13 @@ impl Rules {
         }
         let first = self.all_sources(others).filter_map(PolicySource::fixed).flatten().next();
         first.map_or(Ok(()), |policy| Err(ConfigError::PolicyWithoutHolds { policy: policy.name().to_owned() }))
+    }
+
+    /// The request as events name it.
+    #[cold]
+    pub(in crate::middleware) fn observed<'a>(&'a self, parts: &'a Parts) -> ObservedRequest<'a> {
+        let entry = || self.routes.path_of(parts, |one, other| self.is_cheaper(one, other));
+        ObservedRequest::new(&parts.method, matched_path(parts).or_else(entry))
     }
 
     /// Whether a fixed policy is a concurrency limit.
