@@ -246,6 +246,11 @@ pub enum ConfigError {
         /// The master's name.
         master: String,
     },
+    /// A text that is no fingerprint, see [`Fingerprint`](crate::observe::Fingerprint).
+    InvalidFingerprint,
+    /// A secret of the fingerprints after the first fingerprint, or a second secret, see
+    /// [`Fingerprint::set_secret`](crate::observe::Fingerprint::set_secret).
+    FingerprintsMade,
     /// A prefix that contains every address, so every client would be trusted.
     PrefixOfEverybody {
         /// The prefix, as given.

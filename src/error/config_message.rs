@@ -193,6 +193,14 @@ impl fmt::Display for ConfigError {
                      `.with_resolution(..)` or the other algorithm"
                 )
             }
+            Self::InvalidFingerprint => f.write_str(
+                "this is no fingerprint; write the 22 characters of `key` in a log line, or those behind `$` in a \
+                 Redis key",
+            ),
+            Self::FingerprintsMade => f.write_str(
+                "this process has made fingerprints under another secret; call `Fingerprint::set_secret` once, before \
+                 the first request",
+            ),
             Self::SecretTooShort { length, least } => {
                 write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
             }

@@ -1,6 +1,9 @@
 //! The secret with which keys are hashed.
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -29,6 +32,18 @@ impl Secret {
             return Err(ConfigError::SecretTooShort { length: secret.len(), least: Self::SHORTEST });
         }
         Ok(Self::unchecked(secret))
+    }
+
+    /// Creates a random secret, which no other process has.
+    pub(crate) fn random() -> Self {
+        let parts: [[u8; 8]; 4] = std::array::from_fn(|part| RandomState::new().hash_one(part).to_be_bytes());
+        Self::unchecked(parts.as_flattened())
+    }
+
+    /// Whether both are the same secret.
+    pub(crate) fn is_equal(&self, other: &Self) -> bool {
+        let sample = Key::reserved(Key::GLOBAL);
+        self.hash::<32>(&sample) == other.hash::<32>(&sample)
     }
 
     /// Creates a secret of any length, for a text that is fixed in the code.

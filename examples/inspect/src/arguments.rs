@@ -61,13 +61,20 @@ impl Arguments {
         let mut arguments = arguments.into_iter();
         let command = Command::parse(arguments.next().as_deref())?;
         let given = Given::parse(arguments)?;
-        Ok(Some(Self {
-            command,
-            key: key::parse(&given.key, &given.addresses)?,
-            key_hints: key::hints(&given.key),
-            policies: policies::read(&given.policies, given.config.as_deref())?,
-            settings: given.settings()?,
-        }))
+        let is_fingerprint = key::is_fingerprint(&given.key);
+        let (key, policies) =
+            (key::parse(&given.key, &given.addresses)?, policies::read(&given.policies, given.config.as_deref())?);
+        if let Some(policy) = policies.iter().find(|policy| is_fingerprint && policy.shards() > 1) {
+            let name = policy.name();
+            return Err(format!(
+                "policy {name} has shards, whose Redis keys do not contain the fingerprint of the client: write the \
+                 plain key, or name other policies with --policy"
+            ));
+        }
+        let mut settings = given.settings()?;
+        // A fingerprint is hashed already.
+        settings.plain_keys |= is_fingerprint;
+        Ok(Some(Self { command, key, key_hints: key::hints(&given.key), policies, settings }))
     }
 }
 

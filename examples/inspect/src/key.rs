@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::Request;
-use tollgate::{ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, MatchedPathKey};
+use tollgate::{ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, MatchedPathKey, observe::Fingerprint};
 
 use crate::files::read_file;
 
@@ -14,13 +14,29 @@ pub(crate) struct Addresses {
     pub(crate) nat64_prefix: Option<String>,
 }
 
-const KINDS: &str = "ip:ADDRESS, ip/LENGTH:ADDRESS, text:VALUE, token:@FILE, route:PATH, unmatched or global";
+const KINDS: &str = "ip:ADDRESS, ip/LENGTH:ADDRESS, text:VALUE, token:@FILE, route:PATH, fingerprint:TEXT, unmatched \
+                     or global";
+const FINGERPRINT: &str = "fingerprint:";
+
+/// Whether the key is written as the fingerprint that a log has. It is a whole key, also of a tuple.
+pub(crate) fn is_fingerprint(parts: &[String]) -> bool {
+    parts.iter().any(|part| part.starts_with(FINGERPRINT))
+}
 
 /// The key of one extractor, or the compound key of a tuple of extractors.
 pub(crate) fn parse(parts: &[String], addresses: &Addresses) -> Result<Key, String> {
     match parts {
         [] => Err(format!("no key: name the client by {KINDS}")),
-        [part] => parse_part(part, addresses),
+        [part] => match part.strip_prefix(FINGERPRINT) {
+            Some(text) => {
+                let fingerprint: Result<Fingerprint, _> = text.parse();
+                fingerprint.map(Key::from).map_err(|error| format!("{part}: {error}"))
+            }
+            None => parse_part(part, addresses),
+        },
+        parts if is_fingerprint(parts) => {
+            Err(format!("{FINGERPRINT} is that of all parts together: write it without other KEYs"))
+        }
         parts => {
             let keys: Result<Vec<Key>, String> = parts.iter().map(|part| parse_part(part, addresses)).collect();
             keys.map(Key::join)

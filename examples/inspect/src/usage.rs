@@ -29,6 +29,8 @@ client: the parts of a tuple of extractors, in its order.
   text:alice         HeaderKey, ExtensionKey, closures; numbers and UUIDs too
   token:@FILE        ApiKey, Key::hashed; the file contains the token
   route:/search      MatchedPathKey
+  fingerprint:TEXT   a whole client, by the key= of a log line; the service sets
+                     its key_secret with Fingerprint::set_secret
   unmatched          MatchedPathKey, for requests that no route matched
   global             GlobalKey
 
