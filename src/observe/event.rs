@@ -94,7 +94,7 @@ pub struct ObservedCharge<'a> {
     pub would_deny: bool,
     /// Whether the cost is [held](crate::Limiter::hold) until it is settled.
     pub is_hold: bool,
-    key: &'a Key,
+    pub(super) key: &'a Key,
 }
 
 impl<'a> ObservedCharge<'a> {

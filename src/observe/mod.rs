@@ -9,8 +9,8 @@
 //! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. Without an observer, a check is
 //!    neither timed nor copied, and costs one branch more.
 //! 2. Observers are called in the path of a request, by several threads at once. They must not block.
-//! 3. No event contains a key. A [`Fingerprint`] distinguishes keys: a hash under a secret of this process, which can
-//!    neither be reversed nor compared with another process's.
+//! 3. No event contains a key. A [`Fingerprint`] distinguishes keys: a hash under a random secret of this process, or
+//!    under one that all instances [share](Fingerprint::set_secret).
 //! 4. [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`) are ready-made observers. The application has
 //!    to add them, because a feature that another crate enables should not change the logs of a service.
 //!
@@ -91,6 +91,7 @@ mod limits_change;
 mod log_line;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod most_refused;
 mod near_limit;
 mod near_limits;
 mod notices;
@@ -124,6 +125,7 @@ pub use self::{
     exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,
     hold_end::{HoldEnd, HoldEnded},
+    most_refused::{MostRefused, RefusedKey},
     near_limit::NearLimit,
     observer::Observer,
     plan::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},

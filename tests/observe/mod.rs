@@ -5,6 +5,7 @@ mod exempt;
 mod log;
 mod metrics;
 mod metrics_table;
+mod most_refused;
 mod near_limit;
 mod notices;
 mod panics;
