@@ -36,7 +36,8 @@ impl Limits {
             .route("POST /login", Route::policy(login).fail_closed())?
             .route("/healthz", Route::exempt())?
             .route("/quota", Route::exempt())?
-            .route("/metrics", Route::exempt())?;
+            .route("/metrics", Route::exempt())?
+            .route("/refused", Route::exempt())?;
         Ok(Self { layer, quota: Quota::Fixed(per_client) })
     }
 

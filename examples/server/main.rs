@@ -6,7 +6,7 @@ mod observability;
 mod options;
 mod prometheus;
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{fs, net::SocketAddr, process::ExitCode};
 
 use axum::{
     Router,
@@ -17,7 +17,7 @@ use axum::{
 };
 use serde_json::json;
 use tokio::{net::TcpListener, signal};
-use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, RedisStore};
+use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, RedisStore, observe::Fingerprint};
 
 use crate::{
     limits::{Limits, Quota},
@@ -42,11 +42,19 @@ async fn run() -> Result<(), Failure> {
         print!("{}", options::USAGE);
         return Ok(());
     };
+    let mut redis = RedisStore::builder().deadline(options.deadline);
+    if let Some(file) = &options.secret_file {
+        let secret = fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?;
+        let secret = secret.strip_suffix('\n').unwrap_or(&secret);
+        redis = redis.key_secret(secret)?;
+        // With the same secret, log lines lead to the counts in Redis.
+        Fingerprint::set_secret(secret)?;
+    }
     let limiter = match &options.redis {
-        Some(url) => Limiter::new(RedisStore::builder().deadline(options.deadline).connect(url)?),
+        Some(url) => Limiter::new(redis.connect(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
-    let (limiter, metrics) = observability::observe(limiter)?;
+    let (limiter, for_operators) = observability::observe(limiter, &options)?;
     let limits = match &options.config {
         Some(file) => Limits::watch(file, limiter.clone())?,
         None => Limits::of(&options, limiter.clone())?,
@@ -63,7 +71,7 @@ async fn run() -> Result<(), Failure> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/quota", get(quota))
         .with_state((limiter, limits.quota))
-        .merge(metrics)
+        .merge(for_operators)
         .layer(limits.layer)
         .merge(holds);
 

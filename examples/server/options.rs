@@ -19,6 +19,9 @@ Usage: server [OPTIONS]
   --hold-ttl TIME    time-to-live of holds: if a server dies, its tokens are charged and its uploads are free after
                      this time: 5s, 10m [60s]
   --deadline TIME    longest time that a check waits for Redis [50ms]
+  --secret-file FILE the secret of the keys in Redis and of the fingerprints in logs, at least 16 bytes, without its
+                     last line break
+  --log              write the events of the limits to standard output, also those of level debug, such as denials
 ";
 
 pub(crate) struct Options {
@@ -32,6 +35,9 @@ pub(crate) struct Options {
     pub(crate) headers: HeaderStyle,
     pub(crate) hold_ttl: Duration,
     pub(crate) deadline: Duration,
+    pub(crate) secret_file: Option<String>,
+    /// Whether denials are logged.
+    pub(crate) log: bool,
 }
 
 impl Options {
@@ -47,11 +53,17 @@ impl Options {
             headers: HeaderStyle::Draft11,
             hold_ttl: Duration::from_secs(60),
             deadline: Duration::from_millis(50),
+            secret_file: None,
+            log: false,
         };
         let mut limits = Vec::new();
         while let Some(flag) = arguments.next() {
             if matches!(flag.as_str(), "-h" | "--help") {
                 return Ok(None);
+            }
+            if flag == "--log" {
+                options.log = true;
+                continue;
             }
             let (flag, value) = match flag.split_once('=') {
                 Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
@@ -71,6 +83,7 @@ impl Options {
                 "--window" => options.window = duration(&value).ok_or_else(invalid)?,
                 "--headers" => options.headers = headers(&value).ok_or_else(invalid)?,
                 "--hold-ttl" => options.hold_ttl = duration(&value).ok_or_else(invalid)?,
+                "--secret-file" => options.secret_file = Some(value),
                 "--deadline" => options.deadline = duration(&value).ok_or_else(invalid)?,
                 _ => return Err(format!("{flag} is not an option of this example\n\n{USAGE}")),
             }
@@ -104,6 +117,7 @@ With --config examples/server/limits.toml, the limits are in a file, which may c
   curl -i http://{address}/healthz          no limit
   curl -s http://{address}/quota            units left, without a charge
   curl -s http://{address}/metrics          Prometheus metrics of all requests
+  curl -s http://{address}/refused          the clients that are refused most
 
   curl -i -X POST 'http://{address}/generate?estimate=100&actual=31'
                                             holds 100 of 1000 tokens a minute, then charges 31

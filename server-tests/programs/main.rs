@@ -7,6 +7,7 @@ mod inspect;
 mod inspect_holds;
 mod metrics;
 mod model_gateway;
+mod refusals;
 mod running;
 mod server;
 #[path = "../support/mod.rs"]

@@ -16,6 +16,7 @@ use crate::built::PROGRAMS;
 pub(crate) struct Server {
     process: Child,
     pub(crate) address: String,
+    stdout: Arc<Mutex<String>>,
     stderr: Arc<Mutex<String>>,
 }
 
@@ -29,21 +30,14 @@ impl Server {
     pub(crate) fn run(program: &Path, arguments: &[&str]) -> Self {
         let mut process =
             Command::new(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = Arc::<Mutex<String>>::default();
-        let (lines, collected) = (BufReader::new(process.stderr.take().unwrap()).lines(), Arc::clone(&stderr));
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                collected.lock().unwrap().push_str(&(line + "\n"));
-            }
-        });
+        let stderr = collect(BufReader::new(process.stderr.take().unwrap()));
         let mut first = String::new();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         stdout.read_line(&mut first).unwrap();
-        // A closed pipe would be an error of the server's next line.
-        thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        let stdout = collect(stdout);
         let address = first.trim().strip_prefix("Listening on http://");
         let address = address.unwrap_or_else(|| panic!("{first}{}", stderr.lock().unwrap())).to_owned();
-        Self { process, address, stderr }
+        Self { process, address, stdout, stderr }
     }
 
     pub(crate) fn fetch(&self, method: &str, path: &str) -> Response {
@@ -70,10 +64,27 @@ impl Server {
         self.process.wait().unwrap();
     }
 
+    /// What the server has printed on standard output so far, without its first line.
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.lock().unwrap().clone()
+    }
+
     /// What the server has printed on standard error so far.
     pub(crate) fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
     }
+}
+
+/// Collects the lines of a pipe, because a closed pipe would be an error of the server's next line.
+fn collect(pipe: impl BufRead + Send + 'static) -> Arc<Mutex<String>> {
+    let collected = Arc::<Mutex<String>>::default();
+    let lines = Arc::clone(&collected);
+    thread::spawn(move || {
+        for line in pipe.lines().map_while(Result::ok) {
+            lines.lock().unwrap().push_str(&(line + "\n"));
+        }
+    });
+    collected
 }
 
 impl Drop for Server {
