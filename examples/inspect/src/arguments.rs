@@ -71,10 +71,11 @@ impl Arguments {
                  plain key, or name other policies with --policy"
             ));
         }
+        let key_hints = key::hints(&given.key);
         let mut settings = given.settings()?;
         // A fingerprint is hashed already.
         settings.plain_keys |= is_fingerprint;
-        Ok(Some(Self { command, key, key_hints: key::hints(&given.key), policies, settings }))
+        Ok(Some(Self { command, key, key_hints, policies, settings }))
     }
 }
 
