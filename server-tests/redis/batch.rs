@@ -186,14 +186,15 @@ async fn a_flood_on_one_key_does_not_delay_other_keys() {
         flood.spawn(time_of("flood"));
     }
     let mut others = JoinSet::new();
-    for key in 0..20 {
+    for key in 0..100 {
         others.spawn(time_of(&key.to_string()));
     }
     let (flood, others) = (flood.join_all().await, others.join_all().await);
-    // Sent last, the other keys were executed before most of the flood; a few may share the flood's lane.
+    // Sent last, the other keys were executed before most of the flood. A key shares the flood's lane with a
+    // probability of 1/16, so 26 of a hundred do so in one of 10^9 runs.
     let ahead = |other: &&std::time::SystemTime| flood.iter().filter(|time| time < other).count() < 1_000;
     let overtaking = others.iter().filter(ahead).count();
-    assert!(overtaking >= 15, "{overtaking} of 20");
+    assert!(overtaking >= 75, "{overtaking} of 100");
 }
 
 #[tokio::test]

@@ -1,8 +1,7 @@
 //! Random schedules for the batcher: dropped checks, panics in the same task, and network latency, silence and resets.
-//! The seed determines the schedule. `SEARCH_SEED=5` runs one seed alone.
+//! The seed determines the schedule. `TOLLGATE_SEED=5` begins with seed 5.
 
 use std::{
-    env,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -17,6 +16,7 @@ use super::policy;
 use crate::support::{
     proxy::{Fault, Proxy},
     redis_server::RedisServer,
+    seed::seeds,
 };
 
 /// The outcomes of all checks of one key.
@@ -122,8 +122,7 @@ async fn no_random_schedule_of_drops_panics_and_network_faults_breaks_the_batche
             hook(panic);
         }
     }));
-    let only = env::var("SEARCH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in only.map_or(0..12, |seed| seed..seed + 1) {
+    for seed in seeds(12) {
         schedule(seed).await;
     }
 }

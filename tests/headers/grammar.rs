@@ -11,6 +11,8 @@ use tollgate::{
     headers::{Quota, Writer},
 };
 
+use crate::support::seed;
+
 /// The values of a quota.
 #[derive(Clone, Debug)]
 struct QuotaValues {
@@ -84,6 +86,8 @@ fn is_named(item: &Item, name: &str) -> bool {
 }
 
 proptest! {
+    #![proptest_config(seed::cases(256))]
+
     #[test]
     fn draft_11_is_read_back_by_another_parser(
         given in vec(quota_values(), 1..4),

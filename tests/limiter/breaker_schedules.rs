@@ -1,10 +1,9 @@
 //! Searches for schedules that break the breaker. A seed decides when tasks are polled, dropped and panic.
 //!
-//! Time is paused and each seed has one thread, so failures are reproducible: `SEARCH_SEED=17` runs that seed alone. A
+//! Time is paused and each seed has one thread, so failures are reproducible: `TOLLGATE_SEED=17` begins with that seed. A
 //! schedule that locks a mutex twice blocks its thread for ever, so each seed has its own thread and a timeout.
 
 use std::{
-    env,
     future::{pending, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -24,6 +23,8 @@ use tollgate::{
     observe::{BreakerChange, BreakerState, Observer},
     store::{Answer, Store, Verdict},
 };
+
+use crate::support::seed::seeds;
 
 /// A xorshift64* generator. Clones share its state.
 #[derive(Clone, Debug)]
@@ -203,8 +204,7 @@ fn no_schedule_of_drops_panics_and_late_answers_breaks_the_breaker() {
             hook(panic);
         }
     }));
-    let only = env::var("SEARCH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in only.map_or(0..400, |seed| seed..seed + 1) {
+    for seed in seeds(400) {
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
             let builder = &mut tokio::runtime::Builder::new_current_thread();

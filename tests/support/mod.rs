@@ -9,6 +9,7 @@ pub mod log;
 pub mod random;
 pub mod recorder;
 pub mod scrape;
+pub mod seed;
 pub mod stopwatch;
 pub mod unhealthy_store;
 

@@ -6,7 +6,7 @@ use tollgate::ThrottleLayer;
 use tower::Layer;
 
 use super::upstream::{Upstream, call, limiter, millis, secs};
-use crate::support::per_minute;
+use crate::support::{per_minute, seed};
 
 /// The fields that the layer reads.
 const NAMES: [&str; 12] = [
@@ -66,7 +66,7 @@ fn lines() -> impl Strategy<Value = Vec<(&'static str, HeaderValue)>> {
 fn random_fields_pause_for_an_hour_at_most() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let status = select(&[200_u16, 204, 301, 403, 429, 503, 599][..]);
-    proptest!(ProptestConfig::with_cases(2_000), |(status in status, lines in lines())| {
+    proptest!(seed::cases(2_000), |(status in status, lines in lines())| {
         let headers: HeaderMap =
             lines.into_iter().map(|(name, value)| (HeaderName::from_static(name), value)).collect();
         let pause = runtime.block_on(async {

@@ -8,12 +8,13 @@ use tollgate::{
 use super::*;
 use crate::support::{
     random::Random,
+    seed::seeds,
     unhealthy_store::{Health, UnhealthyStore},
 };
 
 #[tokio::test(start_paused = true)]
 async fn the_rest_drain_as_if_dropped_waiters_had_never_come() {
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
         let mut random = Random(seed);
         let mut tasks = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Check, Policy, store::WhenFull};
 
 use super::{MINUTE, store};
-use crate::support::{ALGORITHMS, random::Random};
+use crate::support::{ALGORITHMS, random::Random, seed::seeds};
 
 #[tokio::test]
 async fn law_5_a_new_key_that_is_denied_by_a_full_store_passes_at_retry_after() {
@@ -71,7 +71,7 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
 #[tokio::test]
 async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_passes_at_retry_after() {
     for algorithm in ALGORITHMS {
-        for seed in 0..20 {
+        for seed in seeds(20) {
             let (limiter, store, clock) = store(50, WhenFull::Deny);
             let mut random = Random(seed);
             let new = 2 + random.below(9);

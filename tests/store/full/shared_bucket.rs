@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use tollgate::{Check, Policy, store::WhenFull};
 
 use super::{MINUTE, flood, store};
-use crate::support::{ALGORITHMS, random::Random};
+use crate::support::{ALGORITHMS, random::Random, seed::seeds};
 
 #[tokio::test]
 async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_policy() {
@@ -73,7 +73,7 @@ async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
 #[tokio::test]
 async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_of_the_time() {
     for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
-        for seed in 0..20 {
+        for seed in seeds(20) {
             let (limiter, store, clock) = store(12, when_full);
             let window = Duration::from_millis(100);
             let policies = [Policy::new("p", 5, window).unwrap(), Policy::new("q", 9, 3 * window).unwrap()];
