@@ -4,18 +4,7 @@ use tollgate::redis::{Connection, Pipeline, Script};
 
 use super::report::{Numbers, Report};
 
-pub(crate) const SCRIPT: &str = concat!(
-    include_str!("../../lua/prelude.lua"),
-    include_str!("../../lua/rare.lua"),
-    include_str!("../../lua/sliding_window_log.lua"),
-    include_str!("../../lua/sliding_window_counter.lua"),
-    include_str!("../../lua/fixed_window.lua"),
-    include_str!("../../lua/token_bucket.lua"),
-    include_str!("../../lua/refund.lua"),
-    include_str!("../../lua/holds.lua"),
-    include_str!("../../lua/check_together.lua"),
-    include_str!("../../lua/check.lua"),
-);
+pub(crate) const SCRIPT: &str = include!("../../lua/script.rs");
 
 /// The algorithms, in the numbers of the protocol.
 pub(crate) const SLIDING_WINDOW_LOG: u8 = 1;

@@ -2,16 +2,8 @@
 
 use redis::{Cmd, Value};
 
-/// tollgate's script, assembled as in the crate's `script.rs` but without refunds and checks of several charges.
-pub const TOLLGATE: &str = concat!(
-    include_str!("../../../lua/prelude.lua"),
-    include_str!("../../../lua/rare.lua"),
-    include_str!("../../../lua/sliding_window_log.lua"),
-    include_str!("../../../lua/sliding_window_counter.lua"),
-    include_str!("../../../lua/fixed_window.lua"),
-    include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/check.lua"),
-);
+/// The script of tollgate.
+pub const TOLLGATE: &str = include!("../../../lua/script.rs");
 /// The script of format `l4`, with its own format of calls and replies.
 pub const TOLLGATE_L4: &str = include_str!("../../../server-tests/lua/format_l4.lua");
 

@@ -10,18 +10,7 @@ use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKin
 use super::super::net::routed::RoutedConnection;
 
 /// The script, assembled when the crate is compiled: one text, one SHA-1.
-const CODE: &str = concat!(
-    include_str!("../../../../lua/prelude.lua"),
-    include_str!("../../../../lua/rare.lua"),
-    include_str!("../../../../lua/sliding_window_log.lua"),
-    include_str!("../../../../lua/sliding_window_counter.lua"),
-    include_str!("../../../../lua/fixed_window.lua"),
-    include_str!("../../../../lua/token_bucket.lua"),
-    include_str!("../../../../lua/refund.lua"),
-    include_str!("../../../../lua/holds.lua"),
-    include_str!("../../../../lua/check_together.lua"),
-    include_str!("../../../../lua/check.lua"),
-);
+const CODE: &str = include!("../../../../lua/script.rs");
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(CODE));
 
@@ -124,6 +113,17 @@ fn is_missing(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_script_has_every_file_of_its_folder() {
+        for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "lua") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert!(CODE.contains(&text), "lua/script.rs lacks {}", path.display());
+            }
+        }
+    }
 
     #[test]
     fn the_errors_of_all_servers_that_forbid_time_are_recognised() {
