@@ -158,9 +158,18 @@ impl Progress {
 
     /// Whether Redis has answered since the check was queued, and within half a deadline before `now_us`. A Redis that
     /// has just fallen silent is left to the failure policy.
+    ///
+    /// A stalled process reads no answers, so its stalls do not count as silence. A check ends later than its deadline
+    /// by the stalls during its wait, so the wait shows how long they were.
     fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
-        let is_recent = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2, now_us);
+        let stalled = self.waited(now_us).saturating_sub(deadline);
+        let is_recent = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2 + stalled, now_us);
         self.has_seen_answers() && self.is_queued_and(is_recent)
+    }
+
+    /// Time since the check was made, or since its wait for the first connection ended.
+    fn waited(&self, now_us: u64) -> Duration {
+        Duration::from_micros(now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)))
     }
 
     /// Whether the traffic is crowded, or was crowded when the check was queued. See [`Traffic::is_crowded`].
@@ -176,11 +185,8 @@ impl Progress {
     /// Whether the check has spent a quarter of the deadline or more in queues of this process.
     fn has_waited_here(&self, deadline: Duration, now_us: u64) -> bool {
         let in_flight_us = if self.unanswered.load(Ordering::Relaxed) > 0 { self.in_flight_us(now_us) } else { 0 };
-        let with_store_us = self.with_store_us.load(Ordering::Relaxed) + in_flight_us;
-        let here = Duration::from_micros(
-            now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)).saturating_sub(with_store_us),
-        );
-        here >= MIN_QUEUE_TIME.max(deadline / 4)
+        let with_store = Duration::from_micros(self.with_store_us.load(Ordering::Relaxed) + in_flight_us);
+        self.waited(now_us).saturating_sub(with_store) >= MIN_QUEUE_TIME.max(deadline / 4)
     }
 }
 
@@ -258,6 +264,33 @@ mod tests {
         ] {
             let here = Duration::from_millis(here_ms);
             assert_eq!(error(here, answered, crowded), kind, "{here_ms} {answered} {crowded}");
+        }
+    }
+
+    /// The error of a check that was made `waited` ago behind a crowd. The last answer came `silent` ago.
+    fn error_after_silence(waited_ms: u64, silent_ms: u64) -> ErrorKind {
+        let (mut progress, traffic) =
+            (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
+        (0..1_000).for_each(|_| traffic.add_check());
+        progress.queued(&traffic);
+        traffic.answered_at(SystemClock.now_us() - 1_000 * silent_ms);
+        *progress.made_us.get_mut() -= 1_000 * waited_ms;
+        progress.error(DEADLINE).kind()
+    }
+
+    #[test]
+    fn law_14_a_stall_of_the_process_is_no_silence_of_the_store() {
+        for (waited_ms, silent_ms, kind) in [
+            // No stall.
+            (50, 20, ErrorKind::Overloaded),
+            (50, 30, ErrorKind::Deadline),
+            // The process was away for 22 or 50 ms of the wait.
+            (72, 30, ErrorKind::Overloaded),
+            (72, 60, ErrorKind::Deadline),
+            (100, 60, ErrorKind::Overloaded),
+            (100, 90, ErrorKind::Deadline),
+        ] {
+            assert_eq!(error_after_silence(waited_ms, silent_ms), kind, "{waited_ms} ms, silent for {silent_ms} ms");
         }
     }
 

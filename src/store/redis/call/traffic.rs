@@ -42,7 +42,11 @@ impl Traffic {
 
     /// Records the answer of a call.
     pub(crate) fn answered(&self) {
-        self.answered_us.store(SystemClock.now_us(), Ordering::Relaxed);
+        self.answered_at(SystemClock.now_us());
+    }
+
+    pub(super) fn answered_at(&self, now_us: u64) {
+        self.answered_us.store(now_us, Ordering::Relaxed);
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
