@@ -59,6 +59,7 @@ enum FirstConnection {
 struct Queued {
     traffic: Arc<Traffic>,
     answers: u64,
+    crowds: u64,
     was_crowded: bool,
 }
 
@@ -124,6 +125,7 @@ impl Progress {
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         *queued = Some(Queued {
             answers: traffic.answers(),
+            crowds: traffic.crowds(),
             was_crowded: traffic.is_crowded(),
             traffic: Arc::clone(traffic),
         });
@@ -172,9 +174,10 @@ impl Progress {
         Duration::from_micros(now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)))
     }
 
-    /// Whether the traffic is crowded, or was crowded when the check was queued. See [`Traffic::is_crowded`].
+    /// Whether the traffic has been crowded since the check was queued. See [`Traffic::is_crowded`]. The first checks of
+    /// a flood are queued before the crowd, and the last ones of them may outlast it.
     fn has_seen_crowd(&self) -> bool {
-        self.is_queued_and(|queued| queued.was_crowded || queued.traffic.is_crowded())
+        self.is_queued_and(|queued| queued.was_crowded || queued.traffic.crowds() != queued.crowds)
     }
 
     /// Whether the check was queued and `test` holds for its last queue.
@@ -276,6 +279,21 @@ mod tests {
         traffic.answered_at(SystemClock.now_us() - 1_000 * silent_ms);
         *progress.made_us.get_mut() -= 1_000 * waited_ms;
         progress.error(DEADLINE).kind()
+    }
+
+    #[test]
+    fn law_14_a_check_that_came_before_a_crowd_and_outlasts_it_is_overload() {
+        let (mut progress, traffic) =
+            (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
+        progress.queued(&traffic);
+        *progress.made_us.get_mut() -= 50_000;
+        let made_us = *progress.made_us.get_mut();
+        progress.sent(true, made_us);
+        traffic.answered();
+        assert_eq!(progress.error(DEADLINE).kind(), ErrorKind::Deadline);
+        (0..1_000).for_each(|_| traffic.add_check());
+        traffic.remove_checks(1_000);
+        assert_eq!(progress.error(DEADLINE).kind(), ErrorKind::Overloaded);
     }
 
     #[test]

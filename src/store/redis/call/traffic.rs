@@ -21,23 +21,36 @@ pub(crate) struct Traffic {
     answers: AtomicU64,
     /// When the last call was answered, by the process's clock.
     answered_us: AtomicU64,
-    /// Checks that wait or are in flight, in all failure domains of the runtime, because all domains share its threads.
-    checks: Arc<AtomicUsize>,
+    load: Arc<Load>,
 }
+
+/// The checks of all failure domains of a runtime, because all domains share its threads.
+#[derive(Debug, Default)]
+struct Load {
+    /// Checks that wait or are in flight.
+    checks: AtomicUsize,
+    /// How often there have come to be too many checks.
+    crowds: AtomicU64,
+}
+
+/// With more checks than two full calls carry, checks delay each other.
+const UNCROWDED: usize = 2 * MAX_CHARGES_PER_CALL;
 
 impl Traffic {
     /// The traffic of each of `domains` failure domains of one runtime.
     pub(crate) fn of_domains(domains: usize) -> Box<[Arc<Self>]> {
-        let checks = Arc::<AtomicUsize>::default();
-        (0..domains).map(|_| Arc::new(Self { checks: Arc::clone(&checks), ..Self::default() })).collect()
+        let load = Arc::<Load>::default();
+        (0..domains).map(|_| Arc::new(Self { load: Arc::clone(&load), ..Self::default() })).collect()
     }
 
     pub(crate) fn add_check(&self) {
-        self.checks.fetch_add(1, Ordering::Relaxed);
+        if self.load.checks.fetch_add(1, Ordering::Relaxed) == UNCROWDED {
+            self.load.crowds.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn remove_checks(&self, count: usize) {
-        self.checks.fetch_sub(count, Ordering::Relaxed);
+        self.load.checks.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Records the answer of a call.
@@ -61,11 +74,16 @@ impl Traffic {
 
     /// The checks that wait or are in flight, in all failure domains.
     pub(crate) fn checks(&self) -> usize {
-        self.checks.load(Ordering::Relaxed)
+        self.load.checks.load(Ordering::Relaxed)
     }
 
-    /// Whether there are more checks than two full calls carry. With more checks than this, checks delay each other.
+    /// Whether there are so many checks that they delay each other.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.checks() > 2 * MAX_CHARGES_PER_CALL
+        self.checks() > UNCROWDED
+    }
+
+    /// How often the traffic has become crowded.
+    pub(crate) fn crowds(&self) -> u64 {
+        self.load.crowds.load(Ordering::Relaxed)
     }
 }
