@@ -3,10 +3,11 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|cluster|shards|hot|lua|memory|http|network [--seconds N] [--redis-cell PATH]
+    "usage: peers redis|cluster|shards|hot|lua|memory|http|network [--seconds N] [--quick] [--redis-cell PATH]
              [--throttlecrab PATH] [--json FILE] [--svg FILE]
 
   --seconds N        time to measure each figure, summed over all rounds
+  --quick            only show that the mode runs: small states, and a moment for each figure
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
   --throttlecrab PATH
                      measure throttlecrab-server as well, the program at PATH (cargo install throttlecrab-server)
@@ -59,6 +60,7 @@ impl Mode {
 pub struct Args {
     pub mode: Mode,
     pub seconds: f64,
+    pub quick: bool,
     pub redis_cell: Option<String>,
     pub throttlecrab: Option<String>,
     pub json: Option<String>,
@@ -69,8 +71,13 @@ impl Args {
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self> {
         let mode = args.next().as_deref().and_then(Mode::parse).ok_or(USAGE)?;
         let seconds = mode.default_seconds();
-        let mut parsed = Self { mode, seconds, redis_cell: None, throttlecrab: None, json: None, svg: None };
+        let mut parsed =
+            Self { mode, seconds, quick: false, redis_cell: None, throttlecrab: None, json: None, svg: None };
         while let Some(option) = args.next() {
+            if option == "--quick" {
+                (parsed.quick, parsed.seconds) = (true, 0.005);
+                continue;
+            }
             let mut value = || args.next().ok_or_else(|| format!("{option} needs a value\n{USAGE}"));
             match option.as_str() {
                 "--seconds" => parsed.seconds = number(&value()?)?,
@@ -85,6 +92,13 @@ impl Args {
             return Err("--seconds must be greater than 0 and at most 3600".into());
         }
         Ok(parsed)
+    }
+}
+
+impl Args {
+    /// All of the values, which are in ascending order, or the first ones with `--quick`.
+    pub fn some_of<'a, T>(&self, all: &'a [T]) -> &'a [T] {
+        &all[..if self.quick { all.len().div_ceil(2) } else { all.len() }]
     }
 }
 

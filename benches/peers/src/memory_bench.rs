@@ -67,7 +67,7 @@ fn slice(order: &mut Order, time: Duration, mut check: impl FnMut(usize) -> bool
 type Slice<'a> = Box<dyn FnMut(&mut Order, Duration) -> (f64, f64) + 'a>;
 
 pub fn run(args: &Args, report: &mut Report) -> Result<()> {
-    for count in KEY_COUNTS {
+    for &count in args.some_of(&KEY_COUNTS) {
         compare(count, Duration::from_secs_f64(args.seconds), report)?;
     }
     Ok(())

@@ -89,7 +89,7 @@ pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
     let admin = &mut endpoints.redis.blocking()?;
     let (mut most_over, mut most_unused) = (0.0_f64, 0.0_f64);
     for quota in [HIGH, NEAR] {
-        for processes in PROCESSES {
+        for &processes in args.some_of(&PROCESSES) {
             println!("\none hot key, limit {}, processes: {processes}, {IN_FLIGHT} in flight", quota.name);
             let (rounds, time) = match quota.name {
                 "high" => (ROUNDS, Duration::from_secs_f64(args.seconds) / ROUNDS),
@@ -143,7 +143,7 @@ pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
     }
     report.ratio("hot_key_unused_share", most_unused);
     report.ratio("hot_key_over", most_over);
-    cold::run(&endpoints.redis, report)
+    cold::run(args, &endpoints.redis, report)
 }
 
 /// Runs a load in processes. Returns what they print.

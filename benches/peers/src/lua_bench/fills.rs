@@ -11,17 +11,17 @@ use super::{
     },
     workload::{Scenario, Timing, Workload},
 };
-use crate::{ROUNDS, Result, report::Report, stats::median};
+use crate::{ROUNDS, Result, args::Args, report::Report, stats::median};
 
 /// Numbers of requests in the window.
 const FILLS: [u64; 4] = [1, 100, 1_000, 100_000];
 const COSTS: [u32; 3] = [1, 10, 1_000];
 
 /// Measures the logs with every fill and cost.
-pub fn logs(subjects: &mut [Hosted], slice: Duration, report: &mut Report) -> Result<()> {
+pub fn logs(subjects: &mut [Hosted], args: &Args, slice: Duration, report: &mut Report) -> Result<()> {
     let mut worst = Worst::default();
-    for fill in FILLS {
-        for cost in COSTS {
+    for &fill in args.some_of(&FILLS) {
+        for &cost in args.some_of(&COSTS) {
             for allowed in [true, false] {
                 let scenario = Scenario { fill, cost, allowed };
                 let measured = compare(subjects, scenario, slice, report)?;

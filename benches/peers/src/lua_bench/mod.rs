@@ -20,7 +20,7 @@ pub fn run(args: &Args, report: &mut Report) -> Result<String> {
     let (mut logs, mut constant_state) = (start(&LOGS)?, start(&CONSTANT_STATE)?);
     let version = logs[0].server.version()?;
     let slice = Duration::from_secs_f64(args.seconds / f64::from(ROUNDS));
-    fills::logs(&mut logs, slice, report)?;
+    fills::logs(&mut logs, args, slice, report)?;
     fills::constant_state(&mut constant_state, slice, report)?;
     logs.append(&mut constant_state);
     columns::run(&mut logs, args.seconds, report)?;

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     ROUNDS, Result,
+    args::Args,
     endpoint::Endpoint,
     lua_bench::{LOG, Scenario, Workload},
     report::Report,
@@ -23,19 +24,26 @@ use crate::{
 const IN_FLIGHT: usize = 256;
 
 /// Compares 1 000 000 keys with 1 000, for tollgate's log and for a plain script.
-pub async fn keys(endpoint: &Endpoint, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
+pub async fn keys(
+    args: &Args,
+    endpoint: &Endpoint,
+    admin: &mut Connection,
+    time: Duration,
+    report: &mut Report,
+) -> Result<()> {
     println!("\ngrowth with the number of keys:");
     let log = |prefix, quota| async move {
         TollgateLimiter::new(endpoint, Setup { prefix, algorithm: Algorithm::SlidingWindowLog, batching: true }, quota)
     };
-    keys_of("", log, admin, time, report).await?;
+    keys_of(args, "", log, admin, time, report).await?;
     redis::cmd("FLUSHALL").exec(admin)?;
     let sorted_set = |prefix, quota| Multiplexed::new(endpoint, prefix, scripts::SORTED_SET_LOG, quota);
-    keys_of("_sorted_set", sorted_set, admin, time, report).await
+    keys_of(args, "_sorted_set", sorted_set, admin, time, report).await
 }
 
 /// Compares both numbers of keys. The window grows with the number, so that it holds about two requests of each key.
 async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
+    args: &Args,
     suffix: &str,
     new: impl Fn(&'static str, Quota) -> F,
     admin: &mut Connection,
@@ -43,7 +51,8 @@ async fn keys_of<C: Checker, F: Future<Output = Result<C>>>(
     report: &mut Report,
 ) -> Result<()> {
     let mut sides = Vec::new();
-    for (prefix, count) in [("1k:", 1_000_usize), ("1m:", 1_000_000)] {
+    let many = if args.quick { 10_000 } else { 1_000_000 };
+    for (prefix, count) in [("few:", 1_000_usize), ("many:", many)] {
         let keys: &'static [String] = super::keys(count).leak();
         let checker = new(prefix, Quota { limit: 1_000, window_us: 10 * count as u64 }).await?;
         touch_all(&checker, keys).await?;
@@ -91,10 +100,10 @@ async fn touch_all<C: Checker>(checker: &C, keys: &'static [String]) -> Result<(
 }
 
 /// Compares a log filled to a limit of 1 000 000 with one filled to 100, while as many requests expire as arrive.
-pub fn limit(connection: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
+pub fn limit(args: &Args, connection: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
     redis::cmd("FLUSHALL").exec(connection)?;
     let mut sides = Vec::new();
-    for limit in [100, 1_000_000] {
+    for limit in [100, if args.quick { 10_000 } else { 1_000_000 }] {
         let scenario = Scenario { fill: limit, cost: 1, allowed: true };
         let subject = crate::lua_bench::Subject { name: if limit == 100 { "small" } else { "large" }, ..LOG };
         sides.push((limit, Workload::prepare(connection, subject, scenario, 4)?, Vec::new(), Vec::new()));

@@ -51,9 +51,9 @@ pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
         latency(servers, keys, admin, time, report).await?;
         redis::cmd("FLUSHALL").exec(admin)?;
         deny::run(&direct.redis, admin, time, report).await?;
-        growth::keys(&direct.redis, admin, 2 * time, report).await
+        growth::keys(args, &direct.redis, admin, 2 * time, report).await
     })?;
-    growth::limit(admin, time, report)
+    growth::limit(args, admin, time, report)
 }
 
 pub fn keys(count: usize) -> Vec<String> {
