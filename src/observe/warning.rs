@@ -94,9 +94,7 @@ pub enum Warning {
         capacity: usize,
     },
     /// No request is charged under a policy of a file of limits: no entry of the file charges it, and the file does not
-    /// leave it to code. Reported once, when a [`LimitsConfig`](crate::config::LimitsConfig) makes its first layer, and
-    /// for each change of live limits.
-    #[cfg(feature = "serde")]
+    /// leave it to code. Reported once, when a `LimitsConfig` makes its first layer, and for each change of live limits.
     UnchargedPolicy {
         /// The policy's name.
         policy: String,
@@ -106,7 +104,6 @@ pub enum Warning {
     },
     /// A source of plans has answered with the name of a policy that live limits do not have, so the default plan
     /// applies. Reported once for each name.
-    #[cfg(all(feature = "plans", feature = "serde"))]
     UnknownPlan {
         /// The name, as the source has answered.
         plan: String,
@@ -137,9 +134,7 @@ impl Warning {
             Self::OnlyShadow { .. } => "only_shadow",
             Self::PausesFull { .. } => "pauses_full",
             Self::StoreFull { .. } => "store_full",
-            #[cfg(feature = "serde")]
             Self::UnchargedPolicy { .. } => "uncharged_policy",
-            #[cfg(all(feature = "plans", feature = "serde"))]
             Self::UnknownPlan { .. } => "unknown_plan",
             Self::UnmatchedRoute { .. } => "unmatched_route",
         }
@@ -213,20 +208,17 @@ impl fmt::Display for Warning {
                  starts anew. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
                  clients can make keys up, choose `WhenFull::ShareOneBucket` or `WhenFull::Deny`"
             ),
-            #[cfg(feature = "serde")]
             Self::UnchargedPolicy { policy, exempt: None } => write!(
                 f,
                 "no entry of the limits charges policy {policy:?}, so it limits no request: name it in the policies of \
                  a route or of default, or leave it out; if a plan or a job charges it, write in-code = true in it"
             ),
-            #[cfg(feature = "serde")]
             Self::UnchargedPolicy { policy, exempt: Some(route) } => write!(
                 f,
                 "no request is charged under policy {policy:?}, because the exempt route {route:?} covers every \
                  request that default would charge: leave exempt out there, or name in default.policies only policies \
                  that other routes charge"
             ),
-            #[cfg(all(feature = "plans", feature = "serde"))]
             Self::UnknownPlan { plan, default } => write!(
                 f,
                 "the limits have no policy {plan:?}, which the source of plans has named, so its keys get the default \
