@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    check::{Charge, Check},
+    check::Check,
     key::Key,
     policy::Policy,
     verdict::{Outcome, Source, Verdict},
@@ -27,11 +27,8 @@ use crate::{
 ///
 /// The Retry-After of a check is the longest wait of all violated policies. Other checks may spend what the policies
 /// with room have left, and then the remembered wait is too short. If this process charges such a policy, it forgets
-/// the denial. Other processes may charge it as well. If all charges of the check have the same key, in practice every
-/// process charges these policies together, and such checks are denied; so the denial is kept for the longest age. If
-/// the keys differ (a tenant that many users share), or if a violated policy has some units left, the denial is kept
-/// for [`LOOSE_AGE_US`]. A remembered verdict repeats the available units of policies with room as the store reported
-/// them.
+/// the denial. If another process does, the wait is wrong until the denial is asked again. A remembered verdict repeats
+/// the available units of policies with room as the store reported them.
 ///
 /// Checks whose rejections are counted, including those that may lead to a ban, are never remembered: the store has to
 /// count them. A banned key is frozen until the ban ends. A verdict to which a slot of a cluster has not contributed is
@@ -45,11 +42,16 @@ use crate::{
 ///
 /// # Other changes of a count
 ///
-/// A count also changes by a reset, by a loss of data and, on a cluster, by a refund. A reset or a refund by this
-/// process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A connection
-/// to a single server that is lost makes the cache forget all denials, because then the failure policy decides. The
-/// cache misses any other change until the denial reaches its longest age: 10 s on a single server ([`MAX_AGE_US`]),
-/// 1 s on a cluster ([`MAX_AGE_ON_CLUSTER_US`]).
+/// A count also changes by a reset or a change by hand, by a loss of data and, on a cluster, by a refund. A change by
+/// this process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A
+/// connection to a single server that is lost makes the cache forget all denials, because then the failure policy
+/// decides.
+///
+/// To notice changes by other processes, a remembered denial is asked again once a second ([`ASK_AGAIN_US`]): one check
+/// goes to the store, and the others are denied from memory meanwhile. If the store denies it again, its verdict
+/// replaces the remembered one; if not, the denial is forgotten. If the store gives no verdict, the denial holds until
+/// its longest age ([`MAX_AGE_US`]). So a change is noticed within a second, and a flood on one key costs one call of
+/// the store a second.
 ///
 /// Times are those of the local clock. The age of a denial counts from before its check was sent. Its wait is shortened
 /// a little ([`DRIFT_DIVISOR`]), because clocks run at different speeds.
@@ -65,8 +67,6 @@ pub(super) struct DenyCache {
     epochs: Box<[AtomicU64]>,
     /// By group: the policies on which its denials depend.
     dependencies: Box<[Dependencies]>,
-    /// The longest age of a denial in microseconds, however long its wait is.
-    max_age_us: u64,
 }
 
 /// The denials of checks whose hashes have the same remainder.
@@ -81,8 +81,22 @@ struct Entry {
     epoch: u64,
     /// When the verdict was received. Its waits count from here.
     received_us: u64,
+    /// When the next check is sent to the store.
+    ask_at_us: u64,
     /// When the denial ends.
     until_us: u64,
+}
+
+/// What the cache knows about a check.
+#[derive(Debug)]
+pub(super) enum Remembered {
+    /// The check is denied.
+    Denied(Verdict),
+    /// The check is denied, but the store has not been asked for a second. This check has to be sent; for another
+    /// second all others are denied.
+    AskAgain,
+    /// No denial is certain.
+    Nothing,
 }
 
 /// Number of sets. The cache holds [`SETS`] times [`WAYS`] denials: 8 192, which take at most about 3 MB.
@@ -116,6 +130,18 @@ pub(super) struct Fingerprint {
     pub(super) groups: SmallVec<[KeyGroup; 4]>,
 }
 
+/// The state of the deny cache when a check is sent. It decides later whether a denial may be remembered.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) epoch: u64,
+    /// The number of denials that had been remembered.
+    pub(super) denials: u64,
+    pub(super) sent_us: u64,
+    /// Whether the check asks a remembered denial again.
+    pub(super) asks_again: bool,
+}
+
 /// The policies of remembered denials, one bit each. Two policies may share a bit; then a denial is forgotten without
 /// need.
 #[derive(Debug, Default)]
@@ -131,22 +157,18 @@ fn bit(policy: &Policy) -> u64 {
     1 << (policy.name_hash() % 64)
 }
 
-/// The longest age of a denial on a single server, in microseconds. It bounds the effect of lost data and of resets by
-/// other processes.
-pub(super) const MAX_AGE_US: u64 = 10_000_000;
-/// The longest age of a denial on a cluster, in microseconds. It is shorter, because another process may refund the
-/// commit that caused the denial.
-pub(super) const MAX_AGE_ON_CLUSTER_US: u64 = 1_000_000;
-
-/// The longest age of a denial whose Retry-After other checks may make longer, in microseconds.
-const LOOSE_AGE_US: u64 = 1_000_000;
+/// The time after which a remembered denial is asked again, in microseconds.
+const ASK_AGAIN_US: u64 = 1_000_000;
+/// The longest age of a denial in microseconds, however long its wait is. It is only reached if the store gives no
+/// verdict when the denial is asked again.
+const MAX_AGE_US: u64 = 10_000_000;
 
 /// The part of a wait that is taken off for the drift of clocks: 1/1 000, twice the rate at which clocks are corrected
 /// (500 ppm).
 const DRIFT_DIVISOR: u64 = 1_000;
 
 impl DenyCache {
-    pub(super) fn new(max_age_us: u64) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
@@ -154,7 +176,6 @@ impl DenyCache {
             denials: AtomicU64::new(0),
             epochs: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
             dependencies: (0..GROUPS).map(|_| Dependencies::default()).collect(),
-            max_age_us,
         }
     }
 
@@ -171,52 +192,60 @@ impl DenyCache {
         fingerprint
     }
 
-    /// The denial of `check` at `now_us`, if one is remembered and certain.
+    /// What is remembered about `check` at `now_us`. Among checks at the same time, one asks again.
     ///
     /// `latest_us` is the latest time that the clock has shown: a denial that has ended stays ended if the clock runs
     /// backwards.
-    pub(super) fn get(&self, fingerprint: &Fingerprint, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
-        let hash = fingerprint.hash;
-        let set = self.set(hash);
-        let entry = set.iter().flatten().find(|entry| entry.hash == hash && have_same_charges(&entry.check, check))?;
-        if now_us < entry.received_us || latest_us >= entry.until_us || entry.epoch != self.epoch(fingerprint) {
-            return None;
+    pub(super) fn look_up(&self, fingerprint: &Fingerprint, check: &Check, now_us: u64, latest_us: u64) -> Remembered {
+        let mut set = self.set(fingerprint.hash);
+        let Some(entry) = self.certain(&mut set, fingerprint, check, now_us, latest_us) else {
+            return Remembered::Nothing;
+        };
+        if now_us >= entry.ask_at_us {
+            entry.ask_at_us = now_us + ASK_AGAIN_US;
+            return Remembered::AskAgain;
         }
-        let passed = now_us - entry.received_us;
-        let mut verdict = entry.verdict.clone();
-        verdict.source = Source::DenyCache;
-        verdict.time_us += passed;
-        for outcome in &mut verdict.outcomes {
-            outcome.retry_after_us = outcome.retry_after_us.map(|wait| wait.saturating_sub(passed));
-            outcome.next_us = outcome.next_us.saturating_sub(passed);
-            outcome.reset_us = outcome.reset_us.saturating_sub(passed);
-            outcome.ban_us = outcome.ban_us.saturating_sub(passed);
-        }
-        Some(verdict)
+        Remembered::Denied(entry.verdict_at(now_us))
     }
 
-    /// Remembers the verdict on a check that was sent at `sent_us`, if it is a certain denial. `epoch` was read before
-    /// the check was sent.
-    pub(super) fn put(
+    /// The denial of a check that has not been sent yet, if it was remembered since the check was made.
+    pub(super) fn denied_since(&self, ticket: &Ticket, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
+        let mut set = self.set(ticket.fingerprint.hash);
+        let entry = self.certain(&mut set, &ticket.fingerprint, check, now_us, latest_us)?;
+        // An older denial is the one that the check asks again.
+        (entry.received_us >= ticket.sent_us).then(|| entry.verdict_at(now_us))
+    }
+
+    /// The entry of a check whose denial is certain at `now_us`.
+    fn certain<'a>(
         &self,
+        set: &'a mut Set,
         fingerprint: &Fingerprint,
         check: &Check,
-        verdict: &Verdict,
-        epoch: u64,
-        sent_us: u64,
-        received_us: u64,
-    ) {
-        let counts = |(charge, outcome): (&Charge, &Outcome)| {
-            outcome.ban_us == 0 && (charge.policy.count_rejected() || charge.policy.ban().is_some())
-        };
-        let counted = check.charges().iter().zip(&verdict.outcomes).any(counts);
-        let Some(Certainty { wait_us, is_loose }) = certainty(check, verdict) else { return };
-        if verdict.charged(check).next().is_some() || counted || epoch != self.epoch(fingerprint) {
+        now_us: u64,
+        latest_us: u64,
+    ) -> Option<&'a mut Entry> {
+        let entry = set.iter_mut().find(|slot| is_of(slot, fingerprint.hash, check))?.as_mut()?;
+        let is_certain =
+            now_us >= entry.received_us && latest_us < entry.until_us && entry.epoch == self.epoch(fingerprint);
+        is_certain.then_some(entry)
+    }
+
+    /// Remembers the verdict on a check, if it is a certain denial; `None` is a verdict that may change at any time. Any
+    /// other verdict ends the denial that the check has asked again.
+    pub(super) fn put(&self, ticket: &Ticket, check: &Check, verdict: Option<&Verdict>, received_us: u64) {
+        let &Ticket { ref fingerprint, epoch, sent_us, asks_again, .. } = ticket;
+        let hash = fingerprint.hash;
+        let certain = verdict.and_then(|verdict| Some((verdict, certain_wait(check, verdict)?)));
+        let certain = certain
+            .map(|(verdict, wait_us)| (verdict, sent_us + (wait_us - wait_us.div_ceil(DRIFT_DIVISOR)).min(MAX_AGE_US)));
+        let Some((verdict, until_us)) = certain.filter(|(_, until_us)| *until_us > received_us) else {
+            if asks_again && let Some(slot) = self.set(hash).iter_mut().find(|slot| is_of(slot, hash, check)) {
+                *slot = None;
+            }
             return;
-        }
-        let max_age_us = if is_loose { self.max_age_us.min(LOOSE_AGE_US) } else { self.max_age_us };
-        let until_us = sent_us + (wait_us - wait_us.div_ceil(DRIFT_DIVISOR)).min(max_age_us);
-        if until_us <= received_us {
+        };
+        if epoch != self.epoch(fingerprint) {
             return;
         }
         for ((charge, outcome), group) in check.charges().iter().zip(&verdict.outcomes).zip(&fingerprint.groups) {
@@ -224,13 +253,11 @@ impl DenyCache {
             let policies = if outcome.fits { &dependencies.roomy } else { &dependencies.spent };
             policies.fetch_or(bit(&charge.policy), Ordering::AcqRel);
         }
-        let hash = fingerprint.hash;
-        let entry = Entry { hash, check: check.clone(), verdict: verdict.clone(), epoch, received_us, until_us };
+        let ask_at_us = sent_us + ASK_AGAIN_US;
+        let (check, verdict) = (check.clone(), verdict.clone());
+        let entry = Entry { hash, check, verdict, epoch, received_us, ask_at_us, until_us };
         let mut set = self.set(hash);
-        let same_check = |slot: &&mut Option<Box<Entry>>| {
-            slot.as_ref().is_some_and(|entry| entry.hash == hash && have_same_charges(&entry.check, check))
-        };
-        let slot = match set.iter_mut().find(same_check) {
+        let slot = match set.iter_mut().find(|slot| is_of(slot, hash, &entry.check)) {
             Some(slot) => Some(slot),
             None => set.iter_mut().min_by_key(|slot| slot.as_ref().map_or(0, |entry| entry.until_us)),
         };
@@ -305,6 +332,28 @@ impl DenyCache {
     }
 }
 
+impl Entry {
+    /// The denial at `now_us`.
+    fn verdict_at(&self, now_us: u64) -> Verdict {
+        let passed = now_us - self.received_us;
+        let mut verdict = self.verdict.clone();
+        verdict.source = Source::DenyCache;
+        verdict.time_us += passed;
+        for outcome in &mut verdict.outcomes {
+            outcome.retry_after_us = outcome.retry_after_us.map(|wait| wait.saturating_sub(passed));
+            outcome.next_us = outcome.next_us.saturating_sub(passed);
+            outcome.reset_us = outcome.reset_us.saturating_sub(passed);
+            outcome.ban_us = outcome.ban_us.saturating_sub(passed);
+        }
+        verdict
+    }
+}
+
+/// Whether a slot has the denial of `check`.
+fn is_of(slot: &Option<Box<Entry>>, hash: u64, check: &Check) -> bool {
+    slot.as_ref().is_some_and(|entry| entry.hash == hash && have_same_charges(&entry.check, check))
+}
+
 /// Whether two checks have the same charges in the same order.
 fn have_same_charges(one: &Check, other: &Check) -> bool {
     let (one, other) = (one.charges(), other.charges());
@@ -312,33 +361,25 @@ fn have_same_charges(one: &Check, other: &Check) -> bool {
         && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)
 }
 
-/// The time for which a denial is certain.
-struct Certainty {
-    /// Microseconds until the first unit of a frozen policy is free, a ban ends, or another policy is no longer
-    /// violated.
-    wait_us: u64,
-    /// Whether other checks may make the Retry-After longer.
-    is_loose: bool,
-}
-
-/// Computes for how long a denial is certain. `None` if no violated policy that decides is frozen, because other checks
+/// The time for which a denial is certain, in microseconds: until the first unit of a frozen policy is free, a ban ends,
+/// or another policy is no longer violated. `None` if no violated policy that decides is frozen, because other checks
 /// may then change the verdict at any time. In an allowed check that charged nothing, shadow policies decide.
-fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
-    let charges = check.charges();
-    let mut is_frozen = false;
-    let mut certainty =
-        Certainty { wait_us: u64::MAX, is_loose: charges.windows(2).any(|pair| pair[0].key != pair[1].key) };
-    for (charge, outcome) in charges.iter().zip(&verdict.outcomes) {
+fn certain_wait(check: &Check, verdict: &Verdict) -> Option<u64> {
+    let (mut is_frozen, mut certain_us) = (false, u64::MAX);
+    for (charge, outcome) in check.charges().iter().zip(&verdict.outcomes) {
+        // The store has to count this denial too.
+        if outcome.ban_us == 0 && (charge.policy.count_rejected() || charge.policy.ban().is_some()) {
+            return None;
+        }
         match outcome {
             Outcome { fits: false, available: 0, retry_after_us: Some(_), .. } => {
                 // After a ban the store counts denials again, so the check has to be sent.
                 let change_us = if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
-                certainty.wait_us = certainty.wait_us.min(change_us);
+                certain_us = certain_us.min(change_us);
                 is_frozen |= verdict.allowed || !charge.policy.is_shadow();
             }
             Outcome { fits: false, retry_after_us, .. } => {
-                certainty.wait_us = certainty.wait_us.min(retry_after_us.unwrap_or(u64::MAX));
-                certainty.is_loose = true;
+                certain_us = certain_us.min(retry_after_us.unwrap_or(u64::MAX));
             }
             // A charge that fits and is not committed leaves room. If there is no room, the charge's slot has not
             // answered.
@@ -346,5 +387,5 @@ fn certainty(check: &Check, verdict: &Verdict) -> Option<Certainty> {
             Outcome { fits: true, .. } => {}
         }
     }
-    is_frozen.then_some(certainty)
+    (is_frozen && verdict.charged(check).next().is_none()).then_some(certain_us)
 }

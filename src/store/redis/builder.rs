@@ -195,20 +195,19 @@ impl RedisStoreBuilder {
     }
 
     /// Sets whether denials are answered from memory until the first unit of a spent policy is free again. Defaults to
-    /// `true`, because a flood of refused requests then costs Redis nothing.
+    /// `true`, because a flood of refused requests of one client then costs Redis one call a second.
     ///
     /// Only a denial by a policy without any unit left is remembered. Redis would deny such a check too, because only
     /// time frees a unit, whatever other policies have left. Checks with a policy that
     /// [counts rejected requests](crate::Policy::with_count_rejected) or [bans](crate::Policy::ban_after) are always
     /// sent.
     ///
-    /// A denial is remembered for at most ten seconds, and for one second on a cluster. It is also one second where
-    /// other checks may make its Retry-After longer: if the charges of a check have several keys, or if a violated
-    /// policy has some units left.
+    /// Exceptions are changes by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses its data. So one
+    /// check asks Redis again a second after it was asked last, and the others are denied from memory meanwhile. A
+    /// change by another process takes effect within that second; a change through a clone of this store does at once.
     ///
-    /// Exceptions are a [reset](crate::Limiter::reset) and a Redis that loses its data. A reset through a clone of this
-    /// store takes effect at once. A lost connection ends all remembered denials when the next check is sent. Other
-    /// changes take effect when the denial is forgotten. Switch the cache off if that is too late.
+    /// If Redis gives no verdict, a denial is remembered for at most ten seconds. On a single server, a lost connection
+    /// ends all remembered denials when the next check is sent.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }

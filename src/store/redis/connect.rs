@@ -24,7 +24,7 @@ use super::{call::hash_tags::HashTags, net::cluster::seeds::Seeds};
 use crate::{
     error::ConfigError,
     observe::{ObserverCell, Once},
-    store::deny_cache::{self, DenyCache},
+    store::deny_cache::DenyCache,
 };
 
 impl RedisStore {
@@ -240,9 +240,7 @@ impl RedisStoreBuilder {
             return Err(ConfigError::InvalidPrefix { prefix });
         }
         let is_cluster = target.is_cluster();
-        let deny_cache = deny_cache.then(|| {
-            DenyCache::new(if is_cluster { deny_cache::MAX_AGE_ON_CLUSTER_US } else { deny_cache::MAX_AGE_US })
-        });
+        let deny_cache = deny_cache.then(DenyCache::new);
         let client = Client {
             target,
             settings: Settings { deadline, first_dial_deadline, first_command: script::load },

@@ -7,11 +7,12 @@ use std::sync::{
 
 use smallvec::SmallVec;
 
+pub(crate) use crate::store::deny_cache::Ticket;
 use crate::{
     check::Check,
     clock::{Clock, SystemClock},
     key::Key,
-    store::deny_cache::{DenyCache, Fingerprint, KeyGroup},
+    store::deny_cache::{DenyCache, KeyGroup, Remembered},
     verdict::Verdict,
 };
 
@@ -23,16 +24,6 @@ pub(crate) struct Denials {
     latest_us: AtomicU64,
     /// Whether a lost connection leaves the denials in place.
     outlive_connections: bool,
-}
-
-/// The state of the deny cache when a check is sent. It decides later whether a denial may be remembered.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    fingerprint: Fingerprint,
-    epoch: u64,
-    /// The number of denials that had been remembered.
-    denials: u64,
-    sent_us: u64,
 }
 
 /// The result of a lookup.
@@ -55,24 +46,27 @@ impl Denials {
     pub(crate) fn look_up(&self, check: &Check) -> Lookup {
         let Some(cache) = &self.cache else { return Lookup::Unknown(None) };
         let (fingerprint, now_us) = (cache.fingerprint(check), self.now_us());
-        if let Some(denial) = cache.get(&fingerprint, check, now_us, self.latest_us(now_us)) {
-            return Lookup::Denied(denial);
-        }
+        let asks_again = match cache.look_up(&fingerprint, check, now_us, self.latest_us(now_us)) {
+            Remembered::Denied(denial) => return Lookup::Denied(denial),
+            Remembered::AskAgain => true,
+            Remembered::Nothing => false,
+        };
         let (epoch, denials) = (cache.epoch(&fingerprint), cache.denials());
-        Lookup::Unknown(Some(Ticket { fingerprint, epoch, denials, sent_us: now_us }))
+        Lookup::Unknown(Some(Ticket { fingerprint, epoch, denials, sent_us: now_us, asks_again }))
     }
 
     /// The denial of a check that was remembered after the check was made.
     pub(crate) fn denied_since(&self, check: &Check, ticket: &Ticket) -> Option<Verdict> {
         let cache = self.cache.as_ref().filter(|cache| cache.denials() != ticket.denials)?;
         let now_us = self.now_us();
-        cache.get(&ticket.fingerprint, check, now_us, self.latest_us(now_us))
+        cache.denied_since(ticket, check, now_us, self.latest_us(now_us))
     }
 
-    /// Remembers the verdict on a whole check, if the verdict is a denial that is certain to hold for a while.
-    pub(crate) fn remember(&self, check: &Check, ticket: &Ticket, verdict: &Verdict) {
+    /// Remembers the verdict on a whole check, if it is a denial that is certain to hold for a while; `None` is a
+    /// verdict that may change at any time. Any other verdict ends the denial that the check has asked again.
+    pub(crate) fn remember(&self, check: &Check, ticket: &Ticket, verdict: Option<&Verdict>) {
         if let Some(cache) = &self.cache {
-            cache.put(&ticket.fingerprint, check, verdict, ticket.epoch, ticket.sent_us, self.now_us());
+            cache.put(ticket, check, verdict, self.now_us());
         }
     }
 
@@ -85,8 +79,7 @@ impl Denials {
 
     /// Forgets all denials when a connection is lost, because Redis may have lost the counts.
     ///
-    /// On a cluster denials are remembered for a second at most and stay: the loss of one master must not send the
-    /// denied checks of other masters to Redis.
+    /// On a cluster they stay: the loss of one master must not send the denied checks of other masters to Redis.
     pub(crate) fn connection_lost(&self) {
         if let Some(cache) = self.cache.as_ref().filter(|_| !self.outlive_connections) {
             cache.forget();
@@ -117,14 +110,6 @@ impl Denials {
             return now_us;
         }
         self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
-    }
-}
-
-impl Ticket {
-    /// The groups of the charges' keys, in order.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn groups(&self) -> &[KeyGroup] {
-        &self.fingerprint.groups
     }
 }
 

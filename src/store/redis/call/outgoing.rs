@@ -45,10 +45,9 @@ impl Outgoing {
     /// Remembers the verdict on the check, if it is a denial that is certain to hold for a while. Not beside open
     /// holds: they may end at any time.
     pub(crate) fn remember(&self, denials: &Denials, verdict: &Verdict) {
-        if let Some(ticket) = &self.ticket
-            && !self.meets_holds.load(Ordering::Relaxed)
-        {
-            denials.remember(&self.check, ticket, verdict);
+        if let Some(ticket) = &self.ticket {
+            let may_change = self.meets_holds.load(Ordering::Relaxed);
+            denials.remember(&self.check, ticket, (!may_change).then_some(verdict));
         }
     }
 }

@@ -43,7 +43,7 @@ impl Part {
 
     /// The groups of remembered denials that the keys of this part belong to.
     pub(super) fn groups(&self, outgoing: &Outgoing) -> KeyGroups {
-        let groups = outgoing.ticket.as_ref().map_or(&[][..], |ticket| ticket.groups());
+        let groups = outgoing.ticket.as_ref().map_or(&[][..], |ticket| &ticket.fingerprint.groups);
         self.charges.iter().filter_map(|&index| groups.get(usize::from(index)).copied()).collect()
     }
 }
