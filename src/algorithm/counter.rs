@@ -21,6 +21,8 @@ pub(super) trait Counter {
     fn settle(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u32) {
         self.charge(advanced, policy, now, units);
     }
+    /// Takes up to `units` charged units off the count. Returns how many were taken off.
+    fn credit(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u32) -> u32;
     /// The time in which `units` leave the count, or longer.
     fn span(policy: &Policy, units: u64) -> u64;
     /// The time from which this state equals a fresh one.
@@ -50,6 +52,13 @@ pub(super) fn outcome(
         reset_us: if is_spent { wait(policy.capacity()) } else { 0 },
         ban_us: 0,
     }
+}
+
+/// Takes up to `units` off `count`. Returns how many were taken off.
+pub(super) fn take(count: &mut u64, units: u32) -> u32 {
+    let taken = u64::from(units).min(*count);
+    *count -= taken;
+    u32::try_from(taken).unwrap_or(units)
 }
 
 /// The quotient (saturating) and the remainder of `a * b / c`, without overflow.

@@ -1,7 +1,7 @@
 //! The fixed window: one count per window, aligned to the epoch.
 
 use crate::{
-    algorithm::counter::{Counter, outcome},
+    algorithm::counter::{Counter, outcome, take},
     policy::Policy,
     verdict::Outcome,
 };
@@ -64,6 +64,11 @@ impl Counter for FixedWindow {
     fn wait(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, cost: u32) -> u64 {
         // A cost that does not fit waits for the end of the window.
         if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now }
+    }
+
+    fn credit(&mut self, advanced: Self, _: &Policy, _: u64, units: u32) -> u32 {
+        *self = advanced;
+        take(&mut self.count, units)
     }
 
     fn span(policy: &Policy, _: u64) -> u64 {

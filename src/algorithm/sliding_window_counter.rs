@@ -2,7 +2,7 @@
 //! evenly over it.
 
 use crate::{
-    algorithm::counter::{Counter, muldiv, outcome},
+    algorithm::counter::{Counter, muldiv, outcome, take},
     policy::Policy,
     verdict::Outcome,
 };
@@ -112,6 +112,12 @@ impl Counter for SlidingWindowCounter {
     #[inline(always)]
     fn wait(&self, advanced: &Advanced, policy: &Policy, now: u64, cost: u32) -> u64 {
         advanced.count.wait_of(policy, now, advanced.estimate, cost)
+    }
+
+    fn credit(&mut self, advanced: Advanced, _: &Policy, _: u64, units: u32) -> u32 {
+        *self = advanced.count;
+        let taken = take(&mut self.current, units);
+        taken + take(&mut self.previous, units - taken)
     }
 
     fn span(policy: &Policy, _: u64) -> u64 {

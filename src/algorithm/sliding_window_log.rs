@@ -7,7 +7,7 @@
 
 use crate::{
     algorithm::{
-        counter::Counter,
+        counter::{Counter, take},
         record_queue::{Record, RecordQueue},
     },
     policy::Policy,
@@ -55,6 +55,29 @@ impl SlidingWindowLog {
         count.checked_sub(1).map_or(self.base, |last| self.record(last).total)
     }
 
+    /// Adds a record, after the first `expired` records have left.
+    #[inline(always)]
+    fn add(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) {
+        let resolution = policy.resolution_us();
+        let mut stamp = self.monotonic(policy, now);
+        if resolution > 1 {
+            stamp = stamp.next_multiple_of(resolution);
+        }
+        let newest = Record { at: stamp.max(self.newest.at), total: self.newest.total + u64::from(cost) };
+        self.drop_first(expired);
+        if self.is_empty() {
+            (self.oldest, self.highest_limit) = (newest.at, policy.limit());
+        } else {
+            self.highest_limit = self.highest_limit.max(policy.limit());
+            self.earlier.widen_for(Record { at: self.oldest, total: self.base }, self.newest, newest);
+            // Costs of the same time are one record.
+            if self.newest.at != newest.at {
+                self.earlier.push(self.newest);
+            }
+        }
+        self.newest = newest;
+    }
+
     /// Drops the first `count` records.
     fn drop_first(&mut self, count: usize) {
         if count == 0 {
@@ -94,28 +117,11 @@ impl Counter for SlidingWindowLog {
 
     #[inline(always)]
     fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) -> usize {
-        let resolution = policy.resolution_us();
-        let mut stamp = self.monotonic(policy, now);
-        if resolution > 1 {
-            stamp = stamp.next_multiple_of(resolution);
-        }
-        let newest = Record { at: stamp.max(self.newest.at), total: self.newest.total + u64::from(cost) };
-        self.drop_first(expired);
-        if self.is_empty() {
-            (self.oldest, self.highest_limit) = (newest.at, policy.limit());
-        } else {
-            self.highest_limit = self.highest_limit.max(policy.limit());
-            self.earlier.widen_for(Record { at: self.oldest, total: self.base }, self.newest, newest);
-            // Costs of the same time are one record.
-            if self.newest.at != newest.at {
-                self.earlier.push(self.newest);
-            }
-        }
-        self.newest = newest;
+        self.add(expired, policy, now, cost);
         if policy.count_rejected() {
             // Records that lie more than the highest limit below the total affect no decision. A policy with a higher
             // limit may share the log.
-            let highest = u64::from(self.highest_limit);
+            let (newest, highest) = (self.newest, u64::from(self.highest_limit));
             self.drop_first(self.earlier.count(newest, |record| record.total + highest <= newest.total));
         }
         // All remaining records are in the window.
@@ -159,6 +165,26 @@ impl Counter for SlidingWindowLog {
             return leaves(first.at);
         }
         leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
+    }
+
+    /// Unlike a counted rejection, these units are no reason to forget older ones.
+    fn settle(&mut self, expired: usize, policy: &Policy, now: u64, units: u32) {
+        self.add(expired, policy, now, units);
+    }
+
+    /// The oldest units leave: the total that has left moves forward, into a record if only a part of it leaves.
+    fn credit(&mut self, expired: usize, _: &Policy, _: u64, units: u32) -> u32 {
+        self.drop_first(expired);
+        let mut spent = self.newest.total - self.base;
+        let credited = take(&mut spent, units);
+        if spent == 0 {
+            *self = Self::default();
+            return credited;
+        }
+        let base = self.newest.total - spent;
+        self.drop_first(self.earlier.count(self.newest, |record| record.total <= base));
+        self.base = base;
+        credited
     }
 
     fn span(policy: &Policy, _: u64) -> u64 {

@@ -85,6 +85,11 @@ impl CountState {
         }
     }
 
+    /// Takes up to `units` charged units off the count. Returns how many were taken off.
+    pub(crate) fn credit(&mut self, policy: &Policy, now: u64, units: u32) -> u32 {
+        dispatch!(self, counter => counter.credit(counter.advance_to(policy, now), policy, now, units))
+    }
+
     /// The time in which `units` leave a count under `policy`, or longer.
     pub(crate) fn span(&self, policy: &Policy, units: u64) -> u64 {
         dispatch!(self, counter => span_of(counter, policy, units))

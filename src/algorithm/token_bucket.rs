@@ -51,6 +51,13 @@ impl Arrival {
         Self { at: at + carry, fraction: fraction - carry * limit }
     }
 
+    /// The units that are missing in the bucket at `now`, rounded up.
+    #[inline(always)]
+    fn taken(self, policy: &Policy, now: u64) -> u64 {
+        let (whole, rest) = muldiv(policy.limit().into(), self.at - now, policy.window_us());
+        whole.saturating_add(div_ceil(rest + self.fraction, policy.window_us()))
+    }
+
     /// Microseconds until `cost` fits.
     #[inline(always)]
     fn wait(self, policy: &Policy, now: u64, cost: u32) -> u64 {
@@ -111,8 +118,7 @@ impl Counter for TokenBucket {
 
     #[inline(always)]
     fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
-        let (whole, rest) = muldiv(policy.limit().into(), advanced.at - now, policy.window_us());
-        let taken = whole.saturating_add(div_ceil(rest + advanced.fraction, policy.window_us()));
+        let taken = advanced.taken(policy, now);
         let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let is_spent = taken > 0;
         Outcome {
@@ -142,6 +148,20 @@ impl Counter for TokenBucket {
         };
         // A bucket that is in deeper debt already stays where it is.
         *self = Self { full: full.max(advanced), parts: limit };
+    }
+
+    fn credit(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u32) -> u32 {
+        let (taken, limit) = (advanced.taken(policy, now), u64::from(policy.limit()));
+        let (whole, fraction) = muldiv(units.into(), policy.window_us(), limit);
+        let full = match advanced.at.checked_sub(whole + u64::from(fraction > advanced.fraction)) {
+            Some(at) if at >= now => {
+                let borrowed = if fraction > advanced.fraction { limit } else { 0 };
+                Arrival { at, fraction: advanced.fraction + borrowed - fraction }
+            }
+            _ => Arrival { at: now, fraction: 0 },
+        };
+        *self = Self { full, parts: limit };
+        u32::try_from(taken).map_or(units, |taken| taken.min(units))
     }
 
     fn span(policy: &Policy, units: u64) -> u64 {

@@ -273,6 +273,28 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A [ban by hand](crate::Limiter::ban) that is shorter than 1 µs, or longer than
+    /// [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
+    InvalidBanDuration {
+        /// The policy's name.
+        policy: String,
+        /// The duration, as given.
+        duration: Duration,
+    },
+    /// A change of a count by hand on a store that cannot make it, see
+    /// [`Store::change_count`](crate::store::Store::change_count).
+    StoreWithoutCountChanges,
+    /// Units that are charged or given back by hand under a policy with [shards](crate::Policy::with_shards), each of
+    /// which has units of its own.
+    UnitsOfShards {
+        /// The policy's name.
+        policy: String,
+    },
+    /// 0 units to charge or to give back by hand, see [`Limiter::record`](crate::Limiter::record).
+    ZeroUnits {
+        /// The policy's name.
+        policy: String,
+    },
     /// A hold on a store that has no holds, see [`Store::has_holds`](crate::store::Store::has_holds).
     StoreWithoutHolds,
     /// [`Limiter::try_check`](crate::Limiter::try_check) on a store that does not answer at once.

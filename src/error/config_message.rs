@@ -204,6 +204,21 @@ impl fmt::Display for ConfigError {
             Self::SecretTooShort { length, least } => {
                 write!(f, "a secret of {length} bytes could be guessed; use at least {least}")
             }
+            Self::InvalidBanDuration { policy, duration } => {
+                write!(f, "policy {policy:?}: a ban for {duration:?} is out of range; use 1 µs to 366 days")
+            }
+            Self::StoreWithoutCountChanges => f.write_str(
+                "the store cannot ban a key or change its units by hand; use a `MemoryStore` or a `RedisStore`, or \
+                 implement `Store::change_count`",
+            ),
+            Self::UnitsOfShards { policy } => write!(
+                f,
+                "policy {policy:?}: its shards have units of their own, so none can be charged or given back by hand; \
+                 reset or ban the key instead"
+            ),
+            Self::ZeroUnits { policy } => {
+                write!(f, "policy {policy:?}: 0 units change nothing; charge or give back 1 or more")
+            }
             Self::StoreWithoutHolds => f.write_str(
                 "the store has no holds; use a `MemoryStore` or a `RedisStore`, or implement `Store::has_holds` and \
                  `Store::change_hold`",

@@ -58,6 +58,7 @@
 
 mod acquire;
 mod ask;
+mod by_hand;
 mod check_future;
 mod core;
 mod debit;

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::observe::limits_change::LimitsChange;
 use crate::observe::{
     breaker_change::BreakerChange,
+    count_changed::CountChanged,
     event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
     exempt::Exempt,
     hold_end::HoldEnded,
@@ -103,6 +104,10 @@ impl Observer for Fanout {
 
     fn on_reset(&self, reset: &Reset<'_>) {
         self.each(|observer| observer.on_reset(reset));
+    }
+
+    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+        self.each(|observer| observer.on_count_changed(changed));
     }
 
     fn on_evicted(&self, evicted: &Evicted<'_>) {

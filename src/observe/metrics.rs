@@ -11,6 +11,7 @@ use crate::observe::limits_change::LimitsChange;
 use crate::{
     observe::{
         breaker_change::{BreakerChange, BreakerState},
+        count_changed::CountChanged,
         event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
         exempt::Exempt,
         hold_end::HoldEnded,
@@ -75,6 +76,7 @@ const NEAR_LIMIT: &str = "tollgate_near_limit_total";
 const EXEMPT: &str = "tollgate_exempt_requests_total";
 const HOLDS_ENDED: &str = "tollgate_holds_ended_total";
 const RESETS: &str = "tollgate_resets_total";
+const COUNT_CHANGES: &str = "tollgate_count_changes_total";
 const EVICTED: &str = "tollgate_evicted_counts_total";
 const PLAN_LOOKUPS: &str = "tollgate_plan_lookups_total";
 const PLAN_LOOKUP_DURATION: &str = "tollgate_plan_lookup_duration_seconds";
@@ -128,6 +130,7 @@ impl Metrics {
         describe_counter!(EXEMPT, Unit::Count, "Requests that passed without a check.");
         describe_counter!(HOLDS_ENDED, Unit::Count, "Holds that have ended, by policy and end.");
         describe_counter!(RESETS, Unit::Count, "Keys that were reset.");
+        describe_counter!(COUNT_CHANGES, Unit::Count, "Bans and units that were changed by hand.");
         describe_counter!(EVICTED, Unit::Count, "Live counts that a full store dropped for new keys.");
         describe_counter!(PLAN_LOOKUPS, Unit::Count, "Look-ups of plans that ended.");
         describe_histogram!(PLAN_LOOKUP_DURATION, Unit::Seconds, "How long a look-up of a plan took.");
@@ -250,6 +253,12 @@ impl Observer for Metrics {
     fn on_reset(&self, reset: &Reset<'_>) {
         let outcome = if reset.error.is_none() { "ok" } else { "error" };
         counter!(RESETS, self.labels([policy(reset.policy), ("outcome", outcome.into())])).increment(1);
+    }
+
+    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+        let outcome = if changed.error.is_none() { "ok" } else { "error" };
+        let labels = [policy(changed.policy), ("change", changed.change.as_str().into()), ("outcome", outcome.into())];
+        counter!(COUNT_CHANGES, self.labels(labels)).increment(1);
     }
 
     fn on_evicted(&self, evicted: &Evicted<'_>) {

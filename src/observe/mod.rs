@@ -79,6 +79,7 @@
 #![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
 mod breaker_change;
+mod count_changed;
 mod effects;
 mod event;
 mod exempt;
@@ -121,6 +122,7 @@ pub(crate) use self::span::BatchSpan;
 pub use self::tracing::Tracing;
 pub use self::{
     breaker_change::{BreakerChange, BreakerState},
+    count_changed::CountChanged,
     event::{Abandoned, Batch, Decided, Evicted, ObservedCharge, Reset, StoreFailure},
     exempt::{Exempt, ExemptCause},
     fingerprint::Fingerprint,

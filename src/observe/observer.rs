@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::observe::limits_change::LimitsChange;
 use crate::observe::{
     breaker_change::BreakerChange,
+    count_changed::CountChanged,
     event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
     exempt::Exempt,
     hold_end::HoldEnded,
@@ -98,6 +99,13 @@ pub trait Observer: Send + Sync + 'static {
         let _ = reset;
     }
 
+    /// A count was changed by hand: a [`Limiter::ban`](crate::Limiter::ban), [`unban`](crate::Limiter::unban),
+    /// [`record`](crate::Limiter::record) or [`credit`](crate::Limiter::credit) ended. A call that is refused as
+    /// invalid, or dropped before its end, is not reported.
+    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+        let _ = changed;
+    }
+
     /// A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count
     /// starts with a fresh budget. Called for each dropped count. A flood of new keys drops many counts, so the method
     /// should return fast.
@@ -187,6 +195,10 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_reset(&self, reset: &Reset<'_>) {
         (**self).on_reset(reset);
+    }
+
+    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+        (**self).on_count_changed(changed);
     }
 
     fn on_evicted(&self, evicted: &Evicted<'_>) {

@@ -17,6 +17,7 @@ use crate::{
     error::ErrorKind,
     observe::{
         breaker_change::{BreakerChange, BreakerState},
+        count_changed::CountChanged,
         effects::{EffectCounts, Effects, FailureEffect},
         event::{Abandoned, Batch, Decided, ObservedCharge, Reset, StoreFailure},
         exempt::{Exempt, ExemptCause},
@@ -286,6 +287,15 @@ impl Observer for Tracing {
             target: "tollgate::reset",
             policy = reset.policy.name(), key = %reset.fingerprint(), found = reset.found,
             error = reset.error.map(tracing::field::display), elapsed_us = micros(reset.elapsed), "reset"
+        );
+    }
+
+    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+        debug!(
+            target: "tollgate::by_hand",
+            policy = changed.policy.name(), key = %changed.fingerprint(), change = ?changed.change,
+            changed = changed.changed, error = changed.error.map(tracing::field::display),
+            elapsed_us = micros(changed.elapsed), "changed by hand"
         );
     }
 

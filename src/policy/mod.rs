@@ -72,10 +72,10 @@ mod settings;
 mod shards;
 mod source;
 
-pub(crate) use self::source::SharedSource;
 pub use self::{
     algorithm::Algorithm,
     holds::{Holds, Unsettled},
     limit::Policy,
     source::{IntoPolicies, Policies, PolicySource},
 };
+pub(crate) use self::{micros::micros_up, source::SharedSource};

@@ -7,6 +7,8 @@
 //! window, all at the same time.
 //!
 //! During a ban nothing is charged, so the ban ends at the time that its first verdict gave.
+//!
+//! A ban by hand is kept beside the count itself, and denies every charge with a cost.
 
 use crate::{check::Charge, policy::Policy, verdict::Outcome};
 
@@ -40,5 +42,20 @@ pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
         next_us: own_next_us.max(end_us),
         reset_us: own.reset_us.max(end_us),
         ban_us: end_us,
+    }
+}
+
+/// The outcome of a charge whose key is banned by hand for `left_us` more. `own` is the outcome without the ban.
+pub(super) fn by_hand(own: Outcome, cost: u32, left_us: u64) -> Outcome {
+    let own_next_us = if own.available > 0 { 0 } else { own.next_us };
+    // A cost that does not fit now and has no wait can never fit.
+    let passes_after_ban = own.fits || own.retry_after_us.is_some();
+    Outcome {
+        fits: cost == 0,
+        available: 0,
+        retry_after_us: (cost > 0 && passes_after_ban).then(|| own.retry_after_us.unwrap_or(0).max(left_us)),
+        next_us: own_next_us.max(left_us),
+        reset_us: own.reset_us.max(left_us),
+        ban_us: own.ban_us.max(left_us),
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     key::Key,
     observe::Observer,
     policy::Policy,
-    store::pending::Pending,
+    store::{count_change::CountChange, pending::Pending},
     verdict::Verdict,
 };
 
@@ -118,6 +118,27 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
         let _ = (hold, change);
         Answer::Ready(Err(ConfigError::StoreWithoutHolds.into()))
+    }
+
+    /// Changes the count of `key` under `policy` by hand, for [`Limiter::ban`](crate::Limiter::ban) and the methods
+    /// beside it. Each change is atomic. The store must not make a change twice.
+    ///
+    /// | change | what the store does | answer |
+    /// | --- | --- | --- |
+    /// | `Ban(duration)` | each charge of the key under the policy with a cost above 0 does not fit until `duration` has passed; its outcome is that of its count, with nothing available, and no wait ends before the ban | 0 |
+    /// | `Unban` | ends a ban, also one that [`Policy::ban_after`] has made | 1 if the key was banned, else 0 |
+    /// | `Record(units)` | charges the units, whether or not they fit | the units |
+    /// | `Credit(units)` | takes up to `units` charged units off the count | how many were taken off |
+    ///
+    /// A ban never changes a count: when it ends, or is ended, the count is what it would be without the ban. While a
+    /// charge is banned, the check charges nothing and counts no rejection, unless the charge is under a
+    /// [shadow policy](Policy::is_shadow): that charge alone is left out. Open holds stay, and can be settled.
+    /// [`reset`](Self::reset) ends a ban too.
+    ///
+    /// Defaults to an error, for stores without such changes.
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+        let _ = (key, policy, change);
+        Answer::Ready(Err(ConfigError::StoreWithoutCountChanges.into()))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     policy::Policy,
     store::{
         contract::{Answer, Store},
+        count_change::CountChange,
         memory::MemoryStore,
     },
     verdict::Verdict,
@@ -72,7 +73,7 @@ impl FailingStore {
         Self { memory, failure: Arc::new(Mutex::new(Some(ErrorKind::Unavailable))) }
     }
 
-    /// Makes every check, every reset and every change of a hold fail at once with an error of this kind. No count
+    /// Makes every check, every reset and every change of a hold or a count fail at once with an error of this kind. No count
     /// changes.
     pub fn fail(&self, kind: ErrorKind) {
         self.set(Some(kind));
@@ -122,6 +123,13 @@ impl Store for FailingStore {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.change_hold(hold, change),
+        }
+    }
+
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+        match self.error() {
+            Some(error) => Answer::Ready(Err(error)),
+            None => self.memory.change_count(key, policy, change),
         }
     }
 

@@ -17,6 +17,7 @@
 //! 6. If it [has holds](Store::has_holds), a charge with a [name](Charge::hold) is held until it is
 //!    [settled](Store::change_hold) or its time-to-live has passed, and counts as spent until then. A hold ends once,
 //!    however often its settlement is sent.
+//! 7. If it [changes counts by hand](Store::change_count), a ban refuses and forgets nothing that was charged.
 //!
 //! # The default
 //!
@@ -133,7 +134,7 @@
 //!
 //! use tollgate::{
 //!     Key, Limiter, MemoryStore, Policy, failure::Breaker, observe::Observer,
-//!     store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
+//!     store::{Answer, Check, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
 //! };
 //!
 //! /// Prints every check before it is judged.
@@ -187,6 +188,10 @@
 //!     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
 //!         self.0.change_hold(hold, change)
 //!     }
+//!
+//!     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+//!         self.0.change_count(key, policy, change)
+//!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -199,6 +204,7 @@
 
 mod ban;
 mod contract;
+mod count_change;
 #[cfg(feature = "redis")]
 mod deny_cache;
 #[cfg(feature = "test-util")]
@@ -215,6 +221,7 @@ pub(crate) use self::pending::no_answer;
 pub use self::redis::{OpenHolds, RedisStore, RedisStoreBuilder};
 pub use self::{
     contract::{Answer, Store},
+    count_change::CountChange,
     memory::{MemoryStore, WhenFull},
     pending::Pending,
 };

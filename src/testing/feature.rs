@@ -9,6 +9,8 @@ use crate::policy::Algorithm;
 pub enum Feature {
     /// Bans ([`Policy::ban_after`](crate::Policy::ban_after)).
     Bans,
+    /// Changes by hand ([`Store::change_count`](crate::store::Store::change_count)).
+    CountChanges,
     /// Rejections that are counted ([`Policy::with_count_rejected`](crate::Policy::with_count_rejected)).
     CountRejected,
     /// [`Algorithm::FixedWindow`].

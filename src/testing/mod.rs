@@ -102,6 +102,7 @@
 //!     .without(Feature::TokenBucket)
 //!     .without(Feature::CountRejected)
 //!     .without(Feature::Bans)
+//!     .without(Feature::CountChanges)
 //!     .without(Feature::Shadow)
 //!     .without(Feature::Holds)
 //!     .run()

@@ -4,17 +4,27 @@ use std::time::Duration;
 
 use crate::policy::{Algorithm, Policy};
 
-/// A charge that was admitted, or a rejection that was counted.
+/// Units that were charged, or given back.
 #[derive(Clone, Debug)]
 struct Charge {
     at_us: u64,
     /// When the charge leaves the window of a log.
     leaves_us: u64,
     cost: u32,
-    admitted: bool,
+    kind: Kind,
     policy: Policy,
     /// The highest limit among the charges since the log was last empty, this charge included.
     highest: u32,
+}
+
+/// How a charge came about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Admitted,
+    /// A rejection that was counted.
+    Rejected,
+    /// Units that are given back to a bucket.
+    Credited,
 }
 
 /// The charges of one key under policies with one algorithm, window and resolution: what a store should decide.
@@ -63,7 +73,45 @@ impl Oracle {
         let leaves_us = at_us.next_multiple_of(self.resolution_us) + policy.window_us();
         let live = self.charges.last().filter(|charge| charge.leaves_us > at_us);
         let highest = live.map_or(0, |charge| charge.highest).max(policy.limit());
-        self.charges.push(Charge { at_us, leaves_us, cost, admitted, policy: policy.clone(), highest });
+        let kind = if admitted { Kind::Admitted } else { Kind::Rejected };
+        self.charges.push(Charge { at_us, leaves_us, cost, kind, policy: policy.clone(), highest });
+    }
+
+    /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous window
+    /// of a counter. A bucket refills by them. Returns how many were given back.
+    pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u32) -> u32 {
+        let window_us = policy.window_us();
+        let start_us = at_us - at_us % window_us;
+        let in_window = |charge: &Charge, windows: u64| {
+            charge.at_us + windows * window_us >= start_us && (windows == 0 || charge.at_us < start_us)
+        };
+        let mut left = units;
+        let mut take = |charge: &mut Charge| {
+            let taken = left.min(charge.cost);
+            (left, charge.cost) = (left - taken, charge.cost - taken);
+        };
+        match policy.algorithm() {
+            Algorithm::SlidingWindowLog => {
+                self.charges.iter_mut().filter(|charge| charge.leaves_us > at_us).for_each(&mut take);
+                // An empty log remembers no limit.
+                self.charges.retain(|charge| charge.cost > 0);
+            }
+            Algorithm::FixedWindow => {
+                self.charges.iter_mut().filter(|charge| in_window(charge, 0)).for_each(&mut take);
+            }
+            Algorithm::SlidingWindowCounter => {
+                for windows in [0, 1] {
+                    self.charges.iter_mut().filter(|charge| in_window(charge, windows)).for_each(&mut take);
+                }
+            }
+            _ => {
+                let missing = self.debt(policy, at_us).div_ceil(u128::from(window_us));
+                left -= u32::try_from(missing).map_or(units, |missing| missing.min(units));
+                let (policy, leaves_us, cost) = (policy.clone(), at_us + window_us, units);
+                self.charges.push(Charge { at_us, leaves_us, cost, kind: Kind::Credited, policy, highest: 0 });
+            }
+        }
+        units - left
     }
 
     /// Whether `cost` fits at that time.
@@ -114,7 +162,7 @@ impl Oracle {
     /// The admitted charges only.
     pub fn admitted(&self) -> Self {
         let mut admitted = self.clone();
-        admitted.charges.retain(|charge| charge.admitted);
+        admitted.charges.retain(|charge| charge.kind == Kind::Admitted);
         admitted
     }
 
@@ -123,7 +171,7 @@ impl Oracle {
     /// A log drops rejections beyond the highest limit that has charged, otherwise denied traffic would fill its
     /// memory. A higher limit that charges later does not see the dropped rejections.
     pub fn remembers_all_for(&self, policy: &Policy, now_us: u64) -> bool {
-        let live = |charge: &&Charge| !charge.admitted && charge.leaves_us > now_us;
+        let live = |charge: &&Charge| charge.kind == Kind::Rejected && charge.leaves_us > now_us;
         policy.algorithm() != Algorithm::SlidingWindowLog
             || self.charges.iter().filter(live).all(|charge| charge.highest >= policy.limit())
     }
@@ -163,7 +211,11 @@ impl Oracle {
             let charged = debt + time(&charge.policy, charge.cost);
             // A counted rejection empties the bucket at most.
             let empty = debt.max(time(&charge.policy, charge.policy.capacity()));
-            debt = if charge.admitted { charged } else { charged.min(empty) };
+            debt = match charge.kind {
+                Kind::Admitted => charged,
+                Kind::Rejected => charged.min(empty),
+                Kind::Credited => debt.saturating_sub(time(&charge.policy, charge.cost)),
+            };
         }
         wait_until(debt, now_us, policy.limit())
     }

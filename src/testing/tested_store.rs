@@ -13,7 +13,7 @@ use crate::{
     hold::{HoldChange, OpenHold, Settlement},
     key::Key,
     policy::{Algorithm, Policy},
-    store::Answer,
+    store::{Answer, CountChange},
     testing::{
         failure::{NotPassed, Tested, ensure},
         feature::Feature,
@@ -141,6 +141,15 @@ impl TestedStore {
         Ok(match self.fixture.store.reset(&key.into(), policy) {
             Answer::Ready(found) => found?,
             Answer::Pending(found) => found.await?,
+        })
+    }
+
+    /// Changes a count by hand.
+    pub(super) async fn change_count(&self, key: &str, policy: &Policy, change: CountChange) -> Result<u32, NotPassed> {
+        self.note(format!("{change:?} under {:?}", policy.name()));
+        Ok(match self.fixture.store.change_count(&key.into(), policy, change) {
+            Answer::Ready(changed) => changed?,
+            Answer::Pending(changed) => changed.await?,
         })
     }
 

@@ -4,6 +4,7 @@
 mod acquire;
 mod breaker;
 mod breaker_schedules;
+mod by_hand;
 mod deadline;
 mod handler_checks;
 mod holds;

@@ -219,6 +219,8 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         ("tollgate_exempt_requests_total", "cause", words(source!("exempt.rs"), "pub fn as_str")),
         ("tollgate_holds_ended_total", "end", words(source!("hold_end.rs"), "pub fn as_str")),
         ("tollgate_resets_total", "outcome", but(words(metrics, "fn on_reset"), &["outcome"])),
+        ("tollgate_count_changes_total", "change", words(source!("../store/count_change.rs"), "pub fn as_str")),
+        ("tollgate_count_changes_total", "outcome", but(words(metrics, "fn on_count_changed"), &["change", "outcome"])),
         ("tollgate_plan_lookups_total", "outcome", words(source!("plan.rs"), "pub fn as_str")),
         ("tollgate_plan_lookup_duration_seconds", "outcome", words(source!("plan.rs"), "pub fn as_str")),
         ("tollgate_plan_fallbacks_total", "plan", but(words(metrics, "fn on_plan_fallback"), &["plan", "cause"])),

@@ -9,8 +9,8 @@ use tollgate::{
     ErrorKind,
     decision::Source,
     observe::{
-        Abandoned, Batch, BreakerChange, Decided, Exempt, Fingerprint, HoldEnded, NearLimit, ObservedRequest, Observer,
-        Refused, Reset, StoreFailure, Warning,
+        Abandoned, Batch, BreakerChange, CountChanged, Decided, Exempt, Fingerprint, HoldEnded, NearLimit,
+        ObservedRequest, Observer, Refused, Reset, StoreFailure, Warning,
     },
 };
 
@@ -39,6 +39,7 @@ pub(crate) struct RecordedEvents {
     pub(crate) holds: Vec<(String, u32, u32, &'static str)>,
     /// The name of the policy, and the result of a reset that succeeded.
     pub(crate) resets: Vec<(String, Option<bool>)>,
+    pub(crate) by_hand: Vec<(&'static str, Option<u32>)>,
     pub(crate) warnings: Vec<Warning>,
     /// The `Debug` output of all events.
     pub(crate) debug: String,
@@ -146,6 +147,12 @@ impl Observer for Recorder {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{reset:?}\n");
         seen.resets.push((reset.policy.name().to_owned(), reset.found));
+    }
+
+    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        seen.debug += &format!("{changed:?}\n");
+        seen.by_hand.push((changed.change.as_str(), changed.changed));
     }
 
     fn on_warning(&self, warning: &Warning) {

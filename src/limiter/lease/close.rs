@@ -55,10 +55,18 @@ impl Limiter {
 
 /// Releases the blocks of a key, whose count is about to be reset.
 pub(in crate::limiter) async fn release(core: &Arc<Core>, key: &Key, policy: &Policy) {
+    end_blocks(core, key, policy, |ended| Ended { spent: 0, ..ended }).await;
+}
+
+/// Settles the blocks of a key, which is about to be banned.
+pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
+    end_blocks(core, key, policy, |ended| ended).await;
+}
+
+async fn end_blocks(core: &Arc<Core>, key: &Key, policy: &Policy, change: fn(Ended) -> Ended) {
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
-    let released = ended.into_iter().map(|ended| Ended { spent: 0, ..ended }).collect();
-    for release in settle(core, released) {
-        // If the store does not answer, the reset reports it.
-        let _ = within(core.store.deadline(), release).await;
+    for settlement in settle(core, ended.into_iter().map(change).collect()) {
+        // If the store does not answer, the call that follows reports it.
+        let _ = within(core.store.deadline(), settlement).await;
     }
 }

@@ -23,7 +23,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-pub(super) use self::{close::release, table::Leases};
+pub(super) use self::{
+    close::{give_back, release},
+    table::Leases,
+};
 use self::{state::Spent, waiter::Reply};
 use crate::{
     check::Check,

@@ -19,7 +19,10 @@ use std::{
 use tokio::time::Instant;
 
 use self::attempt::{Attempt, milder};
-pub(super) use self::{peek::reset, turn::Turns};
+pub(super) use self::{
+    peek::{all, reset},
+    turn::Turns,
+};
 use crate::{
     breaker::CallOutcome,
     check::Check,

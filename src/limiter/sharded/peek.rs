@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::Pin,
     task::Poll,
 };
 
@@ -53,27 +52,34 @@ fn merge_two(one: Outcome, other: Outcome) -> Outcome {
 /// The error of any shard, after all shards have been tried.
 pub(in crate::limiter) async fn reset(limiter: &Limiter, key: &Key, policy: &Policy) -> Result<bool, Error> {
     let charge = Charge::new(key.clone(), policy.clone(), 0);
-    let shards: Vec<Charge> = charge.of_all_shards().collect();
-    let mut resets: Vec<ResetFuture<'_>> = Vec::new();
-    for shard in &shards {
-        resets.push(Box::pin(limiter.reset_count(&shard.key, &shard.policy)));
-    }
-    let mut found = Ok(false);
+    let resets = charge
+        .of_all_shards()
+        .map(|Charge { key, policy, .. }| async move { limiter.reset_count(&key, &policy).await });
+    all(resets).await.map(|found| found.contains(&true))
+}
+
+/// Awaits the calls of all shards at the same time.
+///
+/// # Errors
+///
+/// The error of any shard, after all shards have been tried.
+pub(in crate::limiter) async fn all<T>(
+    calls: impl Iterator<Item = impl Future<Output = Result<T, Error>>>,
+) -> Result<Vec<T>, Error> {
+    let mut calls: Vec<_> = calls.map(Box::pin).collect();
+    let mut answers = Ok(Vec::with_capacity(calls.len()));
     poll_fn(|cx| {
-        resets.retain_mut(|reset| {
-            let Poll::Ready(result) = reset.as_mut().poll(cx) else { return true };
-            match (&mut found, result) {
-                (Ok(found), Ok(had_count)) => *found |= had_count,
-                (Ok(_), Err(error)) => found = Err(error),
+        calls.retain_mut(|call| {
+            let Poll::Ready(result) = call.as_mut().poll(cx) else { return true };
+            match (&mut answers, result) {
+                (Ok(answers), Ok(answer)) => answers.push(answer),
+                (Ok(_), Err(error)) => answers = Err(error),
                 (Err(_), _) => {}
             }
             false
         });
-        if resets.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    found
+    answers
 }
-
-/// The reset of one shard.
-type ResetFuture<'a> = Pin<Box<dyn Future<Output = Result<bool, Error>> + Send + 'a>>;

@@ -23,6 +23,8 @@ pub(super) struct Counted<'a> {
     /// The index of the count in its shard. `None` if the shard has no such count.
     pub(super) index: Option<usize>,
     pub(super) fits: bool,
+    /// Whether the key is banned by hand under the policy.
+    pub(super) is_banned: bool,
 }
 
 /// Where a count of a check is kept.
@@ -58,8 +60,9 @@ impl Counted<'_> {
 }
 
 impl Shard {
-    /// Evaluates: sets whether the cost fits. Ends holds whose time has passed, and changes nothing otherwise.
-    pub(super) fn evaluate(&mut self, counted: &mut Counted<'_>, now: u64) {
+    /// Evaluates: sets whether the cost fits. Ends holds whose time has passed, unless an earlier charge of the check
+    /// `meets_ban`, a ban by hand. Changes nothing otherwise.
+    pub(super) fn evaluate(&mut self, counted: &mut Counted<'_>, now: u64, meets_ban: bool) {
         let PolicyCost { policy, cost } = counted.charged;
         counted.index = self.find(counted.key, policy, counted.place.hash);
         let ahead = match counted.room {
@@ -72,15 +75,22 @@ impl Shard {
             _ => 0,
         };
         let cost = cost.saturating_add(ahead);
-        counted.fits = match counted.index {
-            Some(index) => self.entries.state_mut(index).evaluate(policy, now, cost),
-            None => counted.start().evaluate(policy, now, cost),
+        let Some(index) = counted.index else {
+            counted.fits = counted.start().evaluate(policy, now, cost);
+            return;
+        };
+        let count = self.entries.state_mut(index);
+        counted.is_banned = count.is_banned(policy, now);
+        counted.fits = match meets_ban && !counted.is_banned {
+            true => count.fits(policy, now, cost),
+            false => count.evaluate(policy, now, cost),
         };
     }
 
     /// Commits: charges the cost if the check is admitted or rejections count. Returns the outcome.
     pub(super) fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
-        let &Counted { key, charged: PolicyCost { policy, cost }, hold, ref place, ref room, index, fits } = counted;
+        let &Counted { key, charged: PolicyCost { policy, cost }, hold, ref place, ref room, index, fits, .. } =
+            counted;
         let index = match room {
             Room::Nowhere { until } if !policy.is_ban() => return without_place(policy, cost, fits, until - now),
             // An earlier charge of the same check may have added the count.

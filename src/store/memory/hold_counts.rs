@@ -1,7 +1,8 @@
-//! A count with the open holds beside it.
+//! A count with the open holds beside it, and with a ban by hand.
 //!
-//! Most counts have no holds, so they are kept as they are. The first hold moves a count into a box together with its
-//! holds, and the end of the last one moves it back.
+//! Most counts have neither, so they are kept as they are. The first hold moves a count into a box together with its
+//! holds, and the end of the last one moves it back. A ban moves the count into a box too, and nothing is charged to it
+//! by checks until the ban has ended.
 
 use std::mem;
 
@@ -9,8 +10,8 @@ use crate::{
     algorithm::{Admission, CountState, Held},
     check::Charge,
     hold::{HoldChange, HoldId, Settlement},
-    policy::{Policy, Unsettled},
-    store::memory::holds::OpenHolds,
+    policy::{Policy, Unsettled, micros_up},
+    store::{CountChange, ban, memory::holds::OpenHolds},
     verdict::{Outcome, Verdict},
 };
 
@@ -19,6 +20,16 @@ use crate::{
 pub(super) enum Count {
     Plain(CountState),
     Held(Box<HeldCount>),
+    Banned(Box<BannedCount>),
+}
+
+/// A count whose key is banned by hand.
+#[derive(Clone, Debug)]
+pub(super) struct BannedCount {
+    /// Not banned itself.
+    count: Count,
+    /// When the ban ends, in microseconds.
+    until: u64,
 }
 
 /// A count with open holds.
@@ -49,26 +60,47 @@ impl Count {
                 let outcome = state.evaluate_and_commit(&charge.policy, now, charge.cost);
                 Verdict::of_one(outcome, &charge.policy, now)
             }
-            Self::Held(_) => self.judge_beside_holds(charge, now),
+            Self::Held(_) | Self::Banned(_) => self.judge_in_box(charge, now),
         }
     }
 
     #[cold]
-    fn judge_beside_holds(&mut self, charge: &Charge, now: u64) -> Verdict {
+    fn judge_in_box(&mut self, charge: &Charge, now: u64) -> Verdict {
         let fits = self.evaluate(&charge.policy, now, charge.cost);
         let outcome = self.commit(&charge.policy, now, charge.cost, None, fits, Admission::of(fits));
         Verdict::of_one(outcome, &charge.policy, now)
     }
 
+    /// Whether the key is banned by hand. A ban that has ended is lifted.
+    pub(super) fn is_banned(&mut self, policy: &Policy, now: u64) -> bool {
+        match self {
+            Self::Banned(banned) if banned.until > now => true,
+            Self::Banned(_) => {
+                self.lift(policy);
+                false
+            }
+            _ => false,
+        }
+    }
+
     /// Evaluates: returns whether `cost` fits. Ends holds whose time has passed, and changes nothing otherwise.
     pub(super) fn evaluate(&mut self, policy: &Policy, now: u64, cost: u32) -> bool {
+        if self.is_banned(policy, now) {
+            return cost == 0;
+        }
         self.end_expired(policy, now);
+        self.fits(policy, now, cost)
+    }
+
+    /// Whether `cost` fits, without a ban.
+    pub(super) fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
         match self {
+            Self::Plain(state) => state.evaluate(policy, now, cost),
             Self::Held(count) if policy.holds().is_some() => {
                 count.state.evaluate_beside(policy, now, cost, count.open.held())
             }
-            Self::Plain(state) => state.evaluate(policy, now, cost),
             Self::Held(count) => count.state.evaluate(policy, now, cost),
+            Self::Banned(banned) => banned.count.fits(policy, now, cost),
         }
     }
 
@@ -82,6 +114,11 @@ impl Count {
         fits: bool,
         admission: Admission,
     ) -> Outcome {
+        if let Self::Banned(banned) = self {
+            let fits = banned.count.fits(policy, now, cost);
+            let own = banned.count.commit(policy, now, cost, None, fits, Admission::Banned);
+            return ban::by_hand(own, cost, banned.until - now);
+        }
         let is_admitted = admission == Admission::Admitted && cost <= policy.capacity();
         if let (Some(id), true) = (hold, is_admitted) {
             self.hold(policy, now, id, cost);
@@ -95,6 +132,7 @@ impl Count {
             }
             Self::Plain(state) => state.commit(policy, now, cost, fits, admission),
             Self::Held(count) => count.state.commit(policy, now, cost, fits, admission),
+            Self::Banned(_) => unreachable!("the outcome of a banned count is returned above"),
         }
     }
 
@@ -109,6 +147,9 @@ impl Count {
 
     /// Changes a hold. The answer is `Expired` if it is not open.
     pub(super) fn change(&mut self, policy: &Policy, now: u64, id: HoldId, change: HoldChange) -> Settlement {
+        if let Self::Banned(banned) = self {
+            return banned.count.change(policy, now, id, change);
+        }
         self.end_expired(policy, now);
         let Self::Held(count) = self else { return Settlement::Expired };
         if count.open.end_of(id).is_none_or(|end| end <= now) {
@@ -129,6 +170,7 @@ impl Count {
     /// Forgets what was spent, and what is held if the policy has holds. Returns whether anything is left: open holds,
     /// for which a policy without holds does not look.
     pub(super) fn forget(&mut self, policy: &Policy) -> bool {
+        self.lift(policy);
         match self {
             Self::Held(count) if policy.holds().is_none() => {
                 count.state = CountState::new(policy);
@@ -138,8 +180,50 @@ impl Count {
         }
     }
 
+    /// Changes the count by hand. See [`Store::change_count`](crate::store::Store::change_count).
+    pub(super) fn change_by_hand(&mut self, policy: &Policy, now: u64, change: CountChange) -> u32 {
+        let was_banned = self.is_banned(policy, now);
+        match change {
+            CountChange::Ban(duration) => {
+                self.lift(policy);
+                let count = mem::replace(self, Self::new(policy));
+                *self = Self::Banned(Box::new(BannedCount { count, until: now + micros_up(duration) }));
+                0
+            }
+            CountChange::Unban => {
+                self.lift(policy);
+                was_banned.into()
+            }
+            CountChange::Record(units) => {
+                self.state_mut().settle(policy, now, units);
+                units
+            }
+            CountChange::Credit(units) => self.state_mut().credit(policy, now, units),
+        }
+    }
+
+    /// The count of the charges.
+    fn state_mut(&mut self) -> &mut CountState {
+        match self {
+            Self::Plain(state) => state,
+            Self::Held(count) => &mut count.state,
+            Self::Banned(banned) => banned.count.state_mut(),
+        }
+    }
+
+    /// Ends a ban.
+    fn lift(&mut self, policy: &Policy) {
+        if let Self::Banned(banned) = self {
+            *self = mem::replace(&mut banned.count, Self::new(policy));
+        }
+    }
+
     /// The largest cost that fits now.
     pub(super) fn available(&self, policy: &Policy, now: u64) -> u32 {
+        match self {
+            Self::Banned(banned) if banned.until > now => return 0,
+            _ => {}
+        }
         let (state, held) = self.parts();
         let held = u32::try_from(held.units).unwrap_or(u32::MAX);
         state.available(policy, now).saturating_sub(held)
@@ -152,6 +236,7 @@ impl Count {
             // The holds are charged one after the other, and the last of these charges leaves last. Released holds are
             // not charged, but the policy may have been replaced by one that charges them.
             Self::Held(count) => count.state.idle_at(policy).max(count.open.held().last_end) + count.span_us,
+            Self::Banned(banned) => banned.count.idle_at(policy).max(banned.until),
         }
     }
 
@@ -160,6 +245,7 @@ impl Count {
         match self {
             Self::Plain(state) => state.stale_at(policy),
             Self::Held(count) => count.state.stale_at(policy).max(self.idle_at(policy)),
+            Self::Banned(banned) => banned.count.stale_at(policy).max(banned.until),
         }
     }
 
@@ -183,6 +269,7 @@ impl Count {
         }
         match self {
             Self::Held(count) => count,
+            Self::Banned(banned) => banned.count.with_holds(policy),
             Self::Plain(_) => unreachable!("a plain count has just been changed"),
         }
     }
@@ -201,6 +288,7 @@ impl Count {
         match self {
             Self::Plain(state) => (state, Held::default()),
             Self::Held(count) => (&count.state, count.open.held()),
+            Self::Banned(banned) => banned.count.parts(),
         }
     }
 }

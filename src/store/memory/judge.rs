@@ -8,11 +8,12 @@ use crate::{
     algorithm::Admission,
     check::Charge,
     clock::Clock,
+    error::{Error, ErrorKind},
     hold::{HoldChange, HoldId, OpenHold, Settlement},
     key::Key,
     policy::Policy,
     store::{
-        ban,
+        CountChange, ban,
         memory::{
             counted::{Counted, Room},
             hold_counts::Count,
@@ -23,6 +24,9 @@ use crate::{
     },
     verdict::{Outcome, Source, Verdict},
 };
+
+/// Why a key without a count cannot be changed by hand.
+const FULL: &str = "the memory store is full of live counts; give it more room with `MemoryStore::with_capacity`";
 
 /// The shard number of the shared buckets, which are locked last.
 const SHARED: usize = usize::MAX;
@@ -85,6 +89,35 @@ impl Table {
         own
     }
 
+    /// Changes a count by hand. See [`Store::change_count`](crate::store::Store::change_count).
+    pub(super) fn change_count(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        change: CountChange,
+        clock: &dyn Clock,
+    ) -> Result<u32, Error> {
+        let place = self.place(key, policy);
+        let mut shard = lock(&self.shards[place.shard]);
+        let now = now_us(clock);
+        if let Some(index) = shard.find(key, policy, place.hash) {
+            return Ok(shard.entries.state_mut(index).change_by_hand(policy, now, change));
+        }
+        let mut count = Count::new(policy);
+        let changed = count.change_by_hand(policy, now, change);
+        let needs_place = count.idle_at(policy) > now;
+        if needs_place && !self.evicts() && !shard.has_room() && shard.find_room(now).is_err() {
+            return Err(Error::new(ErrorKind::Unavailable, FULL));
+        }
+        shard.keep(key, policy, place.hash, count, now);
+        let victims = shard.make_room(now, self.evicts());
+        drop(shard);
+        if !victims.is_empty() {
+            self.fullness.report(&victims);
+        }
+        Ok(changed)
+    }
+
     /// Forgets a count. Returns whether it was live.
     pub(super) fn remove(&self, key: &Key, policy: &Policy, clock: &dyn Clock) -> bool {
         let place = self.place(key, policy);
@@ -145,8 +178,10 @@ impl Table {
             order.push(SHARED);
             guards.push(shared);
         }
+        let mut meets_ban = false;
         for counted in &mut counts {
-            guards[position(&order, counted)].evaluate(counted, now);
+            guards[position(&order, counted)].evaluate(counted, now, meets_ban);
+            meets_ban |= counted.is_banned;
         }
         let allowed = counts.iter().all(|counted| counted.fits || counted.charged.policy.is_shadow());
         let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
@@ -157,13 +192,18 @@ impl Table {
             match (outcomes.last_mut(), before.last()) {
                 (Some(outcome), Some(own)) if counted.charged.policy.is_ban() => {
                     // `own.fits` is the result of the evaluation, from before this rejection was counted.
-                    let denied = !own.fits && own.has_own_place() && counted.has_own_place();
+                    let denied = !own.fits && !meets_ban && own.has_own_place() && counted.has_own_place();
                     *outcome = ban::merge(*outcome, shard.commit_denial(counted, now, denied));
                 }
                 _ => {
                     let banned = after.first().is_some_and(|next| next.charged.policy.is_ban() && !next.fits);
-                    // `counted.fits` is true if the check is allowed, except under a shadow policy.
-                    let admission = if banned { Admission::Banned } else { Admission::of(allowed && counted.fits) };
+                    // `counted.fits` is true if the check is allowed, except under a shadow policy. A check that meets a
+                    // ban by hand is not counted as rejected by any policy.
+                    let admission = match allowed && counted.fits {
+                        _ if banned => Admission::Banned,
+                        false if meets_ban => Admission::Banned,
+                        is_admitted => Admission::of(is_admitted),
+                    };
                     outcomes.push(shard.commit(counted, now, admission));
                     if let Room::Shared { .. } = counted.room {
                         let policy = counted.charged.policy;
@@ -248,7 +288,7 @@ impl Table {
         ban::policy_costs(charge).map(|charged| {
             let (key, place) = (&charge.key, self.place(&charge.key, charged.policy));
             let hold = charge.hold.filter(|_| !charged.policy.is_ban());
-            Counted { key, charged, hold, place, room: Room::Own, index: None, fits: false }
+            Counted { key, charged, hold, place, room: Room::Own, index: None, fits: false, is_banned: false }
         })
     }
 }

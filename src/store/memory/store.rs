@@ -12,6 +12,7 @@ use crate::{
     policy::Policy,
     store::{
         contract::{Answer, Store},
+        count_change::CountChange,
         memory::{shard::lock, table::Table, when_full::WhenFull},
     },
     verdict::Verdict,
@@ -205,6 +206,15 @@ impl Store for MemoryStore {
 
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
         Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
+    }
+
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+        let changed = self.table.change_count(key, policy, change, &*self.clock);
+        let Some(ban) = policy.ban().filter(|_| change == CountChange::Unban) else { return Answer::Ready(changed) };
+        // The count of denials is full during a ban. Without it, the denials are counted anew.
+        let was_banned = self.table.spent(key, ban, &*self.clock) >= ban.limit();
+        self.table.remove(key, ban, &*self.clock);
+        Answer::Ready(changed.map(|changed| changed.max(was_banned.into())))
     }
 
     /// Sets the observer of live counts that are dropped. The observer also gets a warning when the store is full for

@@ -8,6 +8,7 @@ use crate::{
     decision::{Decision, PolicyDecision},
     key::Key,
     policy::Policy,
+    store::CountChange,
     testing::{
         failure::{NotPassed, Tested, ensure_eq},
         feature::Feature,
@@ -22,6 +23,15 @@ const CHECKS: usize = 80;
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
 pub(super) async fn law_12_random_traces_agree_with_the_oracle(store: TestedStore) -> Tested {
+    traces(store, false).await
+}
+
+pub(super) async fn law_12_random_traces_with_changes_by_hand_agree_with_the_oracle(store: TestedStore) -> Tested {
+    store.requires(Feature::CountChanges)?;
+    traces(store, true).await
+}
+
+async fn traces(store: TestedStore, by_hand: bool) -> Tested {
     let can_count_rejected = store.requires(Feature::CountRejected).is_ok();
     let can_round = store.requires(Feature::Resolution).is_ok();
     for seed in 0..SEEDS {
@@ -40,7 +50,7 @@ pub(super) async fn law_12_random_traces_agree_with_the_oracle(store: TestedStor
                 policies.push(policy.with_count_rejected(can_count_rejected && random.below(3) == 0));
             }
         }
-        trace(&store, &mut random, &policies).await.map_err(|ended| match ended {
+        trace(&store, &mut random, &policies, by_hand).await.map_err(|ended| match ended {
             NotPassed::Failed(why) => NotPassed::Failed(format!("seed {seed}: {why}")),
             skipped @ NotPassed::Skipped(_) => skipped,
         })?;
@@ -48,18 +58,37 @@ pub(super) async fn law_12_random_traces_agree_with_the_oracle(store: TestedStor
     Ok(())
 }
 
-/// Sends random checks under these policies, and compares each decision with the oracles of its counts.
-async fn trace(store: &TestedStore, random: &mut Random, policies: &[Policy]) -> Tested {
+/// Sends random checks under these policies, and compares each decision with the oracles of its counts. Changes counts
+/// meanwhile if the trace is to change them `by_hand`.
+async fn trace(store: &TestedStore, random: &mut Random, policies: &[Policy], by_hand: bool) -> Tested {
     let mut oracles = Oracles::default();
     for number in 0..CHECKS {
         let step = *random.pick(&[0, 1, 700, 9_000, 250_000]);
         store.clock.advance(Duration::from_micros(random.below(step + 1)));
+        let now_us = store.clock.now_us();
+        if by_hand && random.below(3) == 0 {
+            let (key, policy) = (*random.pick(&KEYS), random.pick(policies));
+            let change = change(random, policy);
+            let changed = store.change_count(key, policy, change).await?;
+            ensure_eq!(changed, oracles.change(key, policy, change, now_us), "step {number}, {change:?} of {policy:?}");
+            continue;
+        }
         let check = check(random, policies)?;
         let decision = store.check_all(check.clone()).await?;
-        let expected = oracles.decide(&check, store.clock.now_us());
-        ensure_eq!(Seen::all(&decision), expected, "check {number}, {check:?}");
+        ensure_eq!(Seen::all(&decision), oracles.decide(&check, now_us), "check {number}, {check:?}");
     }
     Ok(())
+}
+
+/// A change by hand.
+fn change(random: &mut Random, policy: &Policy) -> CountChange {
+    let most = *random.pick(&[1, policy.capacity().min(4), 2 * policy.capacity()]);
+    match random.below(6) {
+        0 => CountChange::Ban(Duration::from_micros(1 + random.below(300_000))),
+        1 => CountChange::Unban,
+        2 | 3 => CountChange::Record(random.cost(most)),
+        _ => CountChange::Credit(random.cost(most)),
+    }
 }
 
 /// A check of up to three charges.
@@ -82,6 +111,7 @@ struct Seen {
     retry_after: Option<Duration>,
     next: Duration,
     reset: Duration,
+    ban: Option<Duration>,
 }
 
 impl Seen {
@@ -92,43 +122,76 @@ impl Seen {
             retry_after: standing.retry_after,
             next: standing.next,
             reset: standing.reset,
+            ban: standing.ban,
         };
         (decision.is_allowed(), decision.policies().iter().map(of).collect())
     }
 }
 
-/// The oracle of every count that has been charged or asked for.
+/// The oracle of every count that has been charged or asked for, and the end of a ban by hand; 0 without one.
 #[derive(Default)]
-struct Oracles(HashMap<(Key, String), Oracle>);
+struct Oracles(HashMap<(Key, String), (Oracle, u64)>);
 
 impl Oracles {
     /// What a store has to decide: it evaluates all charges, then commits all or none.
     fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
-        let fitted: Vec<bool> =
-            check.charges().iter().map(|charge| self.of(charge).fits(&charge.policy, now_us, charge.cost)).collect();
+        let left: Vec<u64> = check.charges().iter().map(|charge| self.of(charge).1.saturating_sub(now_us)).collect();
+        let is_banned = left.iter().any(|left_us| *left_us > 0);
+        let fits = |(charge, left_us): (&Charge, &u64)| {
+            charge.cost == 0 || *left_us == 0 && self.of(charge).0.fits(&charge.policy, now_us, charge.cost)
+        };
+        let fitted: Vec<bool> = check.charges().iter().zip(&left).map(fits).collect();
         let allowed = fitted.iter().all(|fitted| *fitted);
-        let seen = check.charges().iter().zip(fitted).map(|(charge, fitted)| {
-            let (oracle, Charge { policy, cost, .. }) = (self.of(charge), charge);
+        let seen = check.charges().iter().zip(fitted).zip(left).map(|((charge, fitted), left_us)| {
+            let ((oracle, _), Charge { policy, cost, .. }) = (self.of(charge), charge);
             let (cost, capacity) = (*cost, policy.capacity());
-            if (1..=capacity).contains(&cost) && (allowed || policy.count_rejected()) {
+            let is_counted = allowed || policy.count_rejected() && !is_banned;
+            if (1..=capacity).contains(&cost) && is_counted {
                 oracle.charge(policy, now_us, cost, allowed);
             }
             // After a denial, the counted rejection itself may be what exceeds the limit.
             let fits = fitted && (allowed || oracle.fits(policy, now_us, cost));
             let available = oracle.available(policy, now_us);
+            let left = Duration::from_micros(left_us);
             Seen {
                 fits,
-                available,
-                retry_after: (!fits && cost <= capacity).then(|| oracle.wait(policy, now_us, cost)),
-                next: oracle.wait(policy, now_us, if available < capacity { available + 1 } else { 0 }),
-                reset: oracle.wait(policy, now_us, capacity),
+                available: if left_us > 0 { 0 } else { available },
+                retry_after: (!fits && cost <= capacity).then(|| oracle.wait(policy, now_us, cost).max(left)),
+                next: match available {
+                    _ if available == capacity => left,
+                    _ if left_us > 0 && available > 0 => left,
+                    _ => oracle.wait(policy, now_us, available + 1).max(left),
+                },
+                reset: oracle.wait(policy, now_us, capacity).max(left),
+                ban: (left_us > 0).then_some(left),
             }
         });
         (allowed, seen.collect())
     }
 
-    fn of(&mut self, charge: &Charge) -> &mut Oracle {
-        let new = || Oracle::new(charge.policy.resolution_us());
+    /// What a store has to answer to a change by hand.
+    fn change(&mut self, key: &str, policy: &Policy, change: CountChange, now_us: u64) -> u32 {
+        let (oracle, until_us) = self.of(&Charge::new(key.into(), policy.clone(), 0));
+        match change {
+            CountChange::Ban(duration) => {
+                *until_us = now_us + u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+                0
+            }
+            CountChange::Unban => {
+                let was_banned = *until_us > now_us;
+                *until_us = 0;
+                was_banned.into()
+            }
+            CountChange::Record(units) => {
+                oracle.charge(policy, now_us, units, true);
+                units
+            }
+            CountChange::Credit(units) => oracle.credit(policy, now_us, units),
+        }
+    }
+
+    fn of(&mut self, charge: &Charge) -> &mut (Oracle, u64) {
+        let new = || (Oracle::new(charge.policy.resolution_us()), 0);
         self.0.entry((charge.key.clone(), charge.policy.name().to_owned())).or_insert_with(new)
     }
 }

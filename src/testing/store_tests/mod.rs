@@ -2,6 +2,7 @@
 
 mod agreement;
 mod bans;
+mod by_hand;
 mod changes;
 mod concurrency;
 mod counts;
@@ -110,6 +111,16 @@ pub(super) const ALL: &[StoreTest] = tests! {
         law_3_a_denied_check_holds_nothing,
         slots_are_held_at_once_and_never_charged,
         a_reset_ends_open_holds;
+    by_hand:
+        a_ban_by_hand_refuses_until_its_end_and_changes_no_count,
+        a_ban_that_is_ended_by_hand_leaves_the_count_as_it_was,
+        law_3_a_check_with_a_banned_charge_charges_nothing,
+        a_shadow_policy_reports_a_ban_and_refuses_nothing,
+        an_unban_ends_a_ban_by_denials,
+        recorded_units_are_charged_whether_or_not_they_fit,
+        credited_units_come_back_up_to_what_was_charged,
+        open_holds_stay_during_a_ban_and_are_settled;
     agreement:
-        law_12_random_traces_agree_with_the_oracle;
+        law_12_random_traces_agree_with_the_oracle,
+        law_12_random_traces_with_changes_by_hand_agree_with_the_oracle;
 };

@@ -1,6 +1,7 @@
 //! Wrong stores: each has one fault, and the suite refuses it by the test that is named for the fault.
 
 mod answers;
+mod by_hand;
 mod charges;
 mod holds;
 mod policies;
@@ -14,10 +15,13 @@ use std::{
 };
 
 use tollgate::{
-    Check, Key, ManualClock, MemoryStore, Policy,
-    store::{Answer, Charge, HoldChange, OpenHold, Settlement, Store, Verdict},
+    Check, ConfigError, Key, ManualClock, MemoryStore, Policy,
+    store::{Answer, Charge, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
     testing::{Fixture, TestOutcome, store_suite},
 };
+
+/// A change of a count by hand.
+type ChangeCount = fn(&Wrong, &Key, &Policy, CountChange) -> u32;
 
 /// A memory store with a fault.
 #[derive(Clone)]
@@ -30,6 +34,8 @@ struct Wrong {
     reset: fn(&Self, &Key, &Policy) -> Answer<bool>,
     /// `None` without holds.
     change_hold: Option<fn(&Self, &OpenHold, HoldChange) -> Settlement>,
+    /// `None` without changes by hand.
+    change_count: Option<ChangeCount>,
 }
 
 impl Wrong {
@@ -42,6 +48,7 @@ impl Wrong {
             check,
             reset: |this, key, policy| this.memory.reset(key, policy),
             change_hold: None,
+            change_count: None,
         }
     }
 
@@ -49,6 +56,14 @@ impl Wrong {
     fn judge(&self, check: &Check) -> Verdict {
         match self.memory.check(check) {
             Answer::Ready(verdict) => verdict.unwrap(),
+            Answer::Pending(_) => unreachable!("a memory store answers without waiting"),
+        }
+    }
+
+    /// What the memory store does with a change by hand.
+    fn by_hand(&self, key: &Key, policy: &Policy, change: CountChange) -> u32 {
+        match self.memory.change_count(key, policy, change) {
+            Answer::Ready(changed) => changed.unwrap(),
             Answer::Pending(_) => unreachable!("a memory store answers without waiting"),
         }
     }
@@ -78,6 +93,13 @@ impl Store for Wrong {
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
         let change_hold = self.change_hold.expect("the store has holds");
         Answer::Ready(Ok(change_hold(self, hold, change)))
+    }
+
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+        match self.change_count {
+            Some(change_count) => Answer::Ready(Ok(change_count(self, key, policy, change))),
+            None => Answer::Ready(Err(ConfigError::StoreWithoutCountChanges.into())),
+        }
     }
 }
 

@@ -1,0 +1,51 @@
+//! Changes of a count by hand, as stores see them.
+
+use std::time::Duration;
+
+use crate::{error::ConfigError, policy::Policy};
+
+/// A change of the count of one key under one policy that no request makes: an operator does, or the service's code.
+///
+/// A store gets it with [`Store::change_count`](crate::store::Store::change_count).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum CountChange {
+    /// Bans the key for this time, which is 1 µs to [`Policy::MAX_WINDOW`]. A later ban replaces an earlier one.
+    Ban(Duration),
+    /// Ends a ban of the key.
+    Unban,
+    /// Charges this number of units, at least 1, whether or not they fit.
+    Record(u32),
+    /// Gives back up to this number of units, at least 1.
+    Credit(u32),
+}
+
+impl CountChange {
+    /// The change in snake case: `"ban"`, `"unban"`, `"record"`, `"credit"`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Ban(_) => "ban",
+            Self::Unban => "unban",
+            Self::Record(_) => "record",
+            Self::Credit(_) => "credit",
+        }
+    }
+
+    /// Whether a store can make the change of a count under `policy`.
+    pub(crate) fn validate(self, policy: &Policy) -> Result<(), ConfigError> {
+        let name = || policy.name().to_owned();
+        match self {
+            Self::Ban(duration) if !(Duration::from_micros(1)..=Policy::MAX_WINDOW).contains(&duration) => {
+                Err(ConfigError::InvalidBanDuration { policy: name(), duration })
+            }
+            Self::Record(0) | Self::Credit(0) => Err(ConfigError::ZeroUnits { policy: name() }),
+            Self::Record(_) | Self::Credit(_) if policy.is_concurrent() => {
+                Err(ConfigError::ConcurrencyNeedsHold { policy: name() })
+            }
+            Self::Record(_) | Self::Credit(_) if policy.is_sharded() => {
+                Err(ConfigError::UnitsOfShards { policy: name() })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Bans, and units that are charged or given back by hand.
+
+use std::time::Duration;
+
+use tollgate::{
+    Check, ConfigError, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
+    limiter::Held,
+    policy::Holds,
+    store::{Answer, FailingStore, Store, Verdict},
+};
+
+use crate::support::recorder::Recorder;
+
+const BAN: Duration = Duration::from_secs(30);
+
+fn limiter() -> (Limiter, ManualClock) {
+    let clock = ManualClock::default();
+    (Limiter::new(MemoryStore::new().with_clock(clock.clone())), clock)
+}
+
+fn policy() -> Policy {
+    Policy::per_minute("p", 10).unwrap()
+}
+
+/// The configuration that an error refuses, by its message.
+fn refused(error: &Error, config: &ConfigError) {
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Config, false));
+    assert!(error.to_string().contains(&config.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn invalid_changes_by_hand_are_errors_that_say_what_to_write() {
+    let (limiter, _) = limiter();
+    let (policy, name) = (policy(), || "p".to_owned());
+    for duration in [Duration::ZERO, Policy::MAX_WINDOW + Duration::from_micros(1)] {
+        let error = limiter.ban("k", &policy, duration).await.unwrap_err();
+        refused(&error, &ConfigError::InvalidBanDuration { policy: name(), duration });
+    }
+    let zero = ConfigError::ZeroUnits { policy: name() };
+    refused(&limiter.record("k", &policy, 0).await.unwrap_err(), &zero);
+    refused(&limiter.credit("k", &policy, 0).await.unwrap_err(), &zero);
+
+    let sharded = Policy::per_minute("p", 10).unwrap().with_shards(2).unwrap();
+    let shards = ConfigError::UnitsOfShards { policy: name() };
+    refused(&limiter.record("k", &sharded, 1).await.unwrap_err(), &shards);
+    refused(&limiter.credit("k", &sharded, 1).await.unwrap_err(), &shards);
+
+    let slots = Policy::concurrent("p", 2).unwrap();
+    let needs_hold = ConfigError::ConcurrencyNeedsHold { policy: name() };
+    refused(&limiter.record("k", &slots, 1).await.unwrap_err(), &needs_hold);
+    refused(&limiter.credit("k", &slots, 1).await.unwrap_err(), &needs_hold);
+}
+
+/// A store that leaves the default of each method.
+#[derive(Debug)]
+struct Plain(MemoryStore);
+
+impl Store for Plain {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.0.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+}
+
+#[tokio::test]
+async fn a_store_without_changes_by_hand_says_so() {
+    let limiter = Limiter::new(Plain(MemoryStore::new()));
+    let cannot = ConfigError::StoreWithoutCountChanges;
+    refused(&limiter.ban("k", &policy(), BAN).await.unwrap_err(), &cannot);
+    refused(&limiter.unban("k", &policy()).await.unwrap_err(), &cannot);
+    refused(&limiter.record("k", &policy(), 1).await.unwrap_err(), &cannot);
+    refused(&limiter.credit("k", &policy(), 1).await.unwrap_err(), &cannot);
+}
+
+#[tokio::test]
+async fn a_ban_covers_all_shards() {
+    let (limiter, clock) = limiter();
+    let policy = Policy::per_minute("p", 40).unwrap().with_shards(4).unwrap();
+    limiter.ban("k", &policy, BAN).await.unwrap();
+    for _ in 0..100 {
+        let decision = limiter.check("k", &policy, 1).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.retry_after()), (false, Some(BAN)));
+    }
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().policies()[0].ban, Some(BAN));
+    assert!(limiter.unban("k", &policy).await.unwrap());
+    assert!(!limiter.unban("k", &policy).await.unwrap());
+    for _ in 0..20 {
+        assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    limiter.ban("k", &policy, BAN).await.unwrap();
+    clock.advance(BAN);
+    assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_ban_ends_the_blocks_of_a_lease_and_charges_what_they_have_spent() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::per_hour("p", 100_000).unwrap().with_lease(1_000).unwrap();
+    for _ in 0..5_000 {
+        assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    limiter.ban("k", &policy, BAN).await.unwrap();
+    for _ in 0..100 {
+        assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    limiter.unban("k", &policy).await.unwrap();
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(95_000));
+}
+
+#[tokio::test]
+async fn slots_are_refused_during_a_ban_and_come_back_when_they_are_released() {
+    let (limiter, _) = limiter();
+    let slots = Policy::concurrent("slots", 2).unwrap();
+    let held = limiter.hold("k", &slots, 1).await.unwrap();
+    limiter.ban("k", &slots, BAN).await.unwrap();
+    let denied = limiter.hold("k", &slots, 1).await.unwrap();
+    assert!(!denied.is_allowed());
+    if let Held::Open(hold) = held {
+        hold.release().await.unwrap();
+    }
+    limiter.unban("k", &slots).await.unwrap();
+    assert_eq!(limiter.peek("k", &slots).await.unwrap().available(), Some(2));
+}
+
+#[tokio::test]
+async fn a_waiter_is_served_after_an_unban_and_after_a_credit() {
+    let (limiter, _) = limiter();
+    let policy = policy();
+    limiter.check("k", &policy, 10).await.unwrap();
+    assert_eq!(limiter.credit("k", &policy, 4).await.unwrap(), 4);
+    assert!(limiter.acquire("k", &policy, 4).within(Duration::ZERO).await.unwrap().is_allowed());
+    limiter.ban("k", &policy, BAN).await.unwrap();
+    assert!(!limiter.acquire("k", &policy, 1).within(Duration::ZERO).await.unwrap().is_allowed());
+    limiter.unban("k", &policy).await.unwrap();
+    limiter.credit("k", &policy, 1).await.unwrap();
+    assert!(limiter.acquire("k", &policy, 1).within(Duration::ZERO).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_change_by_hand_is_reported_with_what_it_has_changed_or_its_error() {
+    let (store, recorder) = (FailingStore::new(), Recorder::default());
+    let limiter = Limiter::new(store.clone()).with_observer(recorder.clone());
+    assert!(limiter.ban("k", &policy(), BAN).await.is_err());
+    store.recover();
+    limiter.ban("k", &policy(), BAN).await.unwrap();
+    limiter.record("k", &policy(), 7).await.unwrap();
+    limiter.credit("k", &policy(), 9).await.unwrap();
+    limiter.unban("k", &policy()).await.unwrap();
+    assert!(limiter.record("k", &policy(), 0).await.is_err(), "not reported");
+    let seen = recorder.take();
+    let expected = [("ban", None), ("ban", Some(0)), ("record", Some(7)), ("credit", Some(7)), ("unban", Some(1))];
+    assert_eq!(seen.by_hand, expected);
+    assert!(!seen.debug.contains("\"k\""), "{}", seen.debug);
+}
+
+#[tokio::test]
+async fn holds_that_were_open_before_a_ban_are_charged_after_it() {
+    let (limiter, clock) = limiter();
+    let policy = policy().with_holds(Holds::new().with_ttl(BAN)).unwrap();
+    let held = limiter.hold("k", &policy, 6).await.unwrap();
+    limiter.ban("k", &policy, 2 * BAN).await.unwrap();
+    std::mem::forget(held);
+    clock.advance(2 * BAN);
+    // The hold has expired during the ban and was charged at its end.
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(4));
+    clock.advance(BAN);
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(10));
+}

@@ -1,0 +1,105 @@
+//! Stores that ban, charge or give back wrongly.
+
+use std::time::Duration;
+
+use tollgate::{
+    Check,
+    store::{CountChange, Store},
+    testing::Fixture,
+};
+
+use super::{ChangeCount, Wrong, fixture_refused_by, ready};
+
+/// Asserts that the suite refuses a store with this fault by the test with this name, and returns why.
+async fn refused_by(name: &'static str, change_count: ChangeCount) -> String {
+    fixture_refused_by(name, move |clock| {
+        let check = |store: &Wrong, check: &Check| ready(store.judge(check));
+        let store = Wrong { change_count: Some(change_count), ..Wrong::new(clock.clone(), check) };
+        Fixture::new(store, clock)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_store_without_changes_by_hand_that_the_suite_is_not_told_of() {
+    let name = "recorded_units_are_charged_whether_or_not_they_fit";
+    let check = |store: &Wrong, check: &Check| ready(store.judge(check));
+    let why = fixture_refused_by(name, move |clock| Fixture::new(Wrong::new(clock.clone(), check), clock)).await;
+    assert!(why.contains("cannot ban a key or change its units by hand"), "{why}");
+}
+
+#[tokio::test]
+async fn a_store_that_resets_the_count_of_a_banned_key() {
+    let name = "a_ban_that_is_ended_by_hand_leaves_the_count_as_it_was";
+    let why = refused_by(name, |store, key, policy, change| {
+        if let CountChange::Ban(_) = change {
+            let _ = store.memory.reset(key, policy);
+        }
+        store.by_hand(key, policy, change)
+    });
+    assert!(why.await.contains("the ban has removed what was charged"));
+}
+
+#[tokio::test]
+async fn a_store_that_bans_by_charging_the_whole_limit() {
+    let name = "a_ban_by_hand_refuses_until_its_end_and_changes_no_count";
+    refused_by(name, |store, key, policy, change| match change {
+        CountChange::Ban(_) => store.by_hand(key, policy, CountChange::Record(policy.limit())),
+        _ => store.by_hand(key, policy, change),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_adds_a_later_ban_to_an_earlier_one() {
+    let name = "a_ban_that_is_ended_by_hand_leaves_the_count_as_it_was";
+    let why = refused_by(name, |store, key, policy, change| {
+        let ban = match store.judge(&Check::new(key.clone(), policy, 0)).outcomes[0].ban_us {
+            0 => change,
+            left_us => match change {
+                CountChange::Ban(duration) => CountChange::Ban(duration + Duration::from_micros(left_us)),
+                _ => change,
+            },
+        };
+        store.by_hand(key, policy, ban)
+    });
+    assert!(why.await.contains("the second ban"));
+}
+
+#[tokio::test]
+async fn a_store_that_records_only_what_fits() {
+    let name = "recorded_units_are_charged_whether_or_not_they_fit";
+    refused_by(name, |store, key, policy, change| match change {
+        CountChange::Record(units) => {
+            store.judge(&Check::new(key.clone(), policy, units));
+            units
+        }
+        _ => store.by_hand(key, policy, change),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_credits_more_than_was_charged() {
+    let name = "credited_units_come_back_up_to_what_was_charged";
+    refused_by(name, |store, key, policy, change| match change {
+        CountChange::Credit(units) => {
+            store.by_hand(key, policy, change);
+            units
+        }
+        _ => store.by_hand(key, policy, change),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_ends_a_ban_with_a_credit() {
+    let name = "credited_units_come_back_up_to_what_was_charged";
+    let why = refused_by(name, |store, key, policy, change| {
+        if let CountChange::Credit(_) = change {
+            store.by_hand(key, policy, CountChange::Unban);
+        }
+        store.by_hand(key, policy, change)
+    });
+    assert!(why.await.contains("a credit ends the ban"));
+}
