@@ -1,17 +1,17 @@
 -- Checks of several charges, or beside holds: commits all charges of a check or, if one of them does not fit, none. A
 -- shadow charge that does not fit only leaves itself out.
 
-local check_together
+local check_together, charge_at
 
 if used >= 32 then
   local unpack, runs, keys = struct.unpack, ARGV[1], KEYS
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
 
   -- Returns the function of a charge, its cost, limit, window and parameter, whether rejections count (for a refund:
-  -- the time of the commit), whether the policy commits, whether it counts the denials of the previous charge, and
-  -- whether it is a shadow policy. A charge takes `width` bytes.
-  local function charge_at(position, width)
-    local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, HOLDS = 1, 2, 4, 8, 16, 8
+  -- the time of the commit; for a change by hand: the duration of a ban), whether the policy commits, whether it counts
+  -- the denials of the previous charge, and whether it is a shadow policy. A charge takes `width` bytes.
+  charge_at = function(position, width)
+    local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, BY_HAND, HOLDS = 1, 2, 4, 8, 16, 32, 8
     local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', runs, position)
     if algorithm >= HOLDS then
       return charge_with_holds(algorithm, usage, limit, window, parameter, cost, position + width)
@@ -21,7 +21,13 @@ if used >= 32 then
       return refunds[algorithm], cost, limit, window, parameter, committed, false, false, false
     end
     local is_shadow = usage >= SHADOW
-    if is_shadow then usage = usage - SHADOW end
+    if is_shadow then
+      if usage >= BY_HAND then
+        local duration = unpack('<d', runs, position + 26)
+        return changes(usage, algorithm), cost, limit, window, parameter, duration, false, false, false
+      end
+      usage = usage - SHADOW
+    end
     local counts_rejected, commits, is_ban = usage % 2 == COUNT_REJECTED, usage < EVALUATE, usage == BAN
     return algorithms[algorithm], cost, limit, window, parameter, counts_rejected, commits, is_ban, is_shadow
   end

@@ -13,7 +13,7 @@ if used % 8 >= 4 then
       local kept, count, last, offset, time, stepped = 0, 0, 0, 0, now, false
       local value = call('GET', key)
       if value then
-        if #value ~= 32 then rare().not_a_count(key) end
+        if #value ~= 32 then value = rare().not_a_count(key) end
         kept, count, last, offset = unpack('<dddd', value)
         -- The rest of NaN, and of an infinite number, is NaN.
         if count % 1 ~= 0 or count < 0 then rare().not_a_count(key) end

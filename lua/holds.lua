@@ -49,7 +49,7 @@ if used >= 128 then
     -- Returns the units of a score below 0, out of `held`.
     local function units(key, score, held)
       local part = -(tonumber(score) or 1)
-      if not (part >= 0 and part <= held) or part % 1 > 0 then rare().not_a_count(key) end
+      if not (part >= 0 and part <= held) or part % 1 > 0 then rare().not_a_count(key, true) end
       return part
     end
 
@@ -94,7 +94,7 @@ if used >= 128 then
         local id = ended[index]
         local cost = units(holds, call('ZSCORE', holds, id .. 'c'), left)
         members[index], members[index + 1], costs[index], left = id, id .. 'c', cost, left - cost
-        if tonumber(ended[index + 1]) % 1 > 0 then rare().not_a_count(holds) end
+        if tonumber(ended[index + 1]) % 1 > 0 then rare().not_a_count(holds, true) end
       end
       remove(holds, left, members)
       if is_released then return left end
@@ -144,11 +144,15 @@ if used >= 128 then
             -- A value that is not a count is an error before anything has changed.
             run(now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
           end
-          if expires then held = end_expired(number, algorithm, held, is_released, limit, window, parameter) end
+          -- Nothing is charged to a count while a check meets a ban by hand.
+          if expires and not rare().met then
+            held = end_expired(number, algorithm, held, is_released, limit, window, parameter)
+          end
           local fits
           if usage == CHECK then
-            fits = cost == 0
-              or run(now, times, number, number, cost + held, 'evaluate', limit, window, parameter, false)
+            -- Also for a cost of 0: a value that is not a count is an error before anything has changed.
+            local asked = cost > 0 and cost + held or 0
+            fits = run(now, times, number, number, asked, 'evaluate', limit, window, parameter, false)
           else
             local ends = held > 0 and tonumber(call('ZSCORE', holds, id))
             fits = ends and ends > now or false

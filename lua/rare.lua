@@ -6,12 +6,116 @@ local rare
 
 rare = function()
   local call, pack, unpack = redis.call, struct.pack, struct.unpack
+  local functions
 
-  -- Raises the error of a value that no algorithm has written: of another program, from a wrong restore, or damaged.
-  -- Each algorithm checks the length of a value and the ranges of its fields when it reads them, before it writes
-  -- anything. So no field makes a loop long, or a number of the reply wrong. `src/store/redis/net/error.rs` has the
-  -- same code.
-  local function not_a_count(_key)
+  -- Returns functions for the values of keys that are banned by hand.
+  --
+  -- A ban makes the value of a key one that no algorithm accepts, so that a check that meets no ban does nothing for
+  -- it. `MARK`, as a double, is not a number. In a log, it takes the place of the newest record's stamp, and the copy
+  -- makes room for `MARK`, the end of the ban (double), the time until which the count is needed (double) and that
+  -- stamp. Before any other count are `MARK`, the end and that time. A key without a count gets an empty one, which is
+  -- needed until 0. The TTL covers the ban and the count.
+  local function bans()
+    local MARK, sub = '\0\0\0ban\248\255', string.sub
+
+    -- Returns the end of a ban, the time until which the count is needed, the value's first bytes, and whether it is a
+    -- log; nothing if the key is not banned.
+    local function read(key)
+      local first = call('GETRANGE', key, '0', '94')
+      if sub(first, 1, 8) ~= MARK or #first < 32 then return end
+      local ends, needed = unpack('<dd', first, 9)
+      local is_log = sub(first, 79, 86) == MARK
+      -- What a ban has written can be lifted, and is then not banned.
+      if not (ends >= 0 and ends < 2^53) or ends % 1 > 0 or sub(first, 25, 32) == MARK
+        or not (is_log or #first == 56 or #first == 64) then
+        return
+      end
+      return ends, needed, first, is_log
+    end
+
+    -- Ends a ban. Returns the end that it had.
+    local function lift(key)
+      local ends, needed, first, is_log = read(key)
+      if not ends then return end
+      if not (needed > now) then
+        call('UNLINK', key)
+      elseif is_log then
+        call('SETRANGE', key, '78', sub(first, 25, 32))
+      else
+        call('UNLINK', key)
+        call('SETRANGE', key, '0', sub(first, 25))
+        expire(key, true, needed - now)
+      end
+      return ends
+    end
+
+    -- Bans a key that is not banned, and has a count or no value.
+    local function ban(key, ends, algorithm, limit, window, parameter)
+      local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, TOKEN_BUCKET = 1, 2, 4
+      local value, span = nil, window
+      if algorithm == SLIDING_WINDOW_LOG then
+        value, span = call('GETRANGE', key, '0', '94'), window + math.ceil(window / 4) + 2 * parameter
+      else
+        value = call('GET', key) or ''
+        if algorithm == SLIDING_WINDOW_COUNTER then span = 2 * window end
+        if algorithm == TOKEN_BUCKET and value ~= '' then
+          local arrival, _, _, _, _, offset = unpack('<dI4I4ddd', value)
+          span = window + 1 + math.max(0, arrival - now - offset)
+        end
+      end
+      local is_new, needed = value == '', now + span
+      if is_new then
+        needed = 0
+        if algorithm == SLIDING_WINDOW_LOG then
+          value = string.rep('\0', 62) .. '\1' .. string.rep('\0', 102)
+        elseif algorithm == TOKEN_BUCKET then
+          value = pack('<dI4I4ddd', 0, 0, limit, 0, 0, 0)
+        else
+          value = string.rep('\0', algorithm == SLIDING_WINDOW_COUNTER and 40 or 32)
+        end
+      end
+      local head = MARK .. pack('<dd', ends, needed)
+      if algorithm == SLIDING_WINDOW_LOG then
+        -- No record is in the copy: the first one behind it is number 0.
+        value = sub(value, 79, 86) .. sub(value, 33, 48) .. '\0\0\0\0\0' .. sub(value, 54, 78) .. MARK .. sub(value, 87)
+      end
+      call('SETRANGE', key, '0', head .. value)
+      expire(key, is_new, math.max(ends, needed) - now)
+    end
+
+    -- Returns the count of a banned key: of a log, the bytes from 40 to 176, none if it is empty.
+    local function count_of(key)
+      local _, needed, first, is_log = read(key)
+      if not is_log then return sub(first, 25) end
+      if needed == 0 then return '' end
+      local packed = call('GETRANGE', key, '40', '176')
+      return sub(packed, 1, 38) .. sub(first, 25, 32) .. sub(packed, 47)
+    end
+
+    local bans_of_keys = {read = read, lift = lift, ban = ban, count_of = count_of}
+    functions.bans = function() return bans_of_keys end
+    return bans_of_keys
+  end
+
+  -- Handles a value that no algorithm accepts. If the key is banned by hand, raises the error that `lua/check.lua`
+  -- handles; while that judges a check again, returns the count and records the end of the ban in `functions.met`.
+  --
+  -- Otherwise the value is of another program, from a wrong restore, or damaged. Each algorithm checks the length of a
+  -- value and the ranges of its fields when it reads them, before it writes anything. So no field makes a loop long, or
+  -- a number of the reply wrong. `src/store/redis/net/error.rs` has the same code. `is_count` is true for the count of
+  -- a banned key, and for open holds.
+  local function not_a_count(key, is_count)
+    local banned = functions.bans()
+    local ends = not is_count and banned.read(key)
+    if ends and functions.met then
+      if ends > now then functions.met[key] = ends end
+      return banned.count_of(key)
+    elseif ends and ends > now then
+      error('BANNED', 0)
+    elseif ends then
+      banned.lift(key)
+      error('AGAIN', 0)
+    end
     error('NOTACOUNT the value is not a count', 0)
   end
 
@@ -30,7 +134,7 @@ rare = function()
     if tonumber(ARGV[2]) then return now, 0, false end
     local time = now + offset
     if time >= last then return time, offset, false end
-    return last, last - now, true
+    return last, last - now, not functions.met
   end
 
   -- Returns the position of a block. A block that has not moved yet is in its old place.
@@ -148,14 +252,14 @@ rare = function()
   -- Commands: as `lua/sliding_window_log.lua` says, and: a few more (GETRANGE) when the oldest records have left; 1
   -- (SETRANGE) when a counted rejection settles records. A denial of a larger cost searches the log for its
   -- Retry-After, and a charge beyond the limit (a counted rejection, or a lowered limit) for the next unit.
-  local function judge(now, times, number, cost, allowed, limit, window, resolution, count_rejected)
+  local function judge(now, times, number, cost, allowed, limit, window, resolution, count_rejected, count_of_banned)
     local keys = KEYS
     local key = keys[number]
-    local packed = call('GETRANGE', key, '40', '176')
+    local packed = count_of_banned or call('GETRANGE', key, '40', '176')
     local size, grown, behind, head, live, highest = 1, 0, 0, 0, 0, 0
     local settled, live_at, newest, total, count, offset = 0, 0, 0, 0, 0, 0
     if packed == '' then
-      if read(key, 0, 1, true) ~= '' then not_a_count(key) end
+      if not count_of_banned and read(key, 0, 1, true) ~= '' then not_a_count(key) end
     else
       if #packed < 125 then not_a_count(key) end
       size, grown, behind, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
@@ -167,7 +271,8 @@ rare = function()
       live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
       -- Not NaN, and no more live records than the ring has places for.
       if not (newest < 2^53 and live_at <= newest) or size < 1 or head >= count or count - head > size * 8 + 8 then
-        not_a_count(key)
+        return judge(now, times, number, cost, allowed, limit, window, resolution, count_rejected,
+          not_a_count(key, count_of_banned))
       end
       -- As in `complete_block`, but before the other charges of the check are committed.
       if size > 4096 and allowed == 'evaluate' and call('STRLEN', key) < 180 + size * 40 then not_a_count(key) end
@@ -239,9 +344,12 @@ rare = function()
         head, live_at, live, settled =
           seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - highest + 1, live)
       end
-      -- Less than 2^32 may be live. More would affect no decision, because no limit is higher, so the excess, a part of
-      -- the oldest record, settles.
-      settled = math.min(total, math.max(settled, total - 2^32 + 1))
+      -- Less than 2^32 may be live. More would affect no decision, because no limit is higher, so the excess settles.
+      local most = total - 2^32 + 1
+      if settled < most and live <= most and head < count - 1 then
+        head, live_at, live = seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, most + 1, live)
+      end
+      settled = math.min(total, math.max(settled, most))
       if total - settled < spent then
         spent = total - settled
         call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, visible, settled, live_at))
@@ -279,9 +387,9 @@ rare = function()
     report(times, number, available, fits, retry, next_unit, newest + window - time)
   end
 
-  local functions = {
-    not_a_count = not_a_count, own_time = own_time, write_block = write_block, move_block = move_block,
-    read_block = read_block, read_group = read_group, complete_block = complete_block, judge = judge,
+  functions = {
+    not_a_count = not_a_count, bans = bans, own_time = own_time, write_block = write_block, move_block = move_block,
+    read_block = read_block, read_group = read_group, complete_block = complete_block, seek = seek, judge = judge,
   }
   rare = function() return functions end
   return functions

@@ -15,7 +15,7 @@ if used % 4 >= 2 then
       local kept, previous, current, last, offset, time, stepped = 0, 0, 0, 0, 0, now, false
       local value = call('GET', key)
       if value then
-        if #value ~= 40 then rare().not_a_count(key) end
+        if #value ~= 40 then value = rare().not_a_count(key) end
         kept, previous, current, last, offset = unpack('<ddddd', value)
         -- The rest of NaN, and of an infinite number, is NaN.
         if current % 1 ~= 0 or current < 0 then rare().not_a_count(key) end

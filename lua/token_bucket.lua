@@ -20,7 +20,7 @@ if used % 16 >= 8 then
       local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
       local value = call('GET', key)
       if value then
-        if #value ~= 40 then rare().not_a_count(key) end
+        if #value ~= 40 then value = rare().not_a_count(key) end
         arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
         if not (expires < 2^53 and fraction < parts) then rare().not_a_count(key) end
       end

@@ -8,7 +8,10 @@ use std::{
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
 use tokio::runtime::Runtime;
-use tollgate::{Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::Source};
+use tollgate::{
+    Algorithm, Check, Decision, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::Source,
+    store::CountChange,
+};
 
 use crate::support::{redis_server::RedisServer, seed};
 
@@ -19,6 +22,8 @@ struct Step {
     /// Microseconds; the clock may run backwards.
     advance: i64,
     charges: Vec<(usize, u32)>,
+    /// A change by hand of one of the counts, before the check.
+    change: Option<(usize, CountChange)>,
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
@@ -85,7 +90,19 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
         4 => (0..count, cost.clone()).prop_map(|charge| vec![charge]),
         1 => vec(cost, count).prop_map(|costs| costs.into_iter().enumerate().collect()),
     ];
-    vec((advance, charges).prop_map(|(advance, charges)| Step { advance, charges }), 1..60)
+    let longest = (window.unsigned_abs() * 2).min(31_622_400_000_000);
+    let ban = prop_oneof![1..=50_u64, 1..=longest].prop_map(Duration::from_micros);
+    let units = prop_oneof![2 => 1..=limit.min(4), 1 => 1..=limit];
+    // A ban ends by the clock of the call, and the denials that are remembered do not know if it runs backwards.
+    let change = prop_oneof![
+        if single { 0 } else { 1 } => ban.prop_map(CountChange::Ban),
+        1 => Just(CountChange::Unban),
+        1 => units.clone().prop_map(CountChange::Record),
+        2 => units.prop_map(CountChange::Credit),
+    ];
+    let change = prop::option::weighted(0.2, (0..count, change));
+    let step = (advance, charges, change);
+    vec(step.prop_map(|(advance, charges, change)| Step { advance, charges, change }), 1..60)
 }
 
 /// Three limiters for the same checks: memory, Redis, and Redis behind the deny cache, each with separate counts.
@@ -127,10 +144,30 @@ impl Limiters {
         self.memory = Limiter::new(MemoryStore::new().with_clock(self.clock.clone()));
     }
 
+    /// Changes a count of all three limiters by hand; the error describes the differences.
+    fn change(&self, key: &str, policy: &Policy, change: CountChange) -> Result<(), String> {
+        let make = |limiter: &Limiter| {
+            self.runtime.block_on(async {
+                match change {
+                    CountChange::Ban(duration) => limiter.ban(key, policy, duration).await.map(|()| 0),
+                    CountChange::Unban => limiter.unban(key, policy).await.map(u32::from),
+                    CountChange::Record(units) => limiter.record(key, policy, units).await.map(|()| units),
+                    CountChange::Credit(units) => limiter.credit(key, policy, units).await,
+                    _ => unreachable!("no other change"),
+                }
+                .unwrap()
+            })
+        };
+        let [memory, redis, cached] = [&self.memory, &self.redis, &self.cached].map(make);
+        if memory == redis && redis == cached { Ok(()) } else { Err(format!("{memory}, {redis}, {cached}")) }
+    }
+
     /// Sends the check to all three limiters; the error describes the differences.
     fn check_all(&self, check: &Check) -> Result<Decision, String> {
-        let decide = |limiter: &Limiter| self.runtime.block_on(limiter.check_all(check.clone())).unwrap();
-        let (memory, redis, cached) = (decide(&self.memory), decide(&self.redis), decide(&self.cached));
+        let decide = |limiter: &Limiter| {
+            self.runtime.block_on(limiter.check_all(check.clone())).map_err(|error| error.to_string())
+        };
+        let (memory, redis, cached) = (decide(&self.memory)?, decide(&self.redis)?, decide(&self.cached)?);
         if cached.source() == Source::DenyCache {
             self.cached_denials.set(self.cached_denials.get() + 1);
         }
@@ -191,6 +228,10 @@ fn law_12_memory_and_redis_agree_on_every_field() {
             for step in &steps {
                 limiters.clock.set_us(start.max(now(&limiters.clock).saturating_add_signed(step.advance)));
                 latest.set(latest.get().max(now(&limiters.clock)));
+                if let Some((index, change)) = step.change {
+                    let changed = limiters.change(&key(index), &policies[index], change);
+                    prop_assert!(changed.is_ok(), "{change:?}: {}", changed.unwrap_err());
+                }
                 let mut check: Option<Check> = None;
                 for &(index, cost) in &step.charges {
                     check = Some(match check {

@@ -2,6 +2,7 @@
 
 mod address;
 mod batch;
+mod by_hand;
 mod cluster;
 mod config_errors;
 mod denials;

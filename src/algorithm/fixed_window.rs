@@ -67,8 +67,7 @@ impl Counter for FixedWindow {
     }
 
     fn credit(&mut self, advanced: Self, _: &Policy, _: u64, units: u32) -> u32 {
-        *self = advanced;
-        take(&mut self.count, units)
+        if advanced.start == self.start { take(&mut self.count, units) } else { 0 }
     }
 
     fn span(policy: &Policy, _: u64) -> u64 {

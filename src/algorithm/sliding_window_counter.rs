@@ -114,10 +114,16 @@ impl Counter for SlidingWindowCounter {
         advanced.count.wait_of(policy, now, advanced.estimate, cost)
     }
 
-    fn credit(&mut self, advanced: Advanced, _: &Policy, _: u64, units: u32) -> u32 {
-        *self = advanced.count;
-        let taken = take(&mut self.current, units);
-        taken + take(&mut self.previous, units - taken)
+    fn credit(&mut self, advanced: Advanced, policy: &Policy, _: u64, units: u32) -> u32 {
+        // The buckets stay where they are, also in the window after theirs.
+        match advanced.count.start - self.start {
+            0 => {
+                let taken = take(&mut self.current, units);
+                taken + take(&mut self.previous, units - taken)
+            }
+            past if past == policy.window_us() => take(&mut self.current, units),
+            _ => 0,
+        }
     }
 
     fn span(policy: &Policy, _: u64) -> u64 {

@@ -78,6 +78,14 @@ impl SlidingWindowLog {
         self.newest = newest;
     }
 
+    /// Lets all units up to the cumulative cost `base`, before that of the newest record, leave.
+    fn leave(&mut self, base: u64) {
+        if base > self.base {
+            self.drop_first(self.earlier.count(self.newest, |record| record.total <= base));
+            self.base = base;
+        }
+    }
+
     /// Drops the first `count` records.
     fn drop_first(&mut self, count: usize) {
         if count == 0 {
@@ -167,23 +175,26 @@ impl Counter for SlidingWindowLog {
         leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
     }
 
-    /// Unlike a counted rejection, these units are no reason to forget older ones.
+    /// Unlike a counted rejection, these units are no reason to forget older ones. No limit is higher than `u32::MAX`, so
+    /// units beyond that affect no decision, and the oldest leave.
     fn settle(&mut self, expired: usize, policy: &Policy, now: u64, units: u32) {
         self.add(expired, policy, now, units);
+        self.leave(self.newest.total.saturating_sub(u32::MAX.into()));
     }
 
     /// The oldest units leave: the total that has left moves forward, into a record if only a part of it leaves.
     fn credit(&mut self, expired: usize, _: &Policy, _: u64, units: u32) -> u32 {
+        let mut spent = self.newest.total - self.total_after(expired);
+        if spent == 0 {
+            return 0;
+        }
         self.drop_first(expired);
-        let mut spent = self.newest.total - self.base;
         let credited = take(&mut spent, units);
         if spent == 0 {
             *self = Self::default();
-            return credited;
+        } else {
+            self.leave(self.newest.total - spent);
         }
-        let base = self.newest.total - spent;
-        self.drop_first(self.earlier.count(self.newest, |record| record.total <= base));
-        self.base = base;
         credited
     }
 

@@ -151,6 +151,9 @@ impl Counter for TokenBucket {
     }
 
     fn credit(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u32) -> u32 {
+        if self.full.at < now {
+            return 0;
+        }
         let (taken, limit) = (advanced.taken(policy, now), u64::from(policy.limit()));
         let (whole, fraction) = muldiv(units.into(), policy.window_us(), limit);
         let full = match advanced.at.checked_sub(whole + u64::from(fraction > advanced.fraction)) {

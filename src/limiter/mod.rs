@@ -15,7 +15,9 @@
 //! 6. [`Limiter::hold`] charges a cost that is known only afterwards: it is held first and settled at the end.
 //! 7. Under a policy [with a lease](crate::Policy::with_lease), a key that is checked often is decided from a block of
 //!    units that this process holds. [`Limiter::close`] gives such blocks back.
-//! 8. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
+//! 8. [`Limiter::ban`] and [`Limiter::unban`], [`Limiter::record`] and [`Limiter::credit`] change a count by hand;
+//!    [`Limiter::reset`] forgets it.
+//! 9. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
 //!
 //! # The default
 //!

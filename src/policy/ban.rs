@@ -15,8 +15,8 @@ impl Policy {
     /// the ban do not extend it and are not counted, also under a policy that counts rejections; with Redis, most of
     /// them are denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store,
     /// because it has to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another
-    /// policy do not count as denials. A cost of 0 passes during a ban. [`Limiter::reset`](crate::Limiter::reset) lifts
-    /// a ban.
+    /// policy do not count as denials. A cost of 0 passes during a ban. [`Limiter::unban`](crate::Limiter::unban) lifts
+    /// a ban, and [`Limiter::ban`](crate::Limiter::ban) bans a key without denials.
     ///
     /// Choose `denials` with room for clients that follow Retry-After: under full load they may be denied once for
     /// every unit that comes back. The ban keeps one more key in the store, with one record per denial. A changed

@@ -41,7 +41,8 @@ pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
         retry_after_us: if ban.fits { own.retry_after_us } else { Some(own.retry_after_us.unwrap_or(0).max(end_us)) },
         next_us: own_next_us.max(end_us),
         reset_us: own.reset_us.max(end_us),
-        ban_us: end_us,
+        // A ban by hand may last longer.
+        ban_us: own.ban_us.max(end_us),
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     call::{
         batch,
         client::Client,
+        count_change,
         denials::{Lookup, Ticket},
         holds,
         outgoing::{Outgoing, Request},
@@ -36,6 +37,7 @@ use crate::{
     policy::Policy,
     store::{
         contract::{Answer, Store},
+        count_change::CountChange,
         pending::Pending,
     },
     verdict::Verdict,
@@ -277,6 +279,21 @@ impl Store for RedisStore {
         let key = key_hash.apply(&hold.key);
         let settlement = holds::change(Arc::clone(client), hold.clone(), key, change, Arc::clone(&progress));
         Answer::Pending(Pending::new(settlement).with_deadline_handler(progress))
+    }
+
+    /// Changes the count in one call, which checks may share.
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+        let Inner { client, key_hash, .. } = &*self.inner;
+        let (progress, redis_key) = (Progress::new(false), key_hash.apply(key));
+        let changed = count_change::change(
+            Arc::clone(client),
+            key.clone(),
+            redis_key,
+            policy.clone(),
+            change,
+            Arc::clone(&progress),
+        );
+        Answer::Pending(Pending::new(changed).with_deadline_handler(progress))
     }
 
     /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server

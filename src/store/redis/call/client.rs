@@ -165,7 +165,7 @@ impl<'a, I: Iterator<Item = &'a Request> + Clone> InFlight<'a, I> {
     fn new(requests: I) -> Self {
         let now_us = SystemClock.now_us();
         requests.clone().for_each(|Request { outgoing, step, .. }| {
-            outgoing.progress.sent(matches!(step, Step::Commit | Step::Change(_)), now_us);
+            outgoing.progress.sent(matches!(step, Step::Commit | Step::Change(_) | Step::ByHand(_)), now_us);
         });
         Self(requests)
     }

@@ -1,7 +1,9 @@
 //! What is sent to Redis: checks, the script and its protocol, batches, and checks across slots.
 
+mod bans;
 pub(crate) mod batch;
 pub(crate) mod client;
+pub(crate) mod count_change;
 #[cfg(feature = "cluster")]
 pub(crate) mod cross_slot;
 pub(crate) mod denials;

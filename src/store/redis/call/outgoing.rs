@@ -15,7 +15,8 @@ use crate::{
     check::{Charge, Check},
     hold::HoldChange,
     key::Key,
-    verdict::Verdict,
+    store::CountChange,
+    verdict::{Outcome, Verdict},
 };
 
 /// A check on its way to Redis. All requests of the check share it, so the check itself is never copied.
@@ -65,6 +66,8 @@ pub(crate) enum Step {
     Commit,
     /// Changes the hold that the only charge names.
     Change(HoldChange),
+    /// Changes the count of the only charge by hand.
+    ByHand(CountChange),
     /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
     #[cfg(feature = "cluster")]
     Reject,
@@ -77,7 +80,7 @@ impl Step {
     /// Whether the step evaluates the charges.
     pub(crate) fn is_check(self) -> bool {
         match self {
-            Self::Change(_) => false,
+            Self::Change(_) | Self::ByHand(_) => false,
             #[cfg(feature = "cluster")]
             Self::Refund { .. } => false,
             _ => true,
@@ -132,6 +135,11 @@ impl Request {
             #[cfg(feature = "cluster")]
             Charges::Some(indices) => indices.len(),
         }
+    }
+
+    /// Whether these outcomes of the charges allow the check: all fit that are not under shadow policies.
+    pub(super) fn is_allowed_by(&self, outcomes: &[Outcome]) -> bool {
+        !self.charges().zip(outcomes).any(|((charge, _), outcome)| !outcome.fits && !charge.policy.is_shadow())
     }
 
     /// The denial of the check, if one was remembered since the check was made. `None` for a part of a check.

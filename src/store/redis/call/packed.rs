@@ -1,5 +1,7 @@
 //! The unread rest of a reply: its numbers and the texts of errors. `lua/check.lua` describes the format.
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, ErrorKind};
 
 /// The unread rest of a reply.
@@ -32,6 +34,14 @@ impl<'a> Packed<'a> {
         let (more, errors) = rest.0.split_at(more);
         let more = Doubles(more);
         Ok(Self { time_us, numbers, times, more, errors, is_out_of_range: false, has_lost_more: false })
+    }
+
+    /// The ends of the bans of a check with this number of charges, and the numbers of the check: the text in the place of
+    /// its error.
+    pub(super) fn banned(text: &'a [u8], charges: usize) -> Result<(SmallVec<[u64; 2]>, Self), Error> {
+        let mut rest = Doubles(text);
+        let ends = rest.split(charges)?.map(|end| natural(end).ok_or_else(unknown_format)).collect::<Result<_, _>>()?;
+        Ok((ends, Self::new(rest.0, charges)?))
     }
 
     /// The error of a check with this number of charges, if the check has failed.

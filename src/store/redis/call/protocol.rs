@@ -1,5 +1,7 @@
 //! The keys and arguments of a call. `lua/check.lua` describes their format; `reply.rs` reads the reply.
 
+use std::time::Duration;
+
 use redis::Cmd;
 
 use super::{
@@ -9,8 +11,11 @@ use super::{
 };
 use crate::{
     check::Charge,
-    policy::{Algorithm, Holds, Policy},
-    store::ban::{self, PolicyCost},
+    policy::{Algorithm, Holds, Policy, micros_up},
+    store::{
+        CountChange,
+        ban::{self, PolicyCost},
+    },
 };
 
 /// The numbers of the algorithms. `lua/check.lua` has the same numbers.
@@ -41,6 +46,16 @@ mod usage {
     pub(super) const BAN: u8 = 8;
     /// Flag: the charge does not decide the check, and is committed only if it fits itself.
     pub(super) const SHADOW: u8 = 16;
+    /// Charges units, whether or not they fit.
+    pub(super) const RECORD: u8 = 32;
+    /// Gives units back.
+    pub(super) const CREDIT: u8 = 33;
+    /// Bans the key by hand.
+    pub(super) const BAN_BY_HAND: u8 = 34;
+    /// Ends a ban by hand.
+    pub(super) const UNBAN: u8 = 35;
+    /// Forgets the count of denials, and reports whether it was full.
+    pub(super) const FORGET_DENIALS: u8 = 36;
 }
 
 /// What a call uses. The script creates nothing else. `lua/check.lua` has the same flags.
@@ -52,6 +67,7 @@ mod uses {
     #[cfg(feature = "cluster")]
     pub(super) const REFUND: u8 = 16;
     pub(super) const SEVERAL_CHARGES: u8 = 32;
+    pub(super) const BY_HAND: u8 = 64;
     pub(super) const HOLDS: u8 = 128;
 }
 
@@ -136,8 +152,12 @@ impl Runs {
         self.packed.extend_from_slice(&policy.limit().to_le_bytes());
         self.packed.extend_from_slice(&double(policy.window_us()));
         self.packed.extend_from_slice(&double(parameter));
-        self.packed.extend_from_slice(&cost.to_le_bytes());
-        self.add_time_of_commit(step);
+        let units = match step {
+            Step::ByHand(CountChange::Record(units) | CountChange::Credit(units)) => units,
+            _ => cost,
+        };
+        self.packed.extend_from_slice(&units.to_le_bytes());
+        self.add_extra(step);
     }
 
     /// Adds the holds of the charge that was added last.
@@ -149,16 +169,23 @@ impl Runs {
         self.packed.extend_from_slice(&double(ttl_us));
         self.packed.extend_from_slice(&id);
         self.packed.extend_from_slice(&actual.to_le_bytes());
-        self.add_time_of_commit(step);
+        self.add_extra(step);
     }
 
-    /// Adds the time of the commit that a refund undoes.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]
-    fn add_time_of_commit(&mut self, step: Step) {
-        #[cfg(feature = "cluster")]
-        if let Step::Refund { committed_us } = step {
-            self.uses(uses::REFUND);
-            self.packed.extend_from_slice(&double(committed_us));
+    /// Adds the time of the commit that a refund undoes, or the duration of a ban by hand.
+    fn add_extra(&mut self, step: Step) {
+        match step {
+            Step::ByHand(change) => {
+                self.uses(uses::BY_HAND);
+                let duration = if let CountChange::Ban(duration) = change { duration } else { Duration::ZERO };
+                self.packed.extend_from_slice(&double(micros_up(duration)));
+            }
+            #[cfg(feature = "cluster")]
+            Step::Refund { committed_us } => {
+                self.uses(uses::REFUND);
+                self.packed.extend_from_slice(&double(committed_us));
+            }
+            _ => {}
         }
     }
 
@@ -182,26 +209,31 @@ impl Runs {
 }
 
 /// The counts that a step with a charge concerns: the charge's own count, and the count of its denials if they lead to
-/// a ban. A refund concerns no count of denials, because the charge was admitted.
+/// a ban. A refund concerns no count of denials, because the charge was admitted; of the changes by hand, only the end of
+/// a ban does.
 pub(super) fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = PolicyCost<'_>> {
     ban::policy_costs(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
 }
 
 /// Whether a step with a charge also concerns the count of the charge's denials.
-#[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]
 fn has_ban_count(charge: &Charge, step: Step) -> bool {
-    #[cfg(feature = "cluster")]
-    if matches!(step, Step::Refund { .. }) {
-        return false;
+    match step {
+        Step::ByHand(change) => change == CountChange::Unban && charge.policy.ban().is_some(),
+        #[cfg(feature = "cluster")]
+        Step::Refund { .. } => false,
+        _ => charge.policy.ban().is_some(),
     }
-    charge.policy.ban().is_some()
 }
 
 /// The number of counts that a request concerns. The script calls each of them a charge. The open holds of a count are
 /// one more, as is the count of denials; no policy has both.
 pub(super) fn counts_of(request: &Request) -> usize {
-    let more = |charge: &Charge| has_ban_count(charge, request.step) || holds_of(charge, request.step).is_some();
-    request.charges().map(|(charge, _)| 1 + usize::from(more(charge))).sum()
+    request.charges().map(|(charge, _)| counts_of_charge(charge, request.step)).sum()
+}
+
+/// The number of counts that a step with a charge concerns.
+pub(super) fn counts_of_charge(charge: &Charge, step: Step) -> usize {
+    1 + usize::from(has_ban_count(charge, step) || holds_of(charge, step).is_some())
 }
 
 /// The usage of a policy in one step.
@@ -213,6 +245,11 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
     };
     match step {
         Step::Commit | Step::Change(_) => commit,
+        Step::ByHand(CountChange::Record(_)) => usage::RECORD,
+        Step::ByHand(CountChange::Credit(_)) => usage::CREDIT,
+        Step::ByHand(CountChange::Ban(_)) => usage::BAN_BY_HAND,
+        Step::ByHand(CountChange::Unban) if policy.is_ban() => usage::FORGET_DENIALS,
+        Step::ByHand(CountChange::Unban) => usage::UNBAN,
         #[cfg(feature = "cluster")]
         Step::Evaluate => usage::EVALUATE,
         #[cfg(feature = "cluster")]
@@ -224,14 +261,14 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
     }
 }
 
-/// The flag of a shadow policy in one step. A refund decides nothing.
-#[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has refunds"))]
+/// The flag of a shadow policy in one step. A refund and a change by hand decide nothing.
 fn shadow_flag(step: Step) -> u8 {
-    #[cfg(feature = "cluster")]
-    if matches!(step, Step::Refund { .. }) {
-        return 0;
+    match step {
+        Step::ByHand(_) => 0,
+        #[cfg(feature = "cluster")]
+        Step::Refund { .. } => 0,
+        _ => usage::SHADOW,
     }
-    usage::SHADOW
 }
 
 /// Packs a number as a double. Windows are validated to be below 2^53 microseconds, so no digit is lost.

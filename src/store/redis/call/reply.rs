@@ -4,16 +4,16 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::{
+    bans,
     hold_record::holds_of,
-    outgoing::Request,
+    outgoing::{Request, Step},
     packed::{Packed, out_of_range, unknown_format},
-    protocol::{counts, counts_of},
+    protocol::{counts, counts_of, counts_of_charge},
 };
 use crate::{
     algorithm::{Held, Reported},
     check::Charge,
     error::{Error, ErrorKind},
-    key::Key,
     observe::Fingerprint,
     policy::{Algorithm, Policy},
     store::ban::{self, PolicyCost},
@@ -39,6 +39,9 @@ pub(super) fn read<'a>(
     let mut reply = Reply { verdicts: Vec::with_capacity(requests.size_hint().0), breaks_connection: false };
     for request in requests {
         let verdict = match packed.failure(counts_of(request))? {
+            Some(message) if message.starts_with(bans::BANNED) => {
+                judged_beside_bans(request, &message[bans::BANNED.len()..])
+            }
             Some(message) => {
                 let (error, breaks_connection) = convert(&String::from_utf8_lossy(message));
                 reply.breaks_connection |= breaks_connection;
@@ -49,6 +52,15 @@ pub(super) fn read<'a>(
         reply.verdicts.push(verdict.map_err(|error| name_keys(error, request)));
     }
     packed.end().map(|()| reply)
+}
+
+/// The verdict on a check with banned keys, from the text in the place of its error.
+fn judged_beside_bans(request: &Request, text: &[u8]) -> Result<Verdict, Error> {
+    let (ends_us, mut packed) = Packed::banned(text, counts_of(request))?;
+    let mut verdict = packed.verdict(request)??;
+    packed.end()?;
+    bans::add(&mut verdict, request, &ends_us);
+    Ok(verdict)
 }
 
 /// Names the keys of a check whose error is about the value of a key. The script does not say which of them it is.
@@ -71,6 +83,9 @@ impl Packed<'_> {
         let outcomes: SmallVec<_> = request
             .charges()
             .map(|(charge, _)| {
+                if matches!(request.step, Step::ByHand(_)) {
+                    return self.changed(charge, request);
+                }
                 if holds_of(charge, request.step).is_some() {
                     return self.outcome_beside_holds(charge, request);
                 }
@@ -83,10 +98,18 @@ impl Packed<'_> {
         if self.is_out_of_range {
             return Ok(Err(out_of_range()));
         }
-        let decides = |(charge, _): (&Charge, &Key)| !charge.policy.is_shadow();
-        let denies = |(charge, outcome): (_, &Outcome)| !outcome.fits && decides(charge);
-        let allowed = !request.charges().zip(&outcomes).any(denies);
+        let allowed = request.is_allowed_by(&outcomes);
         Ok(Ok(Verdict { allowed, source: Source::Store, time_us: self.time_us, outcomes }))
+    }
+
+    /// What a change by hand has changed, as the available units: the largest number of its counts.
+    fn changed(&mut self, charge: &Charge, request: &Request) -> Result<Outcome, Error> {
+        let mut available = 0;
+        for _ in 0..counts_of_charge(charge, request.step) {
+            let ((_, _, changed), _) = (self.number()?, self.time()?);
+            available = available.max(self.in_range(u32::try_from(changed).ok()));
+        }
+        Ok(Outcome { fits: true, available, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 })
     }
 
     /// The outcome of one count.
@@ -186,6 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         check::Check,
+        key::Key,
         policy::{Holds, Unsettled},
         store::redis::call::{outgoing::Outgoing, progress::Progress},
     };

@@ -1,0 +1,142 @@
+-- Changes of a count by hand: bans, and units that are charged or given back without a check. A change has the
+-- parameters of an algorithm, with the duration of a ban as the last one. It reports 4 * n + 1 instead of the number of
+-- a charge: n is the number of units that were charged or given back, or 1 if a ban has ended.
+--
+-- A ban that is in the way is lifted before the change, and then made again with the same end. `lua/rare.lua` describes
+-- the value of a key that is banned.
+--
+-- Units that are given back leave a log from its oldest record on, as if these records had left the window; of the last
+-- one, only a part may leave. No step walks the log.
+--
+-- Commands, beside 1 (GETRANGE) for the ban and those of an evaluation:
+--   record  those of a commit
+--   credit  1 (GET) and 1 (SETRANGE); the log: 1 (GETRANGE), those of a search, and 1 (SETRANGE or UNLINK)
+--   ban     1 (GET or GETRANGE), 2 (SETRANGE, PEXPIRE)
+--   unban   1 (SETRANGE or UNLINK), and 2 (SETRANGE, PEXPIRE) unless the value is a log; 1 (UNLINK) for the denials
+--
+-- The functions below are created only in calls that change counts by hand.
+
+local changes
+
+if used % 128 >= 64 then
+  local call, pack, unpack = redis.call, struct.pack, struct.unpack
+  local RECORD, CREDIT, BAN, UNBAN, FORGET_DENIALS = 32, 33, 34, 35, 36
+
+  local function credit_log(key, units, _, window, resolution)
+    local packed = call('GETRANGE', key, '40', '176')
+    if packed == '' then return 0 end
+    local functions = rare()
+    local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
+    local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
+    local offset = highest == 0 and unpack('<d', packed, 126) or 0
+    live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
+    local time = functions.own_time(key, now, offset, newest - resolution + 1)
+    local horizon = (newest - resolution < time and time or newest - resolution + 1) - window
+    if newest <= horizon then return 0 end
+    if live_at <= horizon then
+      head, live_at, live, settled =
+        functions.seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, horizon, 0, live)
+    end
+    local credited = math.min(units, total - settled)
+    settled = settled + credited
+    if settled == total then
+      call('UNLINK', key)
+      return credited
+    end
+    if settled >= live then
+      head, live_at, live =
+        functions.seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, settled + 1, live)
+    end
+    call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, highest, settled, live_at))
+    return credited
+  end
+
+  local function credit_counter(key, units, _, window)
+    local value = call('GET', key)
+    if not value then return 0 end
+    local kept, previous, current, last, offset = unpack('<ddddd', value)
+    local time = rare().own_time(key, now, offset, last)
+    local at = time > kept and time or kept
+    local start = at - at % window
+    if kept == start then
+      local credited = math.min(units, current)
+      local more = math.min(units - credited, previous)
+      call('SETRANGE', key, '8', pack('<dd', previous - more, current - credited))
+      return credited + more
+    end
+    if kept ~= start - window then return 0 end
+    -- The buckets stay where they are, because the next charge in a new window sets the TTL.
+    local credited = math.min(units, current)
+    call('SETRANGE', key, '16', pack('<d', current - credited))
+    return credited
+  end
+
+  local function credit_window(key, units, _, window)
+    local value = call('GET', key)
+    if not value then return 0 end
+    local kept, count, last, offset = unpack('<dddd', value)
+    local time = rare().own_time(key, now, offset, last)
+    local at = time > kept and time or kept
+    if kept ~= at - at % window then return 0 end
+    local credited = math.min(units, count)
+    call('SETRANGE', key, '8', pack('<d', count - credited))
+    return credited
+  end
+
+  local function credit_bucket(key, units, limit, window)
+    local value = call('GET', key)
+    if not value then return 0 end
+    local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
+    local time = rare().own_time(key, now, offset, last)
+    if arrival < time then return 0 end
+    if parts ~= limit then
+      local converted, remainder = muldiv(fraction, limit, parts)
+      fraction = remainder > 0 and converted + 1 or converted
+      if fraction == limit then arrival, fraction = arrival + 1, 0 end
+    end
+    -- The units that are missing in the bucket, rounded up.
+    local missing, rest = muldiv(limit, arrival - time, window)
+    missing = missing + math.ceil((rest + fraction) / window)
+    local whole, part = muldiv(units, window, limit)
+    arrival, fraction = arrival - whole, fraction - part
+    if fraction < 0 then arrival, fraction = arrival - 1, fraction + limit end
+    if arrival < time then arrival, fraction = time, 0 end
+    call('SETRANGE', key, '0', pack('<dI4I4', arrival, fraction, limit))
+    return math.min(units, missing)
+  end
+
+  local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
+  local credits = {credit_log, credit_counter, credit_window, credit_bucket}
+
+  -- Returns the function that makes the changes of a usage to the counts of an algorithm.
+  changes = function(usage, algorithm)
+    local run, credit = algorithms[algorithm], credits[algorithm]
+    return function(_, _, from, to, units, mode, limit, window, parameter, duration)
+      if mode == 'evaluate' then return true end
+      local bans = rare().bans()
+      for number = from, to do
+        local key, changed = keys[number], 0
+        local ends = bans.lift(key)
+        if ends and ends <= now then ends = nil end
+        -- A value that is not a count is an error before anything has changed.
+        local asked = usage == FORGET_DENIALS and 1 or 0
+        local fits = run(now, {}, number, number, asked, 'evaluate', limit, window, parameter, false)
+        if usage == RECORD then
+          run(now, {}, number, number, units, true, limit, window, parameter, false)
+          changed = units
+        elseif usage == CREDIT then
+          changed = credit(key, units, limit, window, parameter)
+        elseif usage == BAN then
+          ends = now + duration
+        elseif usage == UNBAN then
+          if ends then ends, changed = nil, 1 end
+        elseif not fits then
+          changed = 1
+        end
+        if usage == FORGET_DENIALS then call('UNLINK', key) end
+        if ends then bans.ban(key, ends, algorithm, limit, window, parameter) end
+        keys[number], times[number] = changed * 4 + 1, 0
+      end
+    end
+  end
+end
