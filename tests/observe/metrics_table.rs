@@ -138,6 +138,7 @@ async fn cause_every_event() {
         limiter.check(key, &policy, 1).await.unwrap();
     }
     limiter.reset("k", &policy).await.unwrap();
+    limiter.record("recorded", &policy, 1).await.unwrap();
     drop(limiter.hold("k", &policy.clone().with_holds(Holds::new()).unwrap(), 1).await.unwrap());
     observed(Limiter::new(Remembers::default())).check("k", &policy, 1).await.unwrap();
 

@@ -214,6 +214,7 @@ pub(super) async fn credited_units_come_back_up_to_what_was_charged(store: Teste
 }
 
 pub(super) async fn open_holds_stay_during_a_ban_and_are_settled(store: TestedStore) -> Tested {
+    store.requires(Feature::CountChanges)?;
     store.requires_holds()?;
     for policy in policies(&store, 10)? {
         let (key, policy) = (format!("{:?}", policy.algorithm()), policy.with_holds(Holds::new())?);
