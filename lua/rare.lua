@@ -107,14 +107,16 @@ rare = function()
   local function not_a_count(key, is_count)
     local banned = functions.bans()
     local ends = not is_count and banned.read(key)
-    if ends and functions.met then
-      if ends > now then functions.met[key] = ends end
-      return banned.count_of(key)
-    elseif ends and ends > now then
-      error('BANNED', 0)
-    elseif ends then
+    if ends and ends <= now then
+      -- Lifted also while a check is judged again: another of its charges may be banned and cost nothing, and then this
+      -- one is committed.
       banned.lift(key)
       error('AGAIN', 0)
+    elseif ends and functions.met then
+      functions.met[key] = ends
+      return banned.count_of(key)
+    elseif ends then
+      error('BANNED', 0)
     end
     error('NOTACOUNT the value is not a count', 0)
   end

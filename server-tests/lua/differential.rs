@@ -267,6 +267,25 @@ fn law_12_memory_and_redis_agree_on_every_field() {
     assert!(limiters.borrow().cached_denials.get() > 0, "no denial came from the deny cache");
 }
 
+/// The ban of the first key lasts, and the check costs it nothing, so the second charge is committed.
+#[test]
+fn a_charge_beside_a_banned_key_lifts_its_own_ban_that_has_ended() {
+    let limiters = Limiters::new();
+    for algorithm in
+        [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket]
+    {
+        let policy = Policy::per_day("p", 6).unwrap().with_algorithm(algorithm);
+        let ended = format!("ended-{:?}", policy.algorithm());
+        limiters.change(&ended, &policy, CountChange::Ban(Duration::from_micros(1))).unwrap();
+        limiters.clock.advance(Duration::from_micros(1));
+        limiters.change("lasts", &policy, CountChange::Ban(Duration::from_micros(9))).unwrap();
+        let check = Check::new("lasts", &policy, 0).and(&*ended, &policy, 1).unwrap();
+        assert!(limiters.check_all(&check).unwrap().is_allowed());
+        let left = limiters.check_all(&Check::new(&*ended, &policy, 0)).unwrap().available();
+        assert_eq!(left, Some(5), "{policy:?}");
+    }
+}
+
 /// Logs of many records, at their limit most of the time.
 #[test]
 fn law_12_memory_and_redis_agree_on_long_logs() {

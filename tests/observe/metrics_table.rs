@@ -187,7 +187,10 @@ async fn the_table_in_the_guide_names_every_metric_with_its_type_unit_and_labels
         assert_eq!(labels(row), labels(shown), "{name}");
         for (label, values) in &shown.labels {
             let unknown = values.difference(&row.labels[label]).next();
-            assert!(OPEN.contains(&label.as_str()) || unknown.is_none(), "{name}: the row lacks the value {unknown:?} of {label}");
+            assert!(
+                OPEN.contains(&label.as_str()) || unknown.is_none(),
+                "{name}: the row lacks the value {unknown:?} of {label}"
+            );
         }
     }
 }
@@ -247,6 +250,9 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
     }
     for (name, shown) in table {
         let others: Vec<_> = shown.labels.into_keys().collect();
-        assert!(others.iter().all(|label| OPEN.contains(&label.as_str())), "{name}: the values of {others:?} are not compared");
+        assert!(
+            others.iter().all(|label| OPEN.contains(&label.as_str())),
+            "{name}: the values of {others:?} are not compared"
+        );
     }
 }
