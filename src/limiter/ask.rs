@@ -39,7 +39,7 @@ impl Core {
         match self.store.check(check) {
             Answer::Ready(result) => result,
             Answer::Pending(pending) => {
-                let mut waiting = Waiting::new(pending, None);
+                let mut waiting = Waiting::new(self, pending, None);
                 poll_fn(|cx| waiting.poll(self, check, purpose, cx)).await
             }
         }

@@ -155,7 +155,7 @@ impl Future for CheckFuture {
             Answer::Ready(Ok(ref verdict)) => Poll::Ready(Ok(core.on_verdict(check, verdict, *purpose, span))),
             Answer::Ready(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
             Answer::Pending(verdict) => {
-                *state = CheckState::Waiting(Box::new(Waiting::new(verdict, span)));
+                *state = CheckState::Waiting(Box::new(Waiting::new(core, verdict, span)));
                 this.poll_unanswered(cx)
             }
         }

@@ -39,7 +39,7 @@ pub(super) fn decide(
         // By reference, because a verdict is large to move.
         Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
         Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
-        Answer::Pending(verdict) => wait(core, check, failure, Waiting::new(verdict, span)),
+        Answer::Pending(verdict) => wait(core, check, failure, Waiting::new(core, verdict, span)),
     }
 }
 

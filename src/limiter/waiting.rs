@@ -1,6 +1,9 @@
 //! A check that waits for the store's verdict.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use crate::{
     breaker::CallOutcome,
@@ -25,7 +28,9 @@ enum Awaited {
 }
 
 impl Waiting {
-    pub(super) fn new(verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
+    /// Also sends the ends of holds that an ended runtime has left, so that they reach the store with this check.
+    pub(super) fn new(core: &Arc<Core>, verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
+        core.send_unanswered(None);
         Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span }
     }
 

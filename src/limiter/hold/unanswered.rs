@@ -205,7 +205,7 @@ impl Core {
     }
 
     /// Starts the task that sends what is kept, if there is anything, no task runs yet, and there is a runtime.
-    pub(super) fn send_unanswered(self: &Arc<Self>, runtime: Option<&Handle>) {
+    pub(in crate::limiter) fn send_unanswered(self: &Arc<Self>, runtime: Option<&Handle>) {
         if !self.unanswered.any.load(Ordering::Acquire) {
             return;
         }

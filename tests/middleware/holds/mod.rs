@@ -5,6 +5,7 @@ mod configuration;
 mod endings;
 mod failures;
 mod overtaken;
+mod runtimes;
 mod servers;
 mod settle;
 mod stacked;
