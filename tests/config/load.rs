@@ -10,24 +10,34 @@ use tollgate::GlobalKey;
 use super::{check, with_policy};
 use crate::support::app::limiter;
 
-/// The shortest of several times of a load: reading, checking and making a layer.
-fn load(routes: u32) -> Duration {
+/// A file with this number of routes.
+fn file(routes: u32) -> String {
     let mut text = String::new();
     for number in 0..routes {
         writeln!(text, "routes.\"/r{number}\" = {{ cost = {} }}", 1 + number % 60).unwrap();
     }
-    let file = with_policy(&text);
-    let time = || {
-        let start = Instant::now();
-        let _ = check(&file).unwrap().layer(limiter(), GlobalKey).unwrap();
-        start.elapsed()
-    };
-    (0..5).map(|_| time()).min().unwrap()
+    with_policy(&text)
 }
 
-/// A load that grew with the square of the routes would take 64 times as long.
+/// The time of a load: reading, checking and making a layer.
+fn load(file: &str) -> Duration {
+    let start = Instant::now();
+    let _ = check(file).unwrap().layer(limiter(), GlobalKey).unwrap();
+    start.elapsed()
+}
+
+/// A load that grew with the square of the routes would take 64 times as long. Other work of the machine only makes a
+/// load longer, so the shortest loads are compared, until they agree or many have been measured.
 #[test]
 fn eight_times_the_routes_load_in_about_eight_times_the_time() {
-    let (small, large) = (load(1_000), load(8_000));
-    assert!(large < 24 * small, "1 000 routes in {small:?}, 8 000 in {large:?}");
+    let files = [file(1_000), file(8_000)];
+    let [mut small, mut large] = [Duration::MAX; 2];
+    for _ in 0..40 {
+        small = small.min(load(&files[0]));
+        large = large.min(load(&files[1]));
+        if large < 16 * small {
+            return;
+        }
+    }
+    panic!("1 000 routes in {small:?}, 8 000 in {large:?}");
 }
