@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-const SECRET: &str = "an example of a secret of the keys";
+pub(crate) const SECRET: &str = "an example of a secret of the keys";
 const TOKEN: &str = "sk-live-4711";
 
 /// Inserted by authentication.
@@ -286,7 +286,7 @@ fn inspect_refuses_wrong_arguments_with_one_message_and_exit_code_2() {
     let redis = ["--redis", "redis://127.0.0.1:1", "--policy", "p=60/min"];
     let with = |arguments: &[&'static str]| [&["peek"], &redis[..], arguments].concat();
     for (arguments, expected) in [
-        (vec![], "no command: write peek or reset"),
+        (vec![], "no command: write peek, reset, ban, unban, take or give"),
         (vec!["look"], "\"look\" is not a command"),
         (vec!["peek", "--policy", "p=60/min", "text:a"], "no Redis: write --redis"),
         (vec!["peek", "--redis", "redis://127.0.0.1:1", "text:a"], "no policy: write --policy"),

@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, time::Duration};
 use tollgate::{Key, Policy};
 
 use crate::{
-    commands::Command,
+    commands::{Command, Form},
     files::{read_file, read_url},
     key::{self, Addresses},
     policies,
@@ -59,8 +59,9 @@ impl Arguments {
             return Ok(None);
         }
         let mut arguments = arguments.into_iter();
-        let command = Command::parse(arguments.next().as_deref())?;
-        let given = Given::parse(arguments)?;
+        let form = Form::parse(arguments.next().as_deref())?;
+        let mut given = Given::parse(arguments)?;
+        let command = form.take_amount(&mut given.key)?;
         let is_fingerprint = key::is_fingerprint(&given.key);
         let (key, policies) =
             (key::parse(&given.key, &given.addresses)?, policies::read(&given.policies, given.config.as_deref())?);
@@ -71,6 +72,7 @@ impl Arguments {
                  plain key, or name other policies with --policy"
             ));
         }
+        form.check(&policies)?;
         let key_hints = key::hints(&given.key);
         let mut settings = given.settings()?;
         // A fingerprint is hashed already.

@@ -1,4 +1,4 @@
-//! Looks at the counts and the open holds of one client in Redis, and resets them.
+//! Looks at the counts and the open holds of one client in Redis, resets them, and changes them by hand.
 //!
 //! ```text
 //! $ cargo run --release -p tollgate-inspect -- peek --redis redis://127.0.0.1:6379 \

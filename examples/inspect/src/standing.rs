@@ -136,6 +136,6 @@ fn are_held(held: OpenHolds) -> String {
 }
 
 /// A number and what it counts: `1 hold`, `2 holds`.
-fn number(count: u64, what: &str) -> String {
+pub(crate) fn number(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

@@ -34,7 +34,8 @@ pub(crate) fn or_dash(wait: Duration) -> String {
     if wait.is_zero() { "-".to_owned() } else { rounded(wait) }
 }
 
-/// Parses `500ms`, `5s` or `1m`; `None` if the text is no time or zero.
+/// Parses a time in the words of a limits file: `500ms`, `90s`, `10m`, `2h` or `1d`; `None` if the text is no time, is
+/// zero, or is too long for the milliseconds of a `u64`.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..unit_at].parse().ok()?;
@@ -42,6 +43,8 @@ pub(crate) fn parse(text: &str) -> Option<Duration> {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return None,
     };
     number.checked_mul(millis).filter(|millis| *millis > 0).map(Duration::from_millis)
@@ -66,6 +69,18 @@ mod tests {
         ] {
             let time = Duration::from_millis(millis);
             assert_eq!((exact(time).as_str(), rounded(time).as_str()), (as_window, as_wait));
+        }
+    }
+
+    #[test]
+    fn times_have_the_words_of_a_limits_file() {
+        for (text, millis) in
+            [("500ms", 500), ("90s", 90_000), ("10m", 600_000), ("2h", 7_200_000), ("366d", 31_622_400_000)]
+        {
+            assert_eq!(parse(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "s", "0s", "-5s", "+5s", "1.5s", "5 s", "5min", "1h30m", "99999999999999999d"] {
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

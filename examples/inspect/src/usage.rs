@@ -1,14 +1,28 @@
 //! The text of `--help`.
 
 pub(crate) const USAGE: &str = "\
-Looks at the counts and the open holds of one client in Redis, and resets them.
+Looks at the counts and the open holds of one client in Redis, resets them, and
+changes them by hand.
 
 Usage: tollgate-inspect peek  OPTIONS KEY...
        tollgate-inspect reset OPTIONS KEY...
+       tollgate-inspect ban   OPTIONS KEY... DURATION
+       tollgate-inspect unban OPTIONS KEY...
+       tollgate-inspect take  OPTIONS KEY... UNITS
+       tollgate-inspect give  OPTIONS KEY... UNITS
 
 peek prints where the client stands under each policy. It changes nothing.
 reset forgets what the client has spent and holds, lifts bans, and prints what
-it removed. Processes of the service remember denials for up to a second.
+it removed.
+ban refuses the client for DURATION (500ms, 90s, 10m, 2h, 1d; at most 366d)
+under each policy, whatever is available. A later ban replaces an earlier one.
+unban ends a ban. The counts stay what they would be without the ban.
+take charges UNITS under one policy, whether or not they fit.
+give gives up to UNITS back under one policy, at most what is spent.
+
+The last four print what they did, and then the table of peek. Processes of the
+service see a ban and taken units at their next check. They remember denials for
+up to a second, also after reset, unban and give.
 
 Examples, with TOLLGATE_REDIS and TOLLGATE_KEY_SECRET in the environment
 
@@ -20,6 +34,8 @@ Examples, with TOLLGATE_REDIS and TOLLGATE_KEY_SECRET in the environment
   with a lease       peek --policy per-tenant=9000000/min,lease=20000 text:acme
   all of a file      peek --config limits.toml ip:203.0.113.7
   one of a file      reset --config limits.toml --policy login ip:203.0.113.7
+  a ban of an hour   ban --policy api=60/min ip:203.0.113.7 1h
+  a refund           give --policy tokens=100000/min text:alice 20000
 
 KEY is the client as the service's key extractor names it. Several KEYs are one
 client: the parts of a tuple of extractors, in its order.

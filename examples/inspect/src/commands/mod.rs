@@ -1,6 +1,8 @@
 //! The commands. Each looks at the client under one policy after the other, and prints a table on standard output and
 //! advice on standard error.
 
+mod by_hand;
+mod form;
 mod peek;
 mod reset;
 
@@ -10,24 +12,14 @@ use tollgate::{Error, ErrorKind, Key, Limiter, RedisStore};
 
 use crate::{Failure, arguments::Arguments, time::exact};
 
+pub(crate) use form::Form;
+
 /// What the program does with the client.
 #[derive(Clone, Copy)]
 pub(crate) enum Command {
     Peek,
     Reset,
-}
-
-/// The commands by name.
-const COMMANDS: [(&str, Command); 2] = [("peek", Command::Peek), ("reset", Command::Reset)];
-
-impl Command {
-    pub(crate) fn parse(name: Option<&str>) -> Result<Self, String> {
-        let found = COMMANDS.iter().find(|(command, _)| Some(*command) == name);
-        found.map(|(_, command)| *command).ok_or_else(|| {
-            let wrong = name.map_or("no command".to_owned(), |name| format!("{name:?} is not a command"));
-            format!("{wrong}: write {}; see --help", COMMANDS.map(|(command, _)| command).join(" or "))
-        })
-    }
+    Change(by_hand::Change),
 }
 
 /// A client of the service, in the store of the service.
@@ -48,6 +40,15 @@ struct Report {
 const NOTHING_COUNTED: &str = "nothing is counted for this key; compare the kind of the key, the prefix, the secret, \
                                and the name, algorithm, window and resolution of the policy with the service's";
 
+/// The same after a change, which is counted itself.
+const NOTHING_BEFORE: &str = "nothing was counted for this key before; if the service has seen this client lately, \
+                              compare the kind of the key, the prefix, the secret, and the name, algorithm, window and \
+                              resolution of the policy with the service's";
+
+/// What remains of a denial that another process remembers.
+const DENIALS: &str = "processes of the service remember denials for up to a second, so the client may get 429 for so \
+                       long";
+
 pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result<(), Failure> {
     let Arguments { command, key, key_hints, policies, settings } = arguments;
     let timeout = settings.timeout;
@@ -62,9 +63,11 @@ pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result
     let result = match command {
         Command::Peek => peek::run(&client, &policies, &mut report, output).await,
         Command::Reset => reset::run(&client, &policies, &mut report, output).await,
+        Command::Change(change) => by_hand::run(&client, &policies, change, &mut report, output).await,
     };
     if result.is_ok() && !report.has_found {
-        report.advice.push(NOTHING_COUNTED.to_owned());
+        let nothing = if matches!(command, Command::Change(_)) { NOTHING_BEFORE } else { NOTHING_COUNTED };
+        report.advice.push(nothing.to_owned());
         report.advice.extend(key_hints);
     }
     for line in report.advice {

@@ -18,10 +18,20 @@ pub(super) async fn run(
     report: &mut Report,
     output: &mut impl Write,
 ) -> Result<(), Failure> {
+    report.has_found |= print(client, policies, report, output).await?;
+    Ok(())
+}
+
+/// Prints the table. Returns whether anything is counted or held for the client.
+pub(super) async fn print(
+    client: &Client,
+    policies: &[Policy],
+    report: &mut Report,
+    output: &mut impl Write,
+) -> Result<bool, Failure> {
     let mut standings = Vec::new();
     for policy in policies {
         let standing = Standing::of(client, policy).await?;
-        report.has_found |= standing.is_counted();
         report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "see them as spent")));
         report.advice.extend(standing.overdue());
         standings.push(standing);
@@ -29,7 +39,8 @@ pub(super) async fn run(
     let shown: Vec<&ColumnOf> = COLUMNS.iter().filter(|column| (column.is_shown)(policies)).collect();
     let columns: Vec<Column> = shown.iter().map(|column| (column.title, column.align)).collect();
     let rows = standings.iter().map(|standing| shown.iter().map(|column| (column.cell)(client, standing)).collect());
-    Ok(table::write(output, &columns, &rows.collect::<Vec<_>>())?)
+    table::write(output, &columns, &rows.collect::<Vec<_>>())?;
+    Ok(standings.iter().any(Standing::is_counted))
 }
 
 struct ColumnOf {

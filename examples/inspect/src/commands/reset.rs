@@ -4,17 +4,13 @@ use std::io::Write;
 
 use tollgate::{ErrorKind, Policy, store::OpenHolds};
 
-use super::{Client, Report};
+use super::{Client, DENIALS, Report};
 use crate::{
     Failure,
     standing::{Standing, in_holds},
     table::{self, Align},
     time::rounded,
 };
-
-/// What remains of a denial that another process remembers.
-const DENIALS: &str = "processes of the service remember denials for up to a second, so the client may get 429 for so \
-                       long";
 
 pub(super) async fn run(
     client: &Client,

@@ -1,0 +1,147 @@
+//! Changes the client's counts by hand: bans the client, ends a ban, charges units or gives them back.
+
+use std::{io::Write, time::Duration};
+
+use tollgate::Policy;
+
+use super::{Client, DENIALS, Report, peek};
+use crate::{
+    Failure,
+    standing::{Beside, Standing, number},
+    table::{self, Align},
+    time::{exact, rounded},
+};
+
+/// A change of the counts.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    Ban(Duration),
+    Unban,
+    Take(u32),
+    Give(u32),
+}
+
+/// When the service notices a ban.
+const BAN: &str = "each process of the service refuses the client from its next check on; requests that run go on";
+
+/// When the service notices units that are charged.
+const TAKEN: &str = "each process of the service counts these units from its next check on";
+
+/// What to do after a change without an answer.
+const UNKNOWN: &str = "the change may have been made; look with peek before you repeat it";
+
+pub(super) async fn run(
+    client: &Client,
+    policies: &[Policy],
+    change: Change,
+    report: &mut Report,
+    output: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let mut result = Ok(());
+    let mut has_changed = false;
+    for policy in policies {
+        let before = match Standing::of(client, policy).await {
+            Ok(before) => before,
+            Err(error) => {
+                rows.push(row(policy, "nothing"));
+                result = Err(error);
+                break;
+            }
+        };
+        report.has_found |= before.is_counted();
+        match change.make(client, policy).await {
+            Ok(changed) => {
+                rows.push(row(policy, &change.done(&before, changed)));
+                has_changed |= changed > 0;
+                report.advice.extend(change.advice(&before, changed));
+            }
+            // What was done before is printed first.
+            Err(error) => {
+                rows.push(row(policy, "unknown"));
+                report.advice.push(format!("{}: {UNKNOWN}", policy.name()));
+                result = Err(error.into());
+                break;
+            }
+        }
+    }
+    if has_changed {
+        report.advice.push(change.expectation().to_owned());
+    }
+    table::write(output, &[("policy", Align::Left), ("done", Align::Left)], &rows)?;
+    result?;
+    writeln!(output)?;
+    peek::print(client, policies, report, output).await.map(|_| ())
+}
+
+fn row(policy: &Policy, done: &str) -> Vec<String> {
+    vec![policy.name().to_owned(), done.to_owned()]
+}
+
+impl Change {
+    /// Changes the count under one policy. Returns how many units or bans were changed.
+    async fn make(self, client: &Client, policy: &Policy) -> Result<u32, tollgate::Error> {
+        let Client { limiter, key, .. } = client;
+        match self {
+            Self::Ban(duration) => limiter.ban(key, policy, duration).await.map(|()| 1),
+            Self::Unban => limiter.unban(key, policy).await.map(u32::from),
+            Self::Take(units) => limiter.record(key, policy, units).await.map(|()| units),
+            Self::Give(units) => limiter.credit(key, policy, units).await,
+        }
+    }
+
+    fn done(self, before: &Standing, changed: u32) -> String {
+        let left = before.count.ban.map(rounded);
+        match (self, changed) {
+            (Self::Ban(duration), _) => {
+                let earlier = left.map_or_else(String::new, |left| format!(" (was banned for {left} more)"));
+                format!("banned for {}{earlier}", exact(duration))
+            }
+            (Self::Unban, 0) => "nothing: no ban was found".to_owned(),
+            (Self::Unban, _) => {
+                "a ban ended".to_owned() + &left.map_or_else(String::new, |left| format!(", of which {left} were left"))
+            }
+            (Self::Take(_), _) => format!("{} charged", units(changed)),
+            (Self::Give(_), 0) => "nothing: no units are spent".to_owned(),
+            (Self::Give(wanted), _) if changed < wanted => {
+                format!("{changed} of {} given back: no more were spent", units(wanted))
+            }
+            (Self::Give(_), _) => format!("{} given back", units(changed)),
+        }
+    }
+
+    /// What is special about the change under this policy.
+    fn advice(self, before: &Standing, changed: u32) -> Vec<String> {
+        let (policy, name) = (&before.policy, before.policy.name());
+        let mut advice = Vec::new();
+        if let Some(beside @ Beside::Slots(_)) = &before.beside {
+            advice.push(beside.advice(policy, "change that limit instead"));
+        }
+        match (self, policy.lease()) {
+            (Self::Ban(_), _) if policy.is_shadow() => {
+                advice.push(format!("{name}: this is a shadow policy, which reports the ban and refuses nothing"));
+            }
+            (Self::Ban(_) | Self::Take(_), Some(_)) => advice.push(format!(
+                "{name}: each process may still spend its blocks of the lease, which last for some milliseconds"
+            )),
+            (Self::Unban, _) if changed == 0 && !policy.is_concurrent() => advice.push(format!(
+                "{name}: a ban after denials is found if --policy has its words too: {name}=RATE,ban-after=20/10m"
+            )),
+            _ => {}
+        }
+        advice
+    }
+
+    /// When the service notices the change.
+    fn expectation(self) -> &'static str {
+        match self {
+            Self::Ban(_) => BAN,
+            Self::Take(_) => TAKEN,
+            Self::Unban | Self::Give(_) => DENIALS,
+        }
+    }
+}
+
+fn units(count: u32) -> String {
+    number(count.into(), "unit")
+}
