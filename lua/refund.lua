@@ -130,13 +130,15 @@ if used % 32 >= 16 then
   refunds = {}
   for algorithm, undo in ipairs({refund_log, refund_counter, refund_window, refund_bucket}) do
     refunds[algorithm] = function(now, times, from, to, cost, mode, limit, window, parameter, at)
-      if mode == 'evaluate' then return true end
       for number = from, to do
-        -- A value that is not a count is an error before anything has changed.
+        -- A value that is not a count, and a ban by hand, are errors before any charge of the check has changed.
         algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
-        undo(keys[number], cost, at, limit, window, parameter)
-        keys[number], times[number] = 1, 0
+        if mode ~= 'evaluate' then
+          undo(keys[number], cost, at, limit, window, parameter)
+          keys[number], times[number] = 1, 0
+        end
       end
+      return true
     end
   end
 end

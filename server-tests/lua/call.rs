@@ -17,6 +17,8 @@ pub(crate) const COMMIT: u8 = 0;
 pub(crate) const COUNT_REJECTED: u8 = 1;
 pub(crate) const EVALUATE: u8 = 2;
 pub(crate) const REFUND: u8 = 4;
+pub(crate) const BAN_BY_HAND: u8 = 34;
+pub(crate) const UNBAN: u8 = 35;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {

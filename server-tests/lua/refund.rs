@@ -4,10 +4,10 @@ use tollgate::redis::{self, Script};
 
 use super::{
     call::{
-        COMMIT, COUNT_REJECTED, Caller, EVALUATE, FIXED_WINDOW, Policy, SCRIPT, SLIDING_WINDOW_COUNTER,
-        SLIDING_WINDOW_LOG, TOKEN_BUCKET,
+        BAN_BY_HAND, COMMIT, COUNT_REJECTED, Caller, EVALUATE, FIXED_WINDOW, Policy, REFUND, SCRIPT,
+        SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, TOKEN_BUCKET, UNBAN,
     },
-    report::Report,
+    report::{Numbers, Report},
 };
 use crate::support::redis_server::RedisServer;
 
@@ -320,5 +320,39 @@ fn law_1_a_refund_under_one_limit_takes_nothing_from_another() {
         client.refund(&key, bucket(refunded), 1, charged_us);
         let (left, unit) = (client.evaluate(&key, bucket(kept), 0).4, (10e6 / f64::from(kept)).ceil());
         assert!((unit..=unit + 1.0).contains(&left), "{key}: {left} left of {unit}");
+    }
+}
+
+#[test]
+fn law_3_a_refund_of_several_charges_beside_a_ban_by_hand_is_complete_and_touches_no_other_key() {
+    let server = RedisServer::start();
+    let mut client = ScriptClient::new(&server);
+    let policy = Policy::log(10, 60_000_000);
+    let charged_us = client.now_us;
+    for key in ["a", "b"] {
+        assert_eq!(client.call(key, policy, COMMIT, 4).0, 1);
+    }
+    // One charge of a check, whose usage takes one more double.
+    let charge = |usage: u8, cost: u32, extra: u64| {
+        [policy.packed(usage), cost.to_le_bytes().to_vec(), (extra as f64).to_le_bytes().to_vec()].concat()
+    };
+    // Log, refund, several charges, changes by hand.
+    let head = |checks: u16, charges: u8| [&[1 + 16 + 32 + 64][..], &checks.to_le_bytes(), &[charges]].concat();
+    let mut call = |keys: &[&str], arguments: Vec<u8>| {
+        let mut call = client.caller.script.prepare_invoke();
+        for key in keys {
+            call.key(*key);
+        }
+        let reply: Vec<u8> = call.arg(arguments).arg(client.now_us).invoke(&mut client.caller.connection).unwrap();
+        Numbers::read(&reply, keys.len());
+    };
+    // The second key is banned between the commit and the refund. The number of the first refund is 1.
+    call(&["b"], [head(1, 1), charge(BAN_BY_HAND, 0, 3_600_000_000)].concat());
+    let () = redis::cmd("SET").arg("1").arg("foreign").query(&mut server.connection()).unwrap();
+    let refund = charge(REFUND, 4, charged_us);
+    call(&["a", "b"], [head(1, 2), refund.clone(), refund].concat());
+    call(&["b"], [head(1, 1), charge(UNBAN, 0, 0)].concat());
+    for key in ["a", "b"] {
+        assert_eq!(client.evaluate(key, policy, 0).1, 10, "{key}");
     }
 }
