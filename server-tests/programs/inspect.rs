@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     process::{Command, Output},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -50,6 +51,8 @@ pub(crate) struct Service {
 impl Service {
     /// `arguments` name the servers.
     pub(crate) fn new(arguments: &[&str], connect: impl FnOnce(RedisStoreBuilder) -> RedisStore) -> Self {
+        // A build of the programs takes longer than a test may count for its bans and windows.
+        LazyLock::force(&PROGRAMS);
         let files = Directory::new();
         let secret_file = files.write("secret", format!("{SECRET}\n"));
         files.write("token", format!("{TOKEN}\n"));
