@@ -199,6 +199,7 @@ async fn inspect_resets_a_value_that_is_no_count_and_no_set_of_holds() {
         server.command(&format!("SADD {poisoned} x"));
         let refused = service.inspect("peek", &policies);
         assert!(refused.code == 1 && refused.stderr.contains("WRONGTYPE"), "{refused:?}");
+        assert!(refused.stderr.contains("tokens: a value is no count of tollgate; reset removes it"), "{refused:?}");
         let removed = service.inspect("reset", &policies);
         assert_eq!(cell(&removed, "tokens", "removed"), "a value that is no count of tollgate");
         assert_eq!(service.limiter.peek("alice", &tokens).await.unwrap().available(), Some(100_000));

@@ -8,7 +8,7 @@ mod reset;
 
 use std::io::Write;
 
-use tollgate::{Error, ErrorKind, Key, Limiter, RedisStore};
+use tollgate::{Error, ErrorKind, Key, Limiter, RedisStore, observe::Fingerprint};
 
 use crate::{Failure, arguments::Arguments, time::exact};
 
@@ -49,17 +49,29 @@ const NOTHING_BEFORE: &str = "nothing was counted for this key before; if the se
 const DENIALS: &str = "processes of the service remember denials for up to a second, so the client may get 429 for so \
                        long";
 
+const MEMORY_FULL: &str = "the server's memory is full, so checks that would be charged get no verdict; raise its \
+                           maxmemory, or give the limiter a separate server";
+
 pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result<(), Failure> {
     let Arguments { command, key, key_hints, policies, settings } = arguments;
     let timeout = settings.timeout;
+    if let Some(secret) = &settings.secret {
+        // Errors then name the client as the logs of the service do.
+        Fingerprint::set_secret(secret).map_err(|error| error.to_string())?;
+    }
     let store = settings.store().map_err(|error| error.to_string())?;
     // Failures are printed as errors of the commands, so the limiter need not report them as well.
     let limiter = Limiter::new(store.clone()).quiet();
+    let mut report = Report::default();
     // A wrong password or an unreachable server fails here, with the server's own message.
     let ready = tokio::time::timeout(timeout, limiter.ready()).await;
-    ready.unwrap_or_else(|_| Err(Error::new(ErrorKind::Deadline, format!("no answer within {}", exact(timeout)))))?;
+    let no_answer = || Error::new(ErrorKind::Deadline, format!("no answer within {}", exact(timeout)));
+    match ready.unwrap_or_else(|_| Err(no_answer())) {
+        // A server whose memory is full refuses to charge, and still answers `peek` and `reset`.
+        Err(error) if error.to_string().contains(" OOM ") => report.advice.push(MEMORY_FULL.to_owned()),
+        answer => answer?,
+    }
     let client = Client { limiter, store, key };
-    let mut report = Report::default();
     let result = match command {
         Command::Peek => peek::run(&client, &policies, &mut report, output).await,
         Command::Reset => reset::run(&client, &policies, &mut report, output).await,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use tollgate::Policy;
+use tollgate::{ErrorKind, Policy};
 
 use super::{Client, Report};
 use crate::{
@@ -30,8 +30,18 @@ pub(super) async fn print(
     output: &mut impl Write,
 ) -> Result<bool, Failure> {
     let mut standings = Vec::new();
+    let mut result = Ok(());
     for policy in policies {
-        let standing = Standing::of(client, policy).await?;
+        let standing = match Standing::of(client, policy).await {
+            Ok(standing) => standing,
+            // The counts under the other policies can still be read.
+            Err(Failure::Redis(error)) if error.kind() == ErrorKind::BadKey => {
+                report.advice.push(format!("{}: a value is no count of tollgate; reset removes it", policy.name()));
+                result = Err(Failure::Redis(error));
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "see them as spent")));
         report.advice.extend(standing.overdue());
         standings.push(standing);
@@ -40,7 +50,7 @@ pub(super) async fn print(
     let columns: Vec<Column> = shown.iter().map(|column| (column.title, column.align)).collect();
     let rows = standings.iter().map(|standing| shown.iter().map(|column| (column.cell)(client, standing)).collect());
     table::write(output, &columns, &rows.collect::<Vec<_>>())?;
-    Ok(standings.iter().any(Standing::is_counted))
+    result.map(|()| standings.iter().any(Standing::is_counted))
 }
 
 struct ColumnOf {

@@ -81,12 +81,14 @@ fn after_holds(policy: &Policy) -> String {
     match policy.lease() {
         _ if policy.is_concurrent() => {
             let limit = policy.limit();
-            format!("{name}: the requests that held the slots still run, so more than {limit} may run at once for now")
+            format!(
+                "{name}: requests that held these slots may still run, so more than {limit} may run at once for now"
+            )
         }
         Some(block) => format!(
             "{name}: each process may still spend what it holds, at most two blocks of {block} units, and it is not \
              counted"
         ),
-        None => format!("{name}: the requests that held the units still run, and nothing is charged when they end"),
+        None => format!("{name}: requests that held these units may still run, and nothing is charged when they end"),
     }
 }
