@@ -16,7 +16,7 @@ use axum::{
 };
 use http_body::Frame;
 use serde_json::json;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate::{
     ConfigError, Limiter, PeerIp, Policy, RateLimitLayer,
     middleware::{Bill, Settle},
@@ -24,6 +24,9 @@ use tollgate::{
 };
 
 use crate::options::Options;
+
+/// The longest time that a request may ask for: a day, in milliseconds.
+const LONGEST_MS: u32 = 86_400_000;
 
 /// The routes, each behind a layer of its own.
 pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, ConfigError> {
@@ -47,15 +50,19 @@ struct Generate {
     estimate: u32,
     /// The units that the model uses.
     actual: u32,
+    /// How long the model works.
+    duration: Duration,
 }
 
 impl Generate {
     fn parse(uri: &Uri) -> Result<Self, String> {
-        let estimate = parameter(uri, &["estimate", "actual"], "estimate", u32::MAX)?.unwrap_or(100);
-        let actual = parameter(uri, &["estimate", "actual"], "actual", u32::MAX)?.unwrap_or(estimate);
+        const KNOWN: [&str; 3] = ["estimate", "actual", "ms"];
+        let estimate = parameter(uri, &KNOWN, "estimate", u32::MAX)?.unwrap_or(100);
+        let actual = parameter(uri, &KNOWN, "actual", u32::MAX)?.unwrap_or(estimate);
+        let ms = parameter(uri, &KNOWN, "ms", LONGEST_MS)?.unwrap_or(0);
         match estimate {
             0 => Err("estimate=0 would hold nothing; write 1 or more\n".to_owned()),
-            _ => Ok(Self { estimate, actual }),
+            _ => Ok(Self { estimate, actual, duration: Duration::from_millis(ms.into()) }),
         }
     }
 }
@@ -63,7 +70,8 @@ impl Generate {
 /// Stands in for a model that reports its usage.
 async fn generate(Extension(bill): Extension<Bill>, uri: Uri) -> Response {
     match Generate::parse(&uri) {
-        Ok(Generate { actual, .. }) => {
+        Ok(Generate { actual, duration, .. }) => {
+            sleep(duration).await;
             bill.set_cost(actual);
             ([(CONTENT_TYPE, "application/json")], json!({ "charged": actual }).to_string()).into_response()
         }
@@ -73,7 +81,7 @@ async fn generate(Extension(bill): Extension<Bill>, uri: Uri) -> Response {
 
 /// Streams for as long as the client has asked for, or until the client goes away.
 async fn upload(uri: Uri) -> Response {
-    match parameter(&uri, &["ms"], "ms", 86_400_000) {
+    match parameter(&uri, &["ms"], "ms", LONGEST_MS) {
         Ok(ms) => {
             let now = Instant::now();
             let end = now + Duration::from_millis(ms.unwrap_or(1_000).into());

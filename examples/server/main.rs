@@ -62,7 +62,8 @@ async fn run() -> Result<(), Failure> {
     let holds = holds::routes(&limiter, &options)?;
     // The server starts without Redis too: the failure policy of each route applies until Redis answers.
     if let Err(error) = limiter.ready().await {
-        eprintln!("limits are not enforced yet: {error}");
+        let error = error.to_string();
+        eprintln!("limits are not enforced yet: {}", error.trim_end_matches('.'));
     }
     let app = Router::new()
         .route("/watch", get(|| async { "watching\n" }))

@@ -119,8 +119,8 @@ With --config examples/server/limits.toml, the limits are in a file, which may c
   curl -s http://{address}/metrics          Prometheus metrics of all requests
   curl -s http://{address}/refused          the clients that are refused most
 
-  curl -i -X POST 'http://{address}/generate?estimate=100&actual=31'
-                                            holds 100 of 1000 tokens a minute, then charges 31
+  curl -i -X POST 'http://{address}/generate?estimate=100&actual=31&ms=5000'
+                                            holds 100 of 1000 tokens a minute, and charges 31 after 5 seconds
   curl -iN 'http://{address}/upload?ms=5000'  streams for 5 seconds; three at once, on all servers together
 
   for i in $(seq 61); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/watch; done; echo",

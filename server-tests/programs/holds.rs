@@ -138,6 +138,7 @@ fn tokens_are_held_at_first_and_charged_with_what_was_used() {
         ("actual=-1", "actual=-1 is not a whole number"),
         ("estimate=0", "estimate=0 would hold nothing"),
         ("cost=1", "\"cost\" is not a parameter"),
+        ("ms=soon", "ms=soon is not a whole number"),
         ("estimate=1001", "it can never pass"),
     ] {
         let refused = one.fetch("POST", &format!("/generate?{query}"));
@@ -146,4 +147,17 @@ fn tokens_are_held_at_first_and_charged_with_what_was_used() {
     for query in ["ms=soon", "ms=86400001", "s=1"] {
         assert_eq!(one.fetch("GET", &format!("/upload?{query}")).status, 400, "{query}");
     }
+}
+
+#[test]
+fn tokens_are_held_while_the_model_works() {
+    let redis = RedisServer::start();
+    let [one, other] = servers(&redis);
+    let mut working = TcpStream::connect(&one.address).unwrap();
+    write!(working, "POST /generate?estimate=600&ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    // Nothing is charged yet, so the wait is that for a hold, and not the time until charges leave the window.
+    until("600 of 1000 are held", || {
+        let refused = other.fetch("POST", "/generate?estimate=500&actual=0");
+        refused.status == 429 && refused.fields["retry-after"] == "1"
+    });
 }
