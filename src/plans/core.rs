@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 #[cfg(feature = "serde")]
-use super::named::Names;
+use super::names::Names;
 use super::{
     answer::Answer,
     answers::Answers,

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use http::request::Parts;
 
 #[cfg(feature = "serde")]
-use super::named::Names;
+use super::names::Names;
 use super::{
     answer::usable,
     core::{Core, Known},

@@ -95,6 +95,8 @@ mod in_flight;
 mod lookup;
 #[cfg(feature = "serde")]
 mod named;
+#[cfg(feature = "serde")]
+mod names;
 mod plan;
 mod setters;
 mod settings;

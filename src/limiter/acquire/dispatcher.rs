@@ -14,7 +14,7 @@ use crate::{
         acquire::{
             pause,
             queue::{Group, Step},
-            queues::QueueId,
+            queue_id::QueueId,
             waiter::Reply,
         },
         core::Core,

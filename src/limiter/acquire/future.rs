@@ -16,7 +16,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
     limiter::{
-        acquire::{forecast::after, handle::Acquire, place::Place, queues::QueueId},
+        acquire::{forecast::after, handle::Acquire, place::Place, queue_id::QueueId},
         check_future::CheckFuture,
         guarded::NO_TIMERS,
     },

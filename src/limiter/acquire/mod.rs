@@ -13,6 +13,7 @@ mod pause;
 mod paused_keys;
 mod place;
 mod queue;
+mod queue_id;
 mod queues;
 mod rivals;
 mod waiter;

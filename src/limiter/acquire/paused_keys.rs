@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::time::Instant;
 
-use super::queues::QueueId;
+use super::queue_id::QueueId;
 
 /// The paused keys of a limiter, in a bounded number.
 #[derive(Debug)]

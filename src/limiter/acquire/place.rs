@@ -11,7 +11,8 @@ use crate::{
     limiter::{
         acquire::{
             dispatcher,
-            queues::{Joined, QueueId},
+            queue_id::QueueId,
+            queues::Joined,
             waiter::{Outcome, Reply, Waiter},
         },
         core::Core,

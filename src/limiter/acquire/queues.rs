@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    hash::{Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,14 +12,12 @@ use crate::{
     decision::Decision,
     error::Error,
     key::Key,
-    limiter::{
-        acquire::{
-            forecast::after,
-            paused_keys::PausedKeys,
-            queue::{Group, Queue, Step},
-            waiter::{Reply, Waiter},
-        },
-        purpose::Purpose,
+    limiter::acquire::{
+        forecast::after,
+        paused_keys::PausedKeys,
+        queue::{Group, Queue, Step},
+        queue_id::QueueId,
+        waiter::{Reply, Waiter},
     },
     policy::Policy,
 };
@@ -45,49 +42,6 @@ struct Table {
     last_ticket: u64,
     /// The number of queues at which those that are over are looked for again.
     swept_at: usize,
-}
-
-/// A key and a policy. Policies that share their counts share a queue.
-///
-/// Waiters that use the local fallback have a queue of their own, because during an outage the others would stand in
-/// their way.
-#[derive(Clone, Debug)]
-pub(super) struct QueueId {
-    pub(super) key: Key,
-    pub(super) policy: Policy,
-    pub(super) purpose: Purpose,
-}
-
-impl QueueId {
-    fn of(key: &Key, policy: &Policy) -> Self {
-        Self { key: key.clone(), policy: policy.clone(), purpose: Purpose::CHECK }
-    }
-
-    /// Both queues of a key and a policy.
-    fn both(key: &Key, policy: &Policy) -> [Self; 2] {
-        let id = Self::of(key, policy);
-        [Self { purpose: Purpose::CHECK.with_fallback(), ..id.clone() }, id]
-    }
-
-    /// The id under which a pause of this queue is kept: a pause holds for both queues.
-    fn pause(&self) -> Self {
-        Self::of(&self.key, &self.policy)
-    }
-}
-
-impl PartialEq for QueueId {
-    fn eq(&self, other: &Self) -> bool {
-        self.purpose == other.purpose && self.key == other.key && self.policy.counts_with(&other.policy)
-    }
-}
-
-impl Eq for QueueId {}
-
-impl Hash for QueueId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
-        self.policy.name_hash().hash(state);
-    }
 }
 
 /// The result of joining a queue.
