@@ -31,9 +31,9 @@
 --                   beside open holds has one more number, after those of the log, if the charge does not fit: the time
 --                   until it fits beside them; and one more if the log has less available than is held: the time until
 --                   one unit fits beside them. Both are -1 if that can never be.
---        The text of a check with a key that is banned by hand is not an error. It is BANNED, then the end
---        of the ban of each charge (double, 0 without one), then the reply to a call with this check alone. A charge whose
---        key is banned fits only if its cost is 0, whatever its number says.
+--        The text of a check with a key that is banned by hand is not an error. It is BANNED, then the end of the ban
+--        of each charge (double, 0 without one), then the reply to a call with this check alone. A charge whose key is
+--        banned fits only if its cost is 0, whatever its number says.
 --        A check that has failed has charged nothing, unless a command was not permitted. Other checks are not
 --        affected: a value that no algorithm has written raises the error NOTACOUNT of its own check, and no other
 --        value leads to numbers that are out of range. A check is allowed if all of its charges fit, except for those

@@ -9,8 +9,8 @@
 //! 1. Every request that a layer has checked has a decision in its extensions. The response has it too if the request
 //!    was refused, or if a layer [asks for it](crate::RateLimitLayer::with_decision_in_response).
 //! 2. Waits count from [`Decision::time`], by the clock of the store that judged.
-//! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not. A decision
-//!    from a [lease](crate::Policy::with_lease) does not know what other processes have spent in the last milliseconds.
+//! 3. [`available`](Decision::available) is exact: a request of that cost passes now, one unit more does not. A
+//!    decision from a [lease](crate::Policy::with_lease) does not know what other processes have just spent.
 //! 4. A [shadow](crate::Policy::with_shadow) policy never denies. [`would_deny`](Decision::would_deny) says whether it
 //!    would; [`available`](Decision::available) and [`retry_after`](Decision::retry_after) leave it out.
 //! 5. [`source`](Decision::source) says where the decision comes from. Without a verdict,

@@ -175,8 +175,8 @@ impl Counter for SlidingWindowLog {
         leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
     }
 
-    /// Unlike a counted rejection, these units are no reason to forget older ones. No limit is higher than `u32::MAX`, so
-    /// units beyond that affect no decision, and the oldest leave.
+    /// Unlike a counted rejection, these units are no reason to forget older ones. No limit is higher than `u32::MAX`,
+    /// so units beyond that affect no decision, and the oldest leave.
     fn settle(&mut self, expired: usize, policy: &Policy, now: u64, units: u32) {
         self.add(expired, policy, now, units);
         self.leave(self.newest.total.saturating_sub(u32::MAX.into()));

@@ -12,8 +12,8 @@ use std::{
 /// once, without I/O, and the [`FailurePolicy`](crate::FailurePolicy) decides. From time to time, one check of the
 /// application is sent as a **probe**. The breaker makes no checks itself, so a store without traffic gets no probes.
 /// The outage may end meanwhile. So when the longest interval has passed since a probe was due, all checks are sent,
-/// until the first of them is answered or fails. The first answer to a probe **closes** the breaker. If a probe is dropped before its answer, for example because its
-/// client hung up, another check becomes the probe.
+/// until the first of them is answered or fails. The first answer to a probe **closes** the breaker. If a probe is
+/// dropped before its answer, for example because its client hung up, another check becomes the probe.
 ///
 /// Only errors that a probe could heal open the breaker: [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) and
 /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline). Wrong credentials and missing permissions

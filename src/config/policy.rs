@@ -36,7 +36,8 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
     has_capacity.then_some(draft.policy)
 }
 
-/// A concurrency limit. The fields that it does not have are mistakes. A limit that cannot be read is a mistake already.
+/// A concurrency limit. The fields that it does not have are mistakes. A limit that cannot be read is a mistake
+/// already.
 fn concurrency_limit(name: &str, limit: Option<u32>, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
     for field in fields::RATES_ONLY {
         if section.take(field).is_some() {

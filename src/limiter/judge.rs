@@ -71,8 +71,8 @@ impl Core {
     }
 
     /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. A check under shadow
-    /// policies alone passes in any case. Unless the check is allowed, what the store may hold is released. `failure` is the
-    /// caller's failure policy, if the caller has set one; the policy is only reported here, not applied.
+    /// policies alone passes in any case. Unless the check is allowed, what the store may hold is released. `failure`
+    /// is the caller's failure policy, if the caller has set one; the policy is only reported here, not applied.
     fn without_verdict(
         self: &Arc<Self>,
         check: &Check,

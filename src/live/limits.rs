@@ -134,9 +134,9 @@ impl LiveLimits {
     /// # Errors
     ///
     /// [`ConfigError`] if the new limits do not fit a layer: a policy with the name of one that
-    /// [`and`](RateLimitLayer::and) has added, a cost set in code above the new limit, a missing local fallback, or holds
-    /// that a layer needs and cannot have. Also if they lack the default plan of `Plans::of_limits`. The old limits stay
-    /// in force for all layers.
+    /// [`and`](RateLimitLayer::and) has added, a cost set in code above the new limit, a missing local fallback, or
+    /// holds that a layer needs and cannot have. Also if they lack the default plan of `Plans::of_limits`. The old
+    /// limits stay in force for all layers.
     ///
     /// # Panics
     ///

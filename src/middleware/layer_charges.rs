@@ -173,8 +173,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Slashes at the end are ignored, in the entry and in the request, and repeated slashes in a plain path count as
     /// one slash, so that no spelling avoids an entry. An exempt entry, or one whose requests cost less than those of
     /// the entry that covers the path as it was sent, covers no other spelling: axum serves `/files/special/` as a path
-    /// of `/files/{*rest}`. Everything else is compared as the client has sent it. A layer that rewrites paths must be outside
-    /// this layer and outside the router; otherwise this layer compares another path than the router serves.
+    /// of `/files/{*rest}`. Everything else is compared as the client has sent it. A layer that rewrites paths must be
+    /// outside this layer and outside the router; otherwise this layer compares another path than the router serves.
     /// `tower_http`'s `NormalizePath` removes slashes at the end and repeated slashes at the beginning, and nothing
     /// else:
     ///

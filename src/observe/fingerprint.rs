@@ -42,8 +42,8 @@ impl Fingerprint {
     /// With one secret in all instances, a client has the same fingerprint in the logs of all of them. With the secret
     /// that the store hashes keys with (`RedisStoreBuilder::key_secret`), a fingerprint is also the subject of the
     /// client's Redis keys: the log line `key=_YV7qj_yBCJkNRv0uWtufg` is about the counts in
-    /// `tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m`. The docs' page on operations shows the way from a log line
-    /// to the counts and back.
+    /// `tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m`. The docs' page on operations shows the way from a log
+    /// line to the counts and back.
     ///
     /// # Errors
     ///

@@ -18,9 +18,10 @@
 //!
 //! A limiter reports on its own when limits are not enforced, with or without an observer: at the first check without a
 //! verdict, at once if requests get something else than those before, such as 503 on a route that fails closed, at most
-//! once a minute while the outage lasts, and when the store answers again. It also reports each warning about the setup once, and at most once a minute that requests are refused because of the setup. These lines
-//! are `tracing` events at level warn (feature `tracing`, on by default). Without that feature, or if no subscriber of
-//! the thread takes events of the target `tollgate` at that level, they go to stderr:
+//! once a minute while the outage lasts, and when the store answers again. It also reports each warning about the setup
+//! once, and at most once a minute that requests are refused because of the setup. These lines are `tracing` events at
+//! level warn (feature `tracing`, on by default). Without that feature, or if no subscriber of the thread takes events
+//! of the target `tollgate` at that level, they go to stderr:
 //!
 //! ```text
 //! tollgate: Limits are not enforced: the store is unavailable: Connection refused (os error 111). Requests pass

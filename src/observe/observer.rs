@@ -20,9 +20,9 @@ use crate::observe::{
 /// Receives events of a limiter.
 ///
 /// All methods default to doing nothing. They are called in the path of a request, by several threads at once, and must
-/// not block: count, sample, or pass the event to another task. A panic in a method ends the call of this observer alone:
-/// the request goes on, other observers get the event, and the first panic is reported as a line for operators. With
-/// `panic = "abort"` in the profile of the program, a panic ends the process.
+/// not block: count, sample, or pass the event to another task. A panic in a method ends the call of this observer
+/// alone: the request goes on, other observers get the event, and the first panic is reported as a line for operators.
+/// With `panic = "abort"` in the profile of the program, a panic ends the process.
 ///
 /// # Examples
 ///

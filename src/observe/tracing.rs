@@ -64,9 +64,10 @@ use crate::{
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
-/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. `route` and `method` are those
-/// of an [`ObservedRequest`](super::ObservedRequest), in events about decisions and refusals of a layer. Denials are not warnings,
-/// because denying is the purpose of a limiter, and a flood of requests should not become a flood of warnings.
+/// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. `route` and `method` are
+/// those of an [`ObservedRequest`](super::ObservedRequest), in events about decisions and refusals of a layer. Denials
+/// are not warnings, because denying is the purpose of a limiter, and a flood of requests should not become a flood of
+/// warnings.
 ///
 /// # Examples
 ///

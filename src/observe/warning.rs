@@ -94,7 +94,8 @@ pub enum Warning {
         capacity: usize,
     },
     /// No request is charged under a policy of a file of limits: no entry of the file charges it, and the file does not
-    /// leave it to code. Reported once, when a `LimitsConfig` makes its first layer, and for each change of live limits.
+    /// leave it to code. Reported once, when a `LimitsConfig` makes its first layer, and for each change of live
+    /// limits.
     UnchargedPolicy {
         /// The policy's name.
         policy: String,

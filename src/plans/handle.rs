@@ -141,8 +141,8 @@ impl Plans {
         Check::of_plan(&key, self.get(key.clone()), cost)
     }
 
-    /// Stores the plan of `key`, as if it had just been looked up. A look-up that is on its way is ignored. `None` is the
-    /// default plan.
+    /// Stores the plan of `key`, as if it had just been looked up. A look-up that is on its way is ignored. `None` is
+    /// the default plan.
     ///
     /// For services that hear of an upgrade together with the new plan. Other instances of the service look the plan up
     /// after their TTL.

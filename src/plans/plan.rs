@@ -52,8 +52,9 @@ impl Plan {
     }
 }
 
-/// The answer of a [`PlanSource`](super::PlanSource): one policy, several policies, the name of a policy of live limits,
-/// a [`Plan`], or an `Option` of these. With `None` the key has no plan of its own, and the default plan applies.
+/// The answer of a [`PlanSource`](super::PlanSource): one policy, several policies, the name of a policy of live
+/// limits, a [`Plan`], or an `Option` of these. With `None` the key has no plan of its own, and the default plan
+/// applies.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a plan",
     label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>`, the name of a policy, or an `Option` of one of these",

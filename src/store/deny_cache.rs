@@ -231,8 +231,8 @@ impl DenyCache {
         is_certain.then_some(entry)
     }
 
-    /// Remembers the verdict on a check, if it is a certain denial; `None` is a verdict that may change at any time. Any
-    /// other verdict ends the denial that the check has asked again.
+    /// Remembers the verdict on a check, if it is a certain denial; `None` is a verdict that may change at any time.
+    /// Any other verdict ends the denial that the check has asked again.
     pub(super) fn put(&self, ticket: &Ticket, check: &Check, verdict: Option<&Verdict>, received_us: u64) {
         let &Ticket { ref fingerprint, epoch, sent_us, asks_again, .. } = ticket;
         let hash = fingerprint.hash;
@@ -361,9 +361,9 @@ fn have_same_charges(one: &Check, other: &Check) -> bool {
         && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)
 }
 
-/// The time for which a denial is certain, in microseconds: until the first unit of a frozen policy is free, a ban ends,
-/// or another policy is no longer violated. `None` if no violated policy that decides is frozen, because other checks
-/// may then change the verdict at any time. In an allowed check that charged nothing, shadow policies decide.
+/// The time for which a denial is certain, in microseconds: until the first unit of a frozen policy is free, a ban
+/// ends, or another policy is no longer violated. `None` if no violated policy that decides is frozen, because other
+/// checks may then change the verdict at any time. In an allowed check that charged nothing, shadow policies decide.
 fn certain_wait(check: &Check, verdict: &Verdict) -> Option<u64> {
     let (mut is_frozen, mut certain_us) = (false, u64::MAX);
     for (charge, outcome) in check.charges().iter().zip(&verdict.outcomes) {

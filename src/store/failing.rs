@@ -73,8 +73,8 @@ impl FailingStore {
         Self { memory, failure: Arc::new(Mutex::new(Some(ErrorKind::Unavailable))) }
     }
 
-    /// Makes every check, every reset and every change of a hold or a count fail at once with an error of this kind. No count
-    /// changes.
+    /// Makes every check, every reset and every change of a hold or a count fail at once with an error of this kind. No
+    /// count changes.
     pub fn fail(&self, kind: ErrorKind) {
         self.set(Some(kind));
     }

@@ -77,8 +77,8 @@ impl Oracle {
         self.charges.push(Charge { at_us, leaves_us, cost, kind, policy: policy.clone(), highest });
     }
 
-    /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous window
-    /// of a counter. A bucket refills by them. Returns how many were given back.
+    /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous
+    /// window of a counter. A bucket refills by them. Returns how many were given back.
     pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u32) -> u32 {
         let window_us = policy.window_us();
         let start_us = at_us - at_us % window_us;

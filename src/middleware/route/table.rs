@@ -24,8 +24,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTable {
     entries: Vec<Entry>,
-    /// The index of each entry by its path, with and without the slash at the end if it is written with one. Most requests
-    /// need only this look-up.
+    /// The index of each entry by its path, with and without the slash at the end if it is written with one. Most
+    /// requests need only this look-up.
     exact: HashMap<String, usize>,
     tree: Node,
     unmatched: Arc<UnmatchedCheck>,

@@ -197,8 +197,8 @@ impl Table {
                 }
                 _ => {
                     let banned = after.first().is_some_and(|next| next.charged.policy.is_ban() && !next.fits);
-                    // `counted.fits` is true if the check is allowed, except under a shadow policy. A check that meets a
-                    // ban by hand is not counted as rejected by any policy.
+                    // `counted.fits` is true if the check is allowed, except under a shadow policy. A check that meets
+                    // a ban by hand is not counted as rejected by any policy.
                     let admission = match allowed && counted.fits {
                         _ if banned => Admission::Banned,
                         false if meets_ban => Admission::Banned,

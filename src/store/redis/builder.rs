@@ -202,8 +202,8 @@ impl RedisStoreBuilder {
     /// [counts rejected requests](crate::Policy::with_count_rejected) or [bans](crate::Policy::ban_after) are always
     /// sent.
     ///
-    /// Exceptions are changes by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses its data. So one
-    /// check asks Redis again a second after it was asked last, and the others are denied from memory meanwhile. A
+    /// Exceptions are changes by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses its data. So
+    /// one check asks Redis again a second after it was asked last, and the others are denied from memory meanwhile. A
     /// change by another process takes effect within that second; a change through a clone of this store does at once.
     ///
     /// If Redis gives no verdict, a denial is remembered for at most ten seconds. On a single server, a lost connection

@@ -3,12 +3,12 @@
 use super::{outgoing::Request, protocol::counts_of_charge};
 use crate::{store::ban, verdict::Verdict};
 
-/// The start of the text that is not an error, but has the numbers of a check with banned keys. `lua/check.lua` describes
-/// it.
+/// The start of the text that is not an error, but has the numbers of a check with banned keys. `lua/check.lua`
+/// describes it.
 pub(super) const BANNED: &[u8] = b"BANNED";
 
-/// Adds the bans, which end at these times in microseconds, to a verdict without them. Each count of a charge has an end,
-/// 0 without a ban.
+/// Adds the bans, which end at these times in microseconds, to a verdict without them. Each count of a charge has an
+/// end, 0 without a ban.
 pub(super) fn add(verdict: &mut Verdict, request: &Request, mut ends_us: &[u64]) {
     for ((charge, _), outcome) in request.charges().zip(&mut verdict.outcomes) {
         let (own, others) = ends_us.split_at(counts_of_charge(charge, request.step));

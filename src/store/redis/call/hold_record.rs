@@ -21,8 +21,8 @@ mod usage {
 const CHARGE: u32 = 0;
 const RELEASE: u32 = 1;
 
-/// The holds that a step with a charge concerns. `None` under a policy without holds. The refund of a plain charge and a
-/// change of a count concern none either, because the holds do not change.
+/// The holds that a step with a charge concerns. `None` under a policy without holds. The refund of a plain charge and
+/// a change of a count concern none either, because the holds do not change.
 pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&Holds> {
     if matches!(step, Step::ByHand(_)) {
         return None;

@@ -36,8 +36,8 @@ impl<'a> Packed<'a> {
         Ok(Self { time_us, numbers, times, more, errors, is_out_of_range: false, has_lost_more: false })
     }
 
-    /// The ends of the bans of a check with this number of charges, and the numbers of the check: the text in the place of
-    /// its error.
+    /// The ends of the bans of a check with this number of charges, and the numbers of the check: the text in the place
+    /// of its error.
     pub(super) fn banned(text: &'a [u8], charges: usize) -> Result<(SmallVec<[u64; 2]>, Self), Error> {
         let mut rest = Doubles(text);
         let ends = rest.split(charges)?.map(|end| natural(end).ok_or_else(unknown_format)).collect::<Result<_, _>>()?;

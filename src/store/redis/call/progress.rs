@@ -174,8 +174,8 @@ impl Progress {
         Duration::from_micros(now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)))
     }
 
-    /// Whether the traffic has been crowded since the check was queued. See [`Traffic::is_crowded`]. The first checks of
-    /// a flood are queued before the crowd, and the last ones of them may outlast it.
+    /// Whether the traffic has been crowded since the check was queued. See [`Traffic::is_crowded`]. The first checks
+    /// of a flood are queued before the crowd, and the last ones of them may outlast it.
     fn has_seen_crowd(&self) -> bool {
         self.is_queued_and(|queued| queued.was_crowded || queued.traffic.crowds() != queued.crowds)
     }

@@ -209,8 +209,8 @@ impl Runs {
 }
 
 /// The counts that a step with a charge concerns: the charge's own count, and the count of its denials if they lead to
-/// a ban. A refund concerns no count of denials, because the charge was admitted; of the changes by hand, only the end of
-/// a ban does.
+/// a ban. A refund concerns no count of denials, because the charge was admitted; of the changes by hand, only the end
+/// of a ban does.
 pub(super) fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = PolicyCost<'_>> {
     ban::policy_costs(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
 }
