@@ -170,7 +170,7 @@ impl ApiKey {
         Ok(Self { challenge: Some(challenge::parse(challenge)?), ..self })
     }
 
-    /// Refuses a request without the key with 400 and no challenge. For keys that are secret but authenticate nobody.
+    /// Refuses a request without the key with 400 and no challenge: for secret keys that do not authenticate a client.
     ///
     /// # Examples
     ///

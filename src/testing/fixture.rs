@@ -95,7 +95,7 @@ impl Fixture {
         self
     }
 
-    /// Skips the tests of law 6, for a store whose keys nobody can count. The report shows the `reason`. Test by other
+    /// Skips the tests of law 6, for a store whose keys cannot be counted. The report shows the `reason`. Test by other
     /// means that the store drops the keys of clients that went away.
     #[must_use]
     pub fn without_count_of_keys(mut self, reason: impl Into<String>) -> Self {

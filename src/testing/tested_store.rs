@@ -176,7 +176,7 @@ impl TestedStore {
     }
 }
 
-/// A part of the fixture. A test that needs a missing part has failed: a law that nobody tried is not kept.
+/// A part of the fixture. A test that needs a missing part has failed: a law that was not tried is not kept.
 fn part<'a, T>(part: &'a Part<T>, with: &str, without: &str) -> Result<&'a T, NotPassed> {
     match part {
         Part::Given(part) => Ok(part),

@@ -66,7 +66,7 @@ fn the_tracing_observer_logs_changes() {
     assert!(line.starts_with("INFO tollgate::limits: New limits are in force (version 2)."), "{line}");
 }
 
-/// Whoever can write the file could otherwise add lines to the log, hide lines or colour them.
+/// A writer of the file could otherwise add lines to the log, hide lines or colour them.
 #[test]
 fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped() {
     let text = "[policies.p]\nrate = '60/min'\n[default]\npolicies = ['p']\n[default.costs]\n\"q\\n\\u001B[2K\" = 1\n";

@@ -61,7 +61,7 @@ impl PlanSource for Accounts {
     }
 }
 
-/// Requests with keys that nobody has used before.
+/// Requests with keys that were not used before.
 struct Flood<'a> {
     plans: &'a Plans,
     next: Cell<u64>,

@@ -151,7 +151,7 @@ async fn a_store_that_never_drops_a_key() {
     .await;
     assert!(why.contains("are over") && why.contains("are kept"), "{why}");
 
-    // The same store, if nobody counts its keys: the suite does not pass it in silence.
+    // The same store, without a count of its keys: the suite does not pass it in silence.
     let why = refused_by(name, keeps_all).await;
     assert!(why.contains("not tried") && why.contains("`with_count_of_keys`"), "{why}");
 }
