@@ -44,8 +44,10 @@
 use std::{
     fmt,
     sync::LazyLock,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
+
+use crate::runtime::real_time::{RealInstant, wall_time, world_us};
 
 /// A source of time, in microseconds since the Unix epoch.
 ///
@@ -73,15 +75,19 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-static ANCHOR: LazyLock<(Instant, u64)> = LazyLock::new(|| {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    (Instant::now(), micros(since_epoch))
-});
+static ANCHOR: LazyLock<(RealInstant, u64)> = LazyLock::new(|| (RealInstant::now(), wall_time_us()));
+
+/// The wall clock of this machine. It may step.
+pub(crate) fn wall_time_us() -> u64 {
+    micros(wall_time().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
+}
 
 impl Clock for SystemClock {
     fn now_us(&self) -> u64 {
-        let (anchor, base) = *ANCHOR;
-        base + micros(anchor.elapsed())
+        world_us().unwrap_or_else(|| {
+            let (anchor, base) = *ANCHOR;
+            base + micros(anchor.elapsed())
+        })
     }
 }
 

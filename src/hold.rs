@@ -1,16 +1,8 @@
 //! Holds as stores see them: what a hold is called, and how it ends.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    num::NonZeroU64,
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{fmt, num::NonZeroU64};
 
-use crate::{key::Key, policy::Policy};
+use crate::{key::Key, policy::Policy, runtime::random};
 
 /// The name of a hold: 64 random bits, never 0.
 ///
@@ -27,18 +19,12 @@ use crate::{key::Key, policy::Policy};
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct HoldId(NonZeroU64);
 
-/// The random keys of this process's names.
-static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-/// The number of names that were made.
-static MADE: AtomicU64 = AtomicU64::new(0);
-
 impl HoldId {
     /// Makes a new name.
     ///
-    /// It is a hash of a counter under a secret of this process, so that no client can foresee it.
+    /// No client can foresee it.
     pub fn random() -> Self {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        Self(NonZeroU64::new(NAMES.hash_one(number)).unwrap_or(NonZeroU64::MIN))
+        Self(NonZeroU64::new(random::number()).unwrap_or(NonZeroU64::MIN))
     }
 
     /// The name as a number.

@@ -229,6 +229,9 @@ pub mod testing;
 pub mod throttle;
 mod verdict;
 
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use self::runtime::world;
 // Inlined, so that the front page of the documentation describes each item.
 #[cfg(feature = "test-util")]
 #[doc(inline)]

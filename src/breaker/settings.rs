@@ -1,9 +1,6 @@
 //! The settings of the circuit breaker. Its states are in `machine`.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// The settings of the circuit breaker: when a [`Limiter`](crate::Limiter) stops asking its store, and how it detects
 /// that the store is back.
@@ -34,6 +31,7 @@ use std::{
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// use std::time::Duration;
 /// use tollgate::{RedisStore, failure::Breaker};
+use crate::runtime::random;
 ///
 /// let breaker = Breaker::default()
 ///     .with_consecutive_timeouts(2)
@@ -116,9 +114,9 @@ impl Breaker {
 /// The longest probe interval. It also keeps sums of times from overflowing.
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A number from 0 to 99. Every `RandomState` of the standard library has random keys.
+/// A number from 0 to 99.
 fn random_percent() -> u32 {
-    u32::try_from(RandomState::new().hash_one(0_u8) % 100).unwrap_or(0)
+    u32::try_from(random::number() % 100).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! the fallback nor the limiter.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     future::Future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,7 +16,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use crate::{key::Key, policy::Policy};
+use crate::{key::Key, policy::Policy, runtime::random::RandomMap};
 
 /// The debts of one limiter, merged by key and policy.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Debts {
 #[derive(Default)]
 struct DebtTable {
     /// The debts by failure domain, because one domain may be down while another one is back.
-    domains: HashMap<usize, DomainDebts>,
+    domains: RandomMap<usize, DomainDebts>,
     entries: usize,
     /// A settlement is in progress until this time. After this time another settlement may start, because the runtime
     /// of the first one may have stopped.
@@ -38,7 +38,7 @@ struct DebtTable {
 
 #[derive(Default)]
 struct DomainDebts {
-    by_key: HashMap<Key, SmallVec<[(Policy, u32); 1]>>,
+    by_key: RandomMap<Key, SmallVec<[(Policy, u32); 1]>>,
     /// Earliest time of the next settlement after one has failed.
     not_before: Option<Instant>,
 }

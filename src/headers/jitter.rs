@@ -1,17 +1,14 @@
 //! Random jitter of waits, so that clients do not all return in the same second.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::seconds::whole_seconds;
+use crate::runtime::random;
 
 /// Draws the jitter of a wait: a whole number of seconds, because fields contain whole seconds, at most `most` and at
 /// most the wait rounded up.
 pub(super) fn draw(wait: Duration, most: u32) -> Duration {
-    // Each `RandomState` has new random keys, so the hash of a constant is a random number.
-    Duration::from_secs(scale(whole_seconds(wait).min(most.into()), RandomState::new().hash_one(0_u8)))
+    Duration::from_secs(scale(whole_seconds(wait).min(most.into()), random::number()))
 }
 
 /// Maps a random 64-bit number to 0..=`most`. All results are equally likely.

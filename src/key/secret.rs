@@ -1,15 +1,12 @@
 //! The secret with which keys are hashed.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-};
+use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::subject::Key;
-use crate::error::ConfigError;
+use crate::{error::ConfigError, runtime::random};
 
 /// A secret for HMAC-SHA-256. `Debug` does not show the secret.
 #[derive(Clone)]
@@ -36,7 +33,7 @@ impl Secret {
 
     /// Creates a random secret, which no other process has.
     pub(crate) fn random() -> Self {
-        let parts: [[u8; 8]; 4] = std::array::from_fn(|part| RandomState::new().hash_one(part).to_be_bytes());
+        let parts: [[u8; 8]; 4] = std::array::from_fn(|_| random::number().to_be_bytes());
         Self::unchecked(parts.as_flattened())
     }
 

@@ -1,6 +1,8 @@
 //! The limiter: checks, peeks and resets.
 
-use std::{fmt, future::poll_fn, sync::Arc, time::Instant};
+use std::{fmt, future::poll_fn, sync::Arc};
+
+use tokio::time::Instant;
 
 use crate::{
     breaker::CallOutcome,

@@ -4,7 +4,7 @@
 //! has warned or has nothing to find. A check that has ended costs one or two relaxed loads per request.
 
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -19,6 +19,7 @@ use crate::{
     key::{Key, KeyError, KeyOrigin, MissingKey},
     limiter::Limiter,
     observe::{Observer, Once, Warning},
+    runtime::random::RandomState,
 };
 
 /// Number of inspected requests: enough that a real service has seen two client addresses, few enough that warnings
@@ -105,7 +106,7 @@ impl KeySetupCheck {
     }
 }
 
-static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 
 /// The name of a header in which proxies send the client's address, if the request has one.
 fn forwarded_header(headers: &HeaderMap) -> Option<&'static str> {

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -19,6 +19,7 @@ use crate::{
         request::{ObservedRequest, StoredRequest},
     },
     policy::Policy,
+    runtime::random::RandomState,
 };
 
 /// Lists the keys that limits refuse most, by their fingerprints, with the policy and the route.
@@ -136,7 +137,7 @@ impl MostRefused {
             capacity: 1_000,
             period_us: 600_000_000,
             clock: Arc::new(SystemClock),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             periods: Mutex::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Reports each key that comes near a limit once a window.
 
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
@@ -11,6 +11,7 @@ use crate::{
     key::Key,
     observe::{near_limit::NearLimit, observer::Observer},
     policy::Policy,
+    runtime::random::RandomState,
     verdict::Source,
 };
 

@@ -1,6 +1,8 @@
 //! One check or one call of the store under observation.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+
+use tokio::time::Instant;
 
 #[cfg(feature = "redis")]
 use crate::observe::event::Batch;

@@ -5,11 +5,12 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http::Request;
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::value::IntoResolved;

@@ -17,6 +17,8 @@ use tokio::{
     time::{self, Instant},
 };
 
+use super::real_time::world_us;
+
 /// The last part of a sleep, in which a thread sleeps in place of a timer: the resolution of timers, and the time by
 /// which a busy executor is late.
 const LAST: Duration = Duration::from_micros(1_500);
@@ -35,6 +37,10 @@ struct Permit;
 
 impl Permit {
     fn get() -> Option<Self> {
+        // A thread sleeps in real time.
+        if world_us().is_some() {
+            return None;
+        }
         let more = |count: usize| (count < MOST_PRECISE).then_some(count + 1);
         PRECISE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
     }

@@ -21,14 +21,17 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{clock::micros, runtime::drivers::Driver};
+use crate::{
+    clock::micros,
+    runtime::{drivers::Driver, real_time::RealInstant},
+};
 
 /// The stalls of one runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeStalls {
     /// The origin of the times below, in real time, because a test that advances tokio's clock does not stall the
     /// executor.
-    start: std::time::Instant,
+    start: RealInstant,
     /// Whether the runtime has timers. Without timers, no wait is possible.
     has_timers: bool,
     is_measured: AtomicBool,
@@ -148,7 +151,7 @@ impl RuntimeStalls {
         }
         all.retain(|_, stalls| stalls.strong_count() > 0);
         let stalls = Arc::new(Self {
-            start: std::time::Instant::now(),
+            start: RealInstant::now(),
             has_timers,
             is_measured: AtomicBool::new(false),
             has_new_wait: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! The deny cache: remembers denials that hold until time frees a unit.
 
 use std::{
-    hash::{BuildHasher, Hash, Hasher, RandomState},
+    hash::{BuildHasher, Hash, Hasher},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -14,6 +14,7 @@ use crate::{
     check::Check,
     key::Key,
     policy::Policy,
+    runtime::random::RandomState,
     verdict::{Outcome, Source, Verdict},
 };
 
@@ -171,7 +172,7 @@ impl DenyCache {
     pub(super) fn new() -> Self {
         Self {
             sets: (0..SETS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             epoch: AtomicU64::new(0),
             denials: AtomicU64::new(0),
             epochs: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),

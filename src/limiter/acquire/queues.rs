@@ -1,7 +1,6 @@
 //! The queues of a limiter, one for each key and policy with waiters.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,6 +19,7 @@ use crate::{
         waiter::{Reply, Waiter},
     },
     policy::Policy,
+    runtime::random::RandomMap,
 };
 
 /// All queues of a limiter. Clones of the limiter share them.
@@ -34,7 +34,7 @@ pub(in crate::limiter) struct Queues {
 
 #[derive(Debug, Default)]
 struct Table {
-    queues: HashMap<QueueId, Queue>,
+    queues: RandomMap<QueueId, Queue>,
     /// A queue without waiters is not kept for a pause. The pause is here, and a new queue begins with it.
     paused: PausedKeys,
     /// The number of waiters in all queues.

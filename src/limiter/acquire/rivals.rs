@@ -1,9 +1,8 @@
 //! Rivals: other processes, or other callers of this process, that spend from the same key.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
+
+use crate::runtime::random;
 
 /// What the decisions on a key reveal about others who spend from it.
 ///
@@ -81,8 +80,7 @@ impl Rivals {
 }
 
 fn random_up_to(most: Duration) -> Duration {
-    // Each `RandomState` has new random keys, so the hash of a constant is a random number.
-    let random = RandomState::new().hash_one(0_u8) >> 32;
+    let random = random::number() >> 32;
     most.mul_f64(random as f64 / f64::from(u32::MAX))
 }
 

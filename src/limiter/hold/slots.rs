@@ -1,7 +1,6 @@
 //! Renewal of the slots of concurrency limits, for as long as they are held: one task for all slots of a limiter.
 
 use std::{
-    collections::HashMap,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -19,7 +18,7 @@ use crate::{
     hold::{HoldChange, HoldId, OpenHold, Settlement},
     limiter::core::Core,
     policy::Holds,
-    runtime::drivers::Driver,
+    runtime::{drivers::Driver, random::RandomMap},
 };
 
 /// The slots that this process holds.
@@ -32,7 +31,7 @@ pub(in crate::limiter) struct Slots {
 
 #[derive(Debug, Default)]
 struct State {
-    slots: HashMap<HoldId, Renewal>,
+    slots: RandomMap<HoldId, Renewal>,
     /// Whether a task renews the slots.
     is_running: bool,
     /// When the task wakes.

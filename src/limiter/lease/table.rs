@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use foldhash::fast::RandomState;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
@@ -19,13 +18,13 @@ use super::{
     state::{Asked, Lease, Spent, Step},
     waiter::Delivery,
 };
-use crate::{check::Charge, error::Error, key::Key, policy::Policy, verdict::Verdict};
+use crate::{check::Charge, error::Error, key::Key, policy::Policy, runtime::random::FastState, verdict::Verdict};
 
 /// The leases of a limiter. Clones of the limiter share them.
 #[derive(Debug)]
 pub(in crate::limiter) struct Leases {
     shards: Box<[Mutex<Vec<Lease>>]>,
-    hasher: RandomState,
+    hasher: FastState,
     /// Made at the first check under a policy with a lease.
     demand: OnceLock<Demand>,
     /// The number of leases.
@@ -61,7 +60,7 @@ impl Default for Leases {
     fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::default(),
+            hasher: FastState::default(),
             demand: OnceLock::new(),
             count: AtomicUsize::new(0),
             last_number: AtomicU64::new(0),

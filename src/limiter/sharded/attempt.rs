@@ -1,12 +1,13 @@
 //! Attempts: the shards that one call of the store asks for a check.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
 use smallvec::SmallVec;
 
 use super::turn::Turns;
 use crate::{
     check::{Charge, Check},
+    runtime::random::RandomState,
     verdict::Verdict,
 };
 
@@ -49,7 +50,7 @@ impl Attempt {
         {
             return None;
         }
-        let random = RandomState::new();
+        let random = RandomState::default();
         Some(Self::of(check, |index, Charge { policy, .. }| match is_full(index) {
             true => other(self.numbers[index], policy.shards(), random.hash_one(index)),
             false => self.numbers[index],

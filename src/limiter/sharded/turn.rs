@@ -6,11 +6,11 @@
 //! random shard, so instances and periodic traffic do not keep in step.
 
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::policy::Policy;
+use crate::{policy::Policy, runtime::random::RandomState};
 
 /// Counts the checks under policies with shards. Clones of a limiter share it.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn shards(policy: &Policy, turns: impl Iterator<Item = u64>) -> Vec<u32> {
-        let random = &RandomState::new();
+        let random = &RandomState::default();
         turns.map(|number| Turn { number, random }.shard_of(0, policy)).collect()
     }
 

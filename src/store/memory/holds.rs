@@ -2,16 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use foldhash::fast::RandomState;
-
-use crate::{algorithm::Held, hold::HoldId};
+use crate::{algorithm::Held, hold::HoldId, runtime::random::FastState};
 
 /// Open holds. Their sum is kept, so that a check reads it without looking at them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenHolds {
     units: u64,
     /// When each hold ends, in microseconds.
-    ends: HashMap<HoldId, u64, RandomState>,
+    ends: HashMap<HoldId, u64, FastState>,
     /// The units of each hold, by its end.
     by_end: BTreeMap<(u64, HoldId), u32>,
 }

@@ -6,13 +6,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use crate::{
     check::Charge,
     key::Key,
     policy::Policy,
+    runtime::random::FastState,
     store::memory::{
         entries::{Entries, Entry},
         hold_counts::Count,
@@ -55,7 +55,7 @@ pub(super) struct Victim {
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
         // A random seed, so that clients cannot foresee which counts are inspected.
-        let random = RandomState::default().hash_one(capacity) | 1;
+        let random = FastState::default().hash_one(capacity) | 1;
         let capacity = capacity.min(Entries::MAX_LEN / 2);
         Self { entries: Entries::default(), capacity, promised: 0, added: 0, hand: 0, soonest: Vec::new(), random }
     }

@@ -2,18 +2,17 @@
 
 use std::{hash::BuildHasher, sync::Mutex};
 
-use foldhash::fast::RandomState;
-
 use crate::{
     key::Key,
     policy::Policy,
+    runtime::random::FastState,
     store::memory::{fullness::Fullness, shard::Shard, when_full::WhenFull},
 };
 
 /// All counts of a store.
 pub(super) struct Table {
     pub(super) shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    hasher: FastState,
     pub(super) fullness: Fullness,
 }
 
@@ -33,7 +32,7 @@ impl Table {
         let share = keys.div_ceil(shards);
         let capacity = if shards == 1 { share } else { share + share / 8 };
         let shards = (0..shards).map(|_| Mutex::new(Shard::new(capacity))).collect();
-        Self { shards, hasher: RandomState::default(), fullness: Fullness::new(keys) }
+        Self { shards, hasher: FastState::default(), fullness: Fullness::new(keys) }
     }
 
     /// The place of a count. All policies of a key share a shard, so that a check of one key takes one lock.

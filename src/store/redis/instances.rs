@@ -1,7 +1,6 @@
 //! Counts the instances of a service: each refreshes its own entry in a sorted set while it has traffic.
 
 use std::{
-    hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -20,6 +19,7 @@ use crate::{
     clock::{Clock, SystemClock, micros},
     error::{Error, ErrorKind},
     observe::{Once, Warning},
+    runtime::random,
 };
 
 /// Counts the instances.
@@ -95,8 +95,7 @@ impl Estimate {
 impl Default for Instances {
     fn default() -> Self {
         Self {
-            // A random number: each `RandomState` has other keys.
-            id: RandomState::new().hash_one(std::process::id()),
+            id: random::number(),
             is_wanted: AtomicBool::new(false),
             number: AtomicU32::new(0),
             estimate: Mutex::default(),

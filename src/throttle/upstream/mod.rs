@@ -5,11 +5,11 @@ mod limits;
 mod pause;
 mod times;
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use self::pause::pause_of;
 use super::{response::ResponseHead, settings::Settings};
-use crate::key::Key;
+use crate::{key::Key, runtime::real_time::wall_time};
 
 /// What a call needs once it has a response.
 pub(super) struct Upstream<H> {
@@ -29,7 +29,7 @@ impl<H> Upstream<H> {
         H: ResponseHead<Res>,
     {
         let (status, headers) = self.head.head(response);
-        if let Some(pause) = pause_of(status, headers, SystemTime::now()) {
+        if let Some(pause) = pause_of(status, headers, wall_time()) {
             self.settings.pause(&self.key, pause);
         }
     }

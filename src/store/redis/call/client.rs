@@ -17,10 +17,10 @@ use super::{
     redis_key::RedisKeys,
     reply,
     script::{self, Loader},
-    script_clock::{ScriptClock, wall_clock_us},
+    script_clock::ScriptClock,
 };
 use crate::{
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, wall_time_us},
     error::{Error, ErrorKind, StoreEvidence},
     observe::{BatchSpan, ObserverCell, Once, Warning},
     runtime::deadline::within,
@@ -115,7 +115,7 @@ impl Client {
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
             // The script requests the time first, so nothing has been charged. Boxed, because a second call is rare and
             // its future is large.
-            reply = Box::pin(self.run(&mut connection, Some(wall_clock_us()), requests.clone())).await;
+            reply = Box::pin(self.run(&mut connection, Some(wall_time_us()), requests.clone())).await;
             // If the second call fails as well, the first error may have had another reason.
             if reply.is_ok() {
                 self.clock.time_is_forbidden();

@@ -3,12 +3,9 @@
 //! The queue has lanes, and a key always waits in the same lane (stochastic fairness queueing, McKenney 1990). A batch
 //! takes from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{denials::Denials, outgoing::Request, traffic::MAX_CHARGES_PER_CALL};
 use crate::{error::Error, verdict::Verdict};

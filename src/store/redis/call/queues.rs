@@ -6,23 +6,22 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use foldhash::fast::RandomState;
-
 use super::{
     failure_domain::domain_of,
     outgoing::Request,
     queue::{LANES, Queue},
     traffic::Traffic,
 };
+use crate::runtime::random::FastState;
 
 /// Queues by slot.
-pub(crate) type BySlot = HashMap<u16, Queue, RandomState>;
+pub(crate) type BySlot = HashMap<u16, Queue, FastState>;
 
 /// The queues and the traffic of one runtime.
 #[derive(Debug)]
 pub(crate) struct Queues {
     by_slot: Mutex<BySlot>,
-    hasher: RandomState,
+    hasher: FastState,
     /// The traffic by failure domain: one domain of a cluster may be silent while others answer.
     traffic: Box<[Arc<Traffic>]>,
 }
@@ -30,7 +29,7 @@ pub(crate) struct Queues {
 impl Queues {
     /// Queues of a store with this number of failure domains.
     pub(crate) fn new(domains: usize) -> Self {
-        Self { by_slot: Mutex::default(), hasher: RandomState::default(), traffic: Traffic::of_domains(domains) }
+        Self { by_slot: Mutex::default(), hasher: FastState::default(), traffic: Traffic::of_domains(domains) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, BySlot> {

@@ -1,14 +1,11 @@
 //! The time that the script uses: the server's time, or this process's time if the server forbids `TIME` in scripts.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use crate::clock::{Clock, SystemClock, micros};
+use crate::clock::{Clock, SystemClock, wall_time_us};
 
 /// The source of the script's time.
 #[derive(Debug)]
@@ -28,22 +25,19 @@ impl ScriptClock {
     }
 
     /// The time to send with a call. With `None` the script uses the server's time.
+    ///
+    /// The wall clock may step, but all machines have to agree on the time, and the time of a key in Redis never runs
+    /// backwards.
     pub(crate) fn now_us(&self) -> Option<u64> {
         if let Some(clock) = &self.clock {
             return Some(clock.now_us());
         }
         let until_us = self.time_forbidden_until_us.load(Ordering::Relaxed);
-        (until_us > 0 && SystemClock.now_us() < until_us).then(wall_clock_us)
+        (until_us > 0 && SystemClock.now_us() < until_us).then(wall_time_us)
     }
 
     /// Records that the server forbids `TIME` in scripts.
     pub(crate) fn time_is_forbidden(&self) {
         self.time_forbidden_until_us.store(SystemClock.now_us() + RETRY_TIME_US, Ordering::Relaxed);
     }
-}
-
-/// The wall clock of this machine in microseconds. It may step, because all machines have to agree on the time; the
-/// time of a key in Redis never runs backwards.
-pub(crate) fn wall_clock_us() -> u64 {
-    micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

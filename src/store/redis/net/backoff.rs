@@ -1,9 +1,10 @@
 //! The pause between two dials of a server that cannot be reached.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::{Duration, Instant},
-};
+use std::{hash::BuildHasher, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::runtime::random::RandomState;
 
 /// The shortest pause from the start of one dial to the start of the next.
 const MIN_PAUSE: Duration = Duration::from_millis(50);

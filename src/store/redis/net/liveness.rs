@@ -5,8 +5,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use crate::clock::micros;
 
@@ -119,7 +121,7 @@ impl ConnectionLiveness {
     /// does not count, because the next dial must not wait when a server restarts.
     pub(crate) fn broke_young(&self) -> bool {
         let useless = self.has_failed() || !self.has_answered.load(Ordering::Relaxed);
-        self.is_broken() && useless && self.pool.now_us() - self.born_us < micros(YOUNG)
+        self.is_broken() && useless && self.pool.now_us().saturating_sub(self.born_us) < micros(YOUNG)
     }
 
     fn has_failed(&self) -> bool {
@@ -154,7 +156,7 @@ impl Drop for TrackedCall {
         }
         let now_us = pool.now_us();
         // The late failure of a connection that is already broken adds nothing.
-        if self.connection.is_broken() || now_us - self.sent_us < pool.min_wait_us {
+        if self.connection.is_broken() || now_us.saturating_sub(self.sent_us) < pool.min_wait_us {
             return;
         }
         if timeouts.add(self.sent_us, now_us) {

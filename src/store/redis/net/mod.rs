@@ -17,6 +17,8 @@ pub(crate) mod routed;
 pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod settings;
+#[cfg(feature = "test-util")]
+mod simulated;
 pub(crate) mod slot;
 pub(crate) mod target;
 #[cfg(feature = "tls")]

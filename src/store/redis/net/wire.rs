@@ -35,7 +35,7 @@ impl Wire {
         let closed = Arc::<AtomicBool>::default();
         let info = client.get_connection_info();
         if info.redis_settings().protocol() == ProtocolVersion::RESP2 {
-            let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+            let connection = connect(client, &config).await?;
             return Ok(Self { connection, closed });
         }
         let watched = config.clone().set_push_sender({
@@ -47,15 +47,24 @@ impl Wire {
                 Ok::<(), Infallible>(())
             }
         });
-        let connection = match client.get_multiplexed_async_connection_with_config(&watched).await {
+        let connection = match connect(client, &watched).await {
             Err(error) if lacks_resp3(&error) => {
                 let client = Client::open(with_protocol(info.clone(), ProtocolVersion::RESP2))?;
-                client.get_multiplexed_async_connection_with_config(&config).await?
+                connect(&client, &config).await?
             }
             result => result?,
         };
         Ok(Self { connection, closed })
     }
+}
+
+/// The one place that opens connections for commands.
+async fn connect(client: &Client, config: &AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+    #[cfg(feature = "test-util")]
+    if let Some(connection) = super::simulated::connect(client.get_connection_info(), config).await {
+        return connection;
+    }
+    client.get_multiplexed_async_connection_with_config(config).await
 }
 
 /// Sets the version of the protocol with which an address is dialled.

@@ -6,12 +6,9 @@
 //! The slot map is refreshed when a node redirects, does not answer or cannot be reached: in the background, one
 //! refresh at a time, with a backoff.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use redis::RedisResult;
@@ -30,7 +27,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    runtime::deadline::within,
+    runtime::{deadline::within, random::RandomMap},
 };
 
 /// The masters of a cluster on one runtime: their pools and their slots.
@@ -53,7 +50,7 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct State {
     map: SlotMap,
-    pools: HashMap<NodeAddress, Arc<ServerPool>>,
+    pools: RandomMap<NodeAddress, Arc<ServerPool>>,
     is_refreshing: bool,
     backoff: Backoff,
     /// Why the last refresh failed, if it did.
