@@ -1,15 +1,16 @@
 -- The entry of the script: handles many checks in one call and commits each check completely or not.
 --
 -- KEYS: the key of each charge, in order. The open holds beside a charge count as one more charge, after it.
--- ARGV: 1. what the call uses (u8, the sum of 1 log, 2 counter, 4 window, 8 bucket, 16 refund, 32 checks of several
---          charges, 64 changes by hand, 128 holds); then the checks, as runs of equal checks: number of checks (u16),
+-- ARGV: 1. what the call uses (u8, the sum of 1 log, 2 counter, 4 window, 8 bucket, 16 receipts and refunds, 32 checks of
+--          several charges, 64 changes by hand, 128 holds); then the checks, as runs of equal checks: number of checks (u16),
 --          number of their charges (u8), and for each of these charges algorithm (u8), usage (u8), limit (u32), window
 --          (microseconds, double), parameter (double: the resolution of a log in microseconds, the burst of a bucket),
 --          cost (u32), and in a refund the time of the commit, in a change by hand the duration of a ban (microseconds,
 --          double). 8 is added to the algorithm of a charge that is followed by its holds. The fields of holds are 8
 --          instead of an algorithm, usage (u8: 0 check, 1 settle, 2 renew), what becomes of an unsettled hold (u32: 0
 --          it is charged, 1 it is released), time-to-live (microseconds, double), id of a hold (8 bytes, zeros for
---          none), units to charge when it settles (u32);
+--          none), units to charge when it settles (u32). A receipt is the last charge of its check. Its fields are
+--          those of a charge: 16 instead of an algorithm, usage, the time-to-live instead of the window, and zeros;
 --       2. the client's clock in microseconds; '' or nothing for TIME.
 -- Reply: one string of doubles: the time used; a number for each charge; a time in microseconds for each charge; more
 --        numbers for some charges, in order. Then the texts of errors, in order. The number of a charge whose check has
@@ -31,6 +32,7 @@
 --                   beside open holds has one more number, after those of the log, if the charge does not fit: the time
 --                   until it fits beside them; and one more if the log has less available than is held: the time until
 --                   one unit fits beside them. Both are -1 if that can never be.
+--          receipt  1 if the check was committed. The time is 0.
 --        The text of a check with a key that is banned by hand is not an error. It is BANNED, then the end of the ban
 --        of each charge (double, 0 without one), then the reply to a call with this check alone. A charge whose key is
 --        banned fits only if its cost is 0, whatever its number says.

@@ -11,8 +11,12 @@ if used >= 32 then
   -- the time of the commit; for a change by hand: the duration of a ban), whether the policy commits, whether it counts
   -- the denials of the previous charge, and whether it is a shadow policy. A charge takes `width` bytes.
   charge_at = function(position, width)
-    local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, BY_HAND, HOLDS = 1, 2, 4, 8, 16, 32, 8
+    local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, BY_HAND, HOLDS, RECEIPT = 1, 2, 4, 8, 16, 32, 8, 16
     local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', runs, position)
+    if algorithm == RECEIPT then
+      local is_refund = usage == REFUND
+      return is_refund and receipts.refund or receipts.commit, 0, 0, window, 0, false, not is_refund, false, false
+    end
     if algorithm >= HOLDS then
       return charge_with_holds(algorithm, usage, limit, window, parameter, cost, position + width)
     end
@@ -49,6 +53,14 @@ if used >= 32 then
           banned[number - 1] = true
         end
       end
+    end
+    if receipts then
+      local left_out = ''
+      for number = first, last do
+        local is_out = unfit and unfit[number] or banned and banned[number]
+        if is_out then left_out = left_out .. '\n' .. keys[number] .. '\n' end
+      end
+      receipts.left_out = left_out
     end
     for number = first, last do
       local run, cost, limit, window, parameter, extra, commits, is_ban =

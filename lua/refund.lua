@@ -1,15 +1,22 @@
--- Refunds a check that was committed in one slot of a cluster and denied in another. The counts become what they would
--- be without the commit. A refund has the parameters of an algorithm, with the time of the commit as the last one.
+-- Refunds a check that was committed in one slot of a cluster and is not admitted. The counts become what they would be
+-- without the commit. A refund has the parameters of an algorithm, with the time of the commit as the last one.
 --
 -- No refund leads to more than the limit, because a refund removes exactly one commit. A commit that is no longer found
 -- stays.
 --
--- Commands: 2 (GET) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
--- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live.
+-- A commit in one of several slots leaves a receipt: a key of its own in that slot, which expires after some seconds. A
+-- refund that names the receipt has 0 as the time of the commit, and finds the time there. It may be sent again,
+-- because it also marks the receipt. It may overtake its commit, because a check whose receipt exists is not committed.
+-- The value is 'c', the time of the commit (double), and the keys of shadow charges that did not fit, each between two
+-- line feeds. It begins with 'r' once the commit is refunded.
 --
--- The functions below are created only in calls that refund.
+-- Commands: 2 (GET) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
+-- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live. The
+-- receipt: 3 (GET, SETRANGE, PEXPIRE), with the commit and with the refund; 1 (GET) with a denied check.
+--
+-- The functions below are created only in calls with receipts or refunds.
 
-local refunds
+local refunds, receipts
 
 if used % 32 >= 16 then
   local call, pack, unpack = redis.call, struct.pack, struct.unpack
@@ -126,6 +133,37 @@ if used % 32 >= 16 then
     call('SETRANGE', key, '0', pack('<dI4', arrival, fraction))
   end
 
+  -- What the receipt of a refund says: the time of the commit, nothing without one, and the keys that it left out.
+  local committed, left_out
+
+  -- Both take the parameters of an algorithm, with the time-to-live in place of the window.
+  receipts = {
+    -- The keys that the next commit leaves out.
+    left_out = '',
+    commit = function(now, times, number, _, _, mode, _, ttl)
+      if mode == 'evaluate' then return not call('GET', keys[number]) end
+      if mode then
+        call('SETRANGE', keys[number], '0', 'c' .. pack('<d', now) .. receipts.left_out)
+        expire(keys[number], true, ttl)
+      end
+      keys[number], times[number] = mode and 1 or 0, 0
+    end,
+    refund = function(_, times, number, _, _, mode, _, ttl)
+      local key = keys[number]
+      local value = call('GET', key)
+      if mode == 'evaluate' then
+        committed = nil
+        if value and #value >= 9 and string.sub(value, 1, 1) == 'c' then
+          committed, left_out = unpack('<d', value, 2), string.sub(value, 10)
+        end
+        return true
+      end
+      call('SETRANGE', key, '0', 'r')
+      expire(key, not value, ttl)
+      keys[number], times[number] = 1, 0
+    end,
+  }
+
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
   refunds = {}
   for algorithm, undo in ipairs({refund_log, refund_counter, refund_window, refund_bucket}) do
@@ -134,7 +172,12 @@ if used % 32 >= 16 then
         -- A value that is not a count, and a ban by hand, are errors before any charge of the check has changed.
         algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
         if mode ~= 'evaluate' then
-          undo(keys[number], cost, at, limit, window, parameter)
+          local key, time = keys[number], at
+          if at == 0 then
+            time = committed
+            if time and string.find(left_out, '\n' .. key .. '\n', 1, true) then time = nil end
+          end
+          if time and cost > 0 then undo(key, cost, time, limit, window, parameter) end
           keys[number], times[number] = 1, 0
         end
       end

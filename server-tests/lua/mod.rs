@@ -7,6 +7,7 @@ mod differential;
 mod foreign_values;
 mod oracle;
 mod protocol;
+mod receipts;
 mod records;
 mod refund;
 mod report;

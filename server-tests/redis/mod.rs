@@ -20,6 +20,7 @@ mod outage;
 mod random_schedules;
 mod ready;
 mod recovery;
+mod refunds;
 mod runtimes;
 mod script;
 mod secrets;

@@ -20,7 +20,7 @@ use super::{
     store::{Inner, RedisStore},
 };
 #[cfg(feature = "cluster")]
-use super::{call::hash_tags::HashTags, net::cluster::seeds::Seeds};
+use super::{call::hash_tags::HashTags, call::refunds::Refunds, net::cluster::seeds::Seeds};
 use crate::{
     error::ConfigError,
     observe::{ObserverCell, Once},
@@ -133,17 +133,21 @@ impl RedisStoreBuilder {
     ///    Retry-After, and its policy has nothing available in the decision.
     /// 2. If the check fits, it is committed slot by slot.
     /// 3. If a slot denies its part, because another request was faster, the check is denied. The earlier commits are
-    ///    **refunded**, right after the answer.
+    ///    **refunded**, right after the answer. They are also refunded if a slot gives no answer, if the deadline
+    ///    passes, if the caller goes away, or if its runtime ends: what is not admitted is not charged for long.
     ///
     /// These steps have consequences:
     ///
     /// * Never over a limit: nothing is admitted that was not charged in every slot, and no refund exceeds its commit.
     /// * Such a check may hold units for one or two round trips, in which they are denied to other checks. All checks
     ///   commit slots in the same order, so one of several competing checks is admitted.
-    /// * A commit that cannot be refunded stays until it leaves its window: if the refund gets no answer (it is sent
-    ///   once, like every charge), if the master is lost or its clock is set back in between, or if the log has more
-    ///   than 255 newer records. A token bucket keeps what may have flowed in since. The commits of a check that gets
-    ///   no answer stay as well, because its failure policy may admit it.
+    /// * Each commit leaves a receipt for 20 s: a key of about 150 bytes in its slot. A refund names the receipt, so it
+    ///   is repeated until its master answers, at most for these 20 s, and never undoes more than its commit. A refund
+    ///   that overtakes its commit prevents it. Checks of one slot have no receipts.
+    /// * A commit that cannot be refunded stays until it leaves its window: if its master does not answer for 20 s, is
+    ///   lost, or has its clock set back in between, if the process ends, if more than 16 384 refunds wait, or if the
+    ///   log has more than 255 newer records. A token bucket keeps what may have flowed in since. While its slot moves
+    ///   to another master, a commit has no receipt, and stays if it gets no answer.
     /// * A [reset](crate::Limiter::reset) in between forgets the commit. Only the exact log detects that; the other
     ///   algorithms then refund units that were charged after the reset.
     /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The
@@ -253,6 +257,8 @@ impl RedisStoreBuilder {
             unkeyed_warning: Once::default(),
             loader: Loader::default(),
             runtimes: Runtimes::default(),
+            #[cfg(feature = "cluster")]
+            refunds: Refunds::default(),
         };
         Ok(RedisStore::new(Inner {
             client: Arc::new(client),

@@ -16,6 +16,9 @@ pub(super) fn add(verdict: &mut Verdict, request: &Request, mut ends_us: &[u64])
         let left_us = own[0].saturating_sub(verdict.time_us);
         if left_us > 0 {
             *outcome = ban::by_hand(*outcome, charge.cost, left_us);
+            if charge.cost > 0 && !charge.policy.is_shadow() {
+                request.outgoing.meets_ban_by_hand();
+            }
         }
     }
     verdict.allowed = request.is_allowed_by(&verdict.outcomes);

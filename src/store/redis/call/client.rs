@@ -5,11 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+#[cfg(feature = "cluster")]
+use super::refunds::Refunds;
 use super::{
     super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
     denials::Denials,
     failure_domain::CLUSTER_DOMAINS,
-    outgoing::{Request, Step},
+    outgoing::Request,
     per_runtime::{PerRuntime, Runtimes},
     progress::Progress,
     protocol,
@@ -43,6 +45,9 @@ pub(crate) struct Client {
     pub(crate) unkeyed_warning: Once,
     pub(crate) loader: Loader,
     pub(crate) runtimes: Runtimes,
+    /// Refunds on a cluster that are not answered yet.
+    #[cfg(feature = "cluster")]
+    pub(crate) refunds: Refunds,
 }
 
 impl Client {
@@ -165,7 +170,7 @@ impl<'a, I: Iterator<Item = &'a Request> + Clone> InFlight<'a, I> {
     fn new(requests: I) -> Self {
         let now_us = SystemClock.now_us();
         requests.clone().for_each(|Request { outgoing, step, .. }| {
-            outgoing.progress.sent(matches!(step, Step::Commit | Step::Change(_) | Step::ByHand(_)), now_us);
+            outgoing.progress.sent(step.may_charge(), now_us);
         });
         Self(requests)
     }

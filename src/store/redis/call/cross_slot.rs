@@ -6,8 +6,9 @@
 //! denies its part because another request was faster, the check is denied and the earlier commits are refunded.
 //!
 //! So such a check may hold units for a moment without being admitted, and nothing is ever admitted that was not
-//! charged. A refund is sent once, like everything that changes a count; if it is lost, the units stay charged. The
-//! commits of a check that gets no verdict also stay, because its failure policy may admit it.
+//! charged. Every commit leaves a receipt in its slot, which a refund names. So commits are also refunded if their fate
+//! is unknown: a slot has failed, the deadline has passed, the caller has left, or the runtime has ended. `refunds.rs`
+//! repeats a refund until it is answered.
 //!
 //! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
 //! The other slots have a part of the deadline to answer, because Retry-After is the longest wait of all slots.
@@ -19,26 +20,30 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::{
+    runtime::Handle,
     sync::mpsc,
     task::{JoinError, JoinSet},
     time::Instant,
 };
 
 use super::{
+    super::net::error,
     batch,
     client::Client,
     domain_permit::DomainPermit,
     findings::{Findings, given_up, no_charge},
-    outgoing::{Charges, Indices, Outgoing, Request, Step},
+    outgoing::{Charges, Committed, Indices, Outgoing, Receipt, Request, Step},
     parts::{Part, parts_of},
     per_runtime::no_runtime,
+    refunds::{self, Refund},
 };
 use crate::{
     check::Charge,
     error::Error,
+    hold::HoldId,
     runtime::{deadline::within, stalls::Begin},
     store::pending::DeadlineHandler,
-    verdict::{Outcome, Verdict},
+    verdict::Verdict,
 };
 
 /// A check in flight, divided into one part for each slot.
@@ -48,10 +53,12 @@ struct CrossSlotCheck {
     /// The parts that decide, in the order of their slots, and then the others.
     parts: Vec<Part>,
     started: Begin,
+    runtime: Handle,
 }
 
 /// Sends a check to the slots of its keys.
 pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
+    refunds::resume(&client);
     let slots: SmallVec<[u16; 4]> = outgoing.keys.iter().map(|key| client.keys.slot_of(key)).collect();
     let &slot = slots.first().ok_or_else(no_charge)?;
     if slots.iter().all(|&other| other == slot) {
@@ -64,7 +71,7 @@ pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result
     client.await_first_dials(&client.runtime()?.pool, &deciding, &outgoing.progress).await?;
     // Some steps run in tasks, so a runtime with timers is needed.
     let started = Begin::now(client.settings.deadline).ok_or_else(no_runtime)?;
-    let check = CrossSlotCheck { client, outgoing, parts, started };
+    let check = CrossSlotCheck { client, outgoing, parts, started, runtime: Handle::current() };
     let (mut verdict, answered) = check.evaluate().await?;
     if verdict.allowed {
         check.commit(&mut verdict, &answered).await?;
@@ -161,35 +168,34 @@ impl CrossSlotCheck {
     /// Slots in which only costs of 0 are charged get no commit, because it would change nothing: a peek at many shards
     /// takes one round trip.
     async fn commit(&self, verdict: &mut Verdict, answered: &[bool]) -> Result<(), Error> {
-        let mut commits: SmallVec<[(&Part, Verdict); 4]> = SmallVec::new();
+        let mut commits = Commits::new(self);
         let decides = |(_, part): &(usize, &Part)| part.decides && self.has_cost(part);
         for (number, part) in self.parts.iter().enumerate().filter(decides) {
-            let commit = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Commit)).await;
-            let is_first = commits.is_empty();
+            let is_first = commits.begun.is_empty();
+            let commit = commits.make(number).await;
             let commit = commit.map_err(|error| if is_first { error } else { error.charge_unknown() })?;
             if !commit.allowed {
-                for (part, commit) in &commits {
-                    self.refund(part, commit);
-                }
+                drop(commits);
                 verdict.allowed = false;
                 part.put(&commit, verdict);
                 // Earlier slots need no rejection, because their policies that count rejections keep the commit.
                 self.reject(&self.parts[number + 1..], verdict).await;
                 return Ok(());
             }
-            commits.push((part, commit));
         }
-        for (part, commit) in &commits {
-            part.put(commit, verdict);
+        for commit in &commits.begun {
+            commit.verdict.iter().for_each(|committed| self.parts[commit.number].put(committed, verdict));
         }
         let changes_count = |(index, charge): (usize, &Charge)| {
             charge.cost > 0 && (verdict.outcomes[index].fits || charge.policy.counts_denials())
         };
-        let others = self.parts.iter().zip(answered).filter(|(part, is_answered)| {
-            !part.decides && **is_answered && part.charges_of(&self.outgoing.check).any(changes_count)
+        let others = (0..self.parts.len()).filter(|&number| {
+            let part = &self.parts[number];
+            !part.decides && answered[number] && part.charges_of(&self.outgoing.check).any(changes_count)
         });
-        let others: SmallVec<[&Part; 4]> = others.map(|(part, _)| part).collect();
-        self.send_in_tasks(&others, Step::Commit, |part, committed| part.put(&committed, verdict)).await;
+        let others: SmallVec<[(&Part, Step); 4]> = others.map(|number| commits.begin(number)).collect();
+        self.send_in_tasks(&others, |part, committed| part.put(&committed, verdict)).await;
+        commits.is_kept = true;
         Ok(())
     }
 
@@ -200,27 +206,33 @@ impl CrossSlotCheck {
 
     /// Sends the rejection to the slots of `parts` that count rejections. Their answers may make the wait longer or
     /// lead to a ban. The check is denied even without them.
+    ///
+    /// A check that a ban by hand denies counts no rejection, as on a single server.
     async fn reject(&self, parts: &[Part], verdict: &mut Verdict) {
         let check = &self.outgoing.check;
+        if self.outgoing.is_banned_by_hand() {
+            return;
+        }
         let counts = |part: &&Part| part.charges_of(check).any(|(_, charge)| charge.policy.counts_denials());
-        let parts: SmallVec<[&Part; 4]> = parts.iter().filter(counts).collect();
+        let parts: SmallVec<[(&Part, Step); 4]> =
+            parts.iter().filter(counts).map(|part| (part, Step::Reject)).collect();
         let put = |part: &Part, rejected: Verdict| match rejected.allowed {
             // A part that was denied before and fits by now keeps its earlier outcome.
             true => part.put_would_deny(&rejected, check, verdict),
             false => part.put(&rejected, verdict),
         };
-        self.send_in_tasks(&parts, Step::Reject, put).await;
+        self.send_in_tasks(&parts, put).await;
     }
 
-    /// Sends one step to the slots of `parts`, and passes their answers to `put`.
+    /// Sends steps to the slots of `parts`, and passes their answers to `put`.
     ///
     /// A task sends it to each slot, once, so the step also counts when the caller has gone. The slots have half of the
     /// rest of the deadline to answer.
-    async fn send_in_tasks(&self, parts: &[&Part], step: Step, mut put: impl FnMut(&Part, Verdict)) {
+    async fn send_in_tasks(&self, parts: &[(&Part, Step)], mut put: impl FnMut(&Part, Verdict)) {
         let deadline = self.client.settings.deadline;
         let (sender, mut answers) = mpsc::unbounded_channel();
-        for (number, part) in parts.iter().enumerate() {
-            let answer = batch::send(Arc::clone(&self.client), part.slot, self.request(part, step));
+        for (number, (part, step)) in parts.iter().enumerate() {
+            let answer = batch::send(Arc::clone(&self.client), part.slot, self.request(part, *step));
             let sender = sender.clone();
             tokio::spawn(async move {
                 if let Some(Ok(verdict)) = within(deadline, answer).await {
@@ -232,33 +244,103 @@ impl CrossSlotCheck {
         drop(sender);
         let all = async {
             while let Some((number, verdict)) = answers.recv().await {
-                put(parts[number], verdict);
+                put(parts[number].0, verdict);
             }
         };
         let _ = within(self.left() / 2, all).await;
     }
 
-    /// Refunds a commit in a task, because the caller has its answer already, and a caller that leaves must not stop
-    /// the refund.
-    fn refund(&self, part: &Part, commit: &Verdict) {
-        let committed_us = commit.time_us;
+    /// Refunds the commit of a part. `verdict` is its answer, if there was one.
+    fn refund(&self, part: &Part, verdict: Option<&Verdict>, committed: Committed) {
+        // A ban by hand denies the check, and then no rejection is counted.
+        let counts_rejection = |charge: &Charge| charge.policy.count_rejected() && !self.outgoing.is_banned_by_hand();
         // A shadow charge that did not fit was not committed.
-        let is_refunded =
-            |charge: &Charge, outcome: &Outcome| charge.cost > 0 && outcome.fits && !charge.policy.count_rejected();
-        let committed = part.charges.iter().zip(part.charges_of(&self.outgoing.check)).zip(&commit.outcomes);
-        let refunded = committed.filter(|((_, (_, charge)), outcome)| is_refunded(charge, outcome));
-        let charges: Indices = refunded.map(|((&index, _), _)| index).collect();
+        let fits = |number: usize| verdict.is_none_or(|verdict| verdict.outcomes[number].fits);
+        let refunded = part.charges_of(&self.outgoing.check).zip(&part.charges).enumerate();
+        let refunded =
+            refunded.filter(|(number, ((_, charge), _))| charge.cost > 0 && fits(*number) && !counts_rejection(charge));
+        let charges: Indices = refunded.map(|(_, (_, index))| *index).collect();
         if charges.is_empty() {
             return;
         }
-        let (client, outgoing, slot) = (Arc::clone(&self.client), Arc::clone(&self.outgoing), part.slot);
-        let groups = part.groups(&self.outgoing);
-        tokio::spawn(async move {
-            // Other checks may have been denied because of the units that are refunded.
-            let _forget = client.denials.forget(groups);
-            let request = Request { outgoing, charges: Charges::Some(charges), step: Step::Refund { committed_us } };
-            // If the refund fails, the units stay charged.
-            let _ = batch::send(Arc::clone(&client), slot, request).await;
-        });
+        let (outgoing, groups) = (Arc::clone(&self.outgoing), part.groups(&self.outgoing));
+        let refund = Refund { outgoing, charges, slot: part.slot, groups, committed };
+        refunds::add(&self.client, &self.runtime, refund);
+    }
+}
+
+/// The commits of a check that have begun. Unless they are kept, they are refunded when this is dropped: a slot has
+/// denied its part or has failed, the caller has left, or the runtime has ended.
+struct Commits<'a> {
+    check: &'a CrossSlotCheck,
+    /// The number of the check in its receipts.
+    receipt: u64,
+    begun: SmallVec<[Commit; 4]>,
+    is_kept: bool,
+}
+
+/// The commit of one part.
+struct Commit {
+    /// The number of the part.
+    number: usize,
+    /// The answer, if there was one.
+    verdict: Option<Verdict>,
+    /// Whether the commit has a receipt.
+    has_receipt: bool,
+}
+
+impl<'a> Commits<'a> {
+    fn new(check: &'a CrossSlotCheck) -> Self {
+        Self { check, receipt: HoldId::random().get(), begun: SmallVec::new(), is_kept: false }
+    }
+
+    fn receipt_of(&self, number: usize) -> Receipt {
+        let part = u8::try_from(number).expect("a check has at most Check::MAX_CHARGES charges");
+        Receipt { check: self.receipt, part }
+    }
+
+    /// Begins the commit of a part. Returns the part and the step that commits it.
+    fn begin(&mut self, number: usize) -> (&'a Part, Step) {
+        self.begun.push(Commit { number, verdict: None, has_receipt: true });
+        (&self.check.parts[number], Step::CommitPart(self.receipt_of(number)))
+    }
+
+    /// Commits a part. A commit that has certainly charged nothing is not refunded.
+    ///
+    /// While a slot moves, Redis makes no receipt beside a count that is still with the old master. Then a commit is
+    /// made without one, and can only be refunded if it is answered.
+    async fn make(&mut self, number: usize) -> Result<Verdict, Error> {
+        let (part, step) = self.begin(number);
+        let send = |step| ask(Arc::clone(&self.check.client), part.slot, self.check.request(part, step));
+        let mut result = send(step).await;
+        if result.as_ref().is_err_and(error::is_about_several_keys) {
+            self.begun.last_mut().into_iter().for_each(|commit| commit.has_receipt = false);
+            result = send(Step::Commit).await;
+        }
+        match &result {
+            Ok(verdict) if verdict.allowed => {
+                self.begun.last_mut().into_iter().for_each(|commit| commit.verdict = Some(verdict.clone()));
+            }
+            Err(error) if error.may_have_charged() => {}
+            _ => drop(self.begun.pop()),
+        }
+        result
+    }
+}
+
+impl Drop for Commits<'_> {
+    fn drop(&mut self) {
+        // Nothing was sent if the first commit was still in its queue.
+        if self.is_kept || !self.check.outgoing.progress.may_have_charged() {
+            return;
+        }
+        for Commit { number, verdict, has_receipt } in &self.begun {
+            let committed = match verdict {
+                _ if *has_receipt => Committed::Receipt(self.receipt_of(*number)),
+                Some(verdict) => Committed::At(verdict.time_us),
+                None => continue,
+            };
+            self.check.refund(&self.check.parts[*number], verdict.as_ref(), committed);
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&Holds> {
         return None;
     }
     #[cfg(feature = "cluster")]
-    if matches!(step, Step::Refund { .. }) && charge.hold.is_none() {
+    if matches!(step, Step::Refund(_)) && charge.hold.is_none() {
         return None;
     }
     charge.policy.holds()
@@ -41,7 +41,7 @@ pub(super) fn record(charge: &Charge, holds: &Holds, step: Step) -> (u8, u32, u6
         Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual),
         Step::Change(HoldChange::Renew) => (usage::RENEW, 0),
         #[cfg(feature = "cluster")]
-        Step::Refund { .. } => (usage::SETTLE, 0),
+        Step::Refund(_) => (usage::SETTLE, 0),
         _ => (usage::CHECK, 0),
     };
     let unsettled = if holds.unsettled() == Unsettled::Release { RELEASE } else { CHARGE };

@@ -27,7 +27,10 @@ mod protocol;
 mod queue;
 mod queues;
 pub(crate) mod redis_key;
+#[cfg(feature = "cluster")]
+pub(crate) mod refunds;
 mod reply;
+mod runs;
 pub(crate) mod script;
 pub(crate) mod script_clock;
 mod series;

@@ -30,17 +30,31 @@ pub(crate) struct Outgoing {
     pub(crate) ticket: Option<Ticket>,
     /// Whether units of a charge were held when the check was evaluated.
     meets_holds: AtomicBool,
+    /// Whether a key of a charge was banned by hand when the check was evaluated.
+    meets_ban_by_hand: AtomicBool,
 }
 
 impl Outgoing {
     /// A check that is about to be sent.
     pub(crate) fn new(check: Check, keys: SmallVec<[Key; 1]>, progress: Arc<Progress>, ticket: Option<Ticket>) -> Self {
-        Self { check, keys, progress, ticket, meets_holds: AtomicBool::new(false) }
+        let (meets_holds, meets_ban_by_hand) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { check, keys, progress, ticket, meets_holds, meets_ban_by_hand }
     }
 
     /// Records that units of a charge are held.
     pub(crate) fn meets_holds(&self) {
         self.meets_holds.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a key of a charge with a cost is banned by hand.
+    pub(crate) fn meets_ban_by_hand(&self) {
+        self.meets_ban_by_hand.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a ban by hand denies the check. Then no rejection is counted.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn is_banned_by_hand(&self) -> bool {
+        self.meets_ban_by_hand.load(Ordering::Relaxed)
     }
 
     /// Remembers the verdict on the check, if it is a denial that is certain to hold for a while. Not beside open
@@ -64,6 +78,9 @@ pub(crate) enum Step {
     Evaluate,
     /// Evaluates the charges, and commits them if all fit.
     Commit,
+    /// The same for one part of a check, with a receipt that a refund can name.
+    #[cfg(feature = "cluster")]
+    CommitPart(Receipt),
     /// Changes the hold that the only charge names.
     Change(HoldChange),
     /// Changes the count of the only charge by hand.
@@ -71,9 +88,29 @@ pub(crate) enum Step {
     /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
     #[cfg(feature = "cluster")]
     Reject,
-    /// Refunds the commit that was made at `committed_us`, by the server's clock. Evaluates nothing.
+    /// Refunds a commit. Evaluates nothing.
     #[cfg(feature = "cluster")]
-    Refund { committed_us: u64 },
+    Refund(Committed),
+}
+
+/// The receipt of a commit: a key of its own in the slot of the commit. `lua/refund.lua` describes it.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Receipt {
+    /// A random number for each check.
+    pub(crate) check: u64,
+    /// The number of the part of the check.
+    pub(crate) part: u8,
+}
+
+/// How a refund names its commit.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Committed {
+    /// By its receipt. Such a refund may be sent again, and before it is known whether the commit was made.
+    Receipt(Receipt),
+    /// By its time in microseconds, by the server's clock. Such a refund is sent once.
+    At(u64),
 }
 
 impl Step {
@@ -82,8 +119,28 @@ impl Step {
         match self {
             Self::Change(_) | Self::ByHand(_) => false,
             #[cfg(feature = "cluster")]
-            Self::Refund { .. } => false,
+            Self::Refund(_) => false,
             _ => true,
+        }
+    }
+
+    /// Whether the step may charge units.
+    pub(crate) fn may_charge(self) -> bool {
+        match self {
+            Self::Commit | Self::Change(_) | Self::ByHand(_) => true,
+            #[cfg(feature = "cluster")]
+            Self::CommitPart(_) => true,
+            #[cfg(feature = "cluster")]
+            _ => false,
+        }
+    }
+
+    /// The receipt that the step names.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn receipt(self) -> Option<Receipt> {
+        match self {
+            Self::CommitPart(receipt) | Self::Refund(Committed::Receipt(receipt)) => Some(receipt),
+            _ => None,
         }
     }
 }

@@ -141,6 +141,12 @@ impl Progress {
         }
     }
 
+    /// Whether a call was sent that may have charged units.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn may_have_charged(&self) -> bool {
+        self.may_have_charged.load(Ordering::Relaxed)
+    }
+
     /// Records the end of a call, with or without a reply.
     pub(crate) fn ended(&self, now_us: u64) {
         if self.unanswered.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -5,6 +5,7 @@ use super::super::net::slot::NO_SLOT;
 use super::{
     super::net::slot::{SLOT_COUNT, slot_of},
     hash_tags::HashTags,
+    outgoing::Receipt,
 };
 use crate::{
     key::Key,
@@ -77,6 +78,22 @@ impl RedisKeys {
     /// has parentheses, and policies with bans or shards have no holds.
     pub(crate) fn encode_holds(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
         self.encode_with(encoded, key, policy, b"(holds)");
+    }
+
+    /// Appends the Redis key of a receipt in the slot of a subject. No count has it, because the keys of counts have a
+    /// colon or a brace behind the first brace that closes.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn encode_receipt(&self, encoded: &mut Vec<u8>, key: &Key, receipt: Receipt) {
+        encoded.extend_from_slice(self.prefix.as_bytes());
+        encoded.push(b'{');
+        match &self.slots {
+            Slots::ByGroup(tags) => encoded.extend_from_slice(tags.of(key.encoded()).text.as_bytes()),
+            _ => encoded.extend_from_slice(key.encoded()),
+        }
+        encoded.extend_from_slice(b"}(receipt)");
+        encoded.extend_from_slice(itoa::Buffer::new().format(receipt.check).as_bytes());
+        encoded.push(b':');
+        encoded.extend_from_slice(itoa::Buffer::new().format(receipt.part).as_bytes());
     }
 
     /// Appends a Redis key with `part` behind the policy's name.

@@ -95,6 +95,11 @@ impl Packed<'_> {
                 outcomes.next().map_or(Ok(own), |denials| Ok(ban::merge(own, denials?)))
             })
             .collect::<Result<_, Error>>()?;
+        #[cfg(feature = "cluster")]
+        if request.step.receipt().is_some() {
+            self.number()?;
+            self.time()?;
+        }
         if self.is_out_of_range {
             return Ok(Err(out_of_range()));
         }

@@ -1,0 +1,82 @@
+//! Receipts of commits on a cluster, which refunds name.
+
+use tollgate::redis::{self, Script};
+
+use super::{
+    call::{
+        COMMIT, Caller, FIXED_WINDOW, Policy, REFUND, SCRIPT, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, TOKEN_BUCKET,
+    },
+    report::Numbers,
+};
+use crate::support::redis_server::RedisServer;
+
+const NOW_US: u64 = 1_767_225_600_000_000;
+const TTL_US: u64 = 20_000_000;
+/// Shadow policies.
+const SHADOW: u8 = 16;
+
+fn policy(algorithm: u8) -> Policy {
+    Policy { algorithm, limit: 10, window_us: 3_600_000_000, parameter: if algorithm == TOKEN_BUCKET { 10 } else { 1 } }
+}
+
+/// Sends a check of charges under one policy, with a receipt. Returns whether each charge fits, and the receipt last.
+fn call(caller: &mut Caller, usage: u8, charges: &[(&str, u8, u32)], receipt: &str, policy: Policy) -> Vec<bool> {
+    let is_refund = usage == REFUND;
+    let extra = if is_refund { 0_f64.to_le_bytes().to_vec() } else { Vec::new() };
+    // The algorithm, receipts and refunds, several charges.
+    let mut packed = vec![(1 << (policy.algorithm - 1)) + 16 + 32, 1, 0, u8::try_from(charges.len() + 1).unwrap()];
+    for (_, shadow, cost) in charges {
+        let flag = if is_refund { 0 } else { *shadow };
+        packed.extend([policy.packed(usage + flag), cost.to_le_bytes().to_vec(), extra.clone()].concat());
+    }
+    let doubles = [TTL_US as f64, 0.0].map(f64::to_le_bytes).concat();
+    packed.extend([&[16, usage, 0, 0, 0, 0][..], &doubles, &0_u32.to_le_bytes(), &extra].concat());
+    let mut call = caller.script.prepare_invoke();
+    for (key, ..) in charges {
+        call.key(*key);
+    }
+    let reply: Vec<u8> = call.key(receipt).arg(packed).arg(NOW_US).invoke(&mut caller.connection).unwrap();
+    let (_, errors) = Numbers::read_with_errors(&reply, charges.len() + 1);
+    assert_eq!(errors, "");
+    let number = |index: usize| f64::from_le_bytes(reply[8 * index..][..8].try_into().unwrap());
+    (1..=charges.len() + 1).map(|index| number(index) as u64 % 2 == 1).collect()
+}
+
+#[test]
+fn law_3_a_refund_that_names_a_receipt_may_be_repeated_and_may_overtake_its_commit() {
+    let server = RedisServer::start();
+    let mut caller = Caller { connection: server.connection(), script: Script::new(SCRIPT) };
+    for algorithm in [SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET] {
+        let policy = policy(algorithm);
+        let (count, other) = (&*format!("count:{algorithm}"), &*format!("other:{algorithm}"));
+        let receipt = |name: &str| format!("receipt:{algorithm}:{name}");
+        let available = |caller: &mut Caller, key: &str| caller.check(key, policy, COMMIT, 0, Some(NOW_US)).1;
+        let both = [(count, 0, 3), (other, 0, 2)];
+        // Two commits at the same instant; one is refunded, twice.
+        for name in ["kept", "refunded"] {
+            assert_eq!(call(&mut caller, COMMIT, &both, &receipt(name), policy), [true; 3]);
+        }
+        for _ in 0..2 {
+            call(&mut caller, REFUND, &both, &receipt("refunded"), policy);
+            assert_eq!((available(&mut caller, count), available(&mut caller, other)), (7, 8), "{algorithm}");
+        }
+        // The refund comes first, so the commit is denied.
+        call(&mut caller, REFUND, &both, &receipt("late"), policy);
+        assert!(!call(&mut caller, COMMIT, &both, &receipt("late"), policy)[2]);
+        assert_eq!((available(&mut caller, count), available(&mut caller, other)), (7, 8), "{algorithm}");
+        // A denied check leaves no receipt.
+        assert!(!call(&mut caller, COMMIT, &[(count, 0, 8)], &receipt("denied"), policy)[0]);
+        let exists: bool = redis::cmd("EXISTS").arg(receipt("denied")).query(&mut caller.connection).unwrap();
+        assert!(!exists, "{algorithm}");
+        // A shadow charge that did not fit was not committed, so it is not refunded either.
+        let shadow = [(count, 0, 1), (other, SHADOW, 9)];
+        assert_eq!(call(&mut caller, COMMIT, &shadow, &receipt("shadow"), policy)[..2], [true, false]);
+        call(&mut caller, REFUND, &shadow, &receipt("shadow"), policy);
+        assert_eq!((available(&mut caller, count), available(&mut caller, other)), (7, 8), "{algorithm}");
+        for name in ["kept", "refunded", "late", "shadow"] {
+            let left: i64 = redis::cmd("PTTL").arg(receipt(name)).query(&mut caller.connection).unwrap();
+            // A minute is added with the clock of a client.
+            assert!((70_000..=80_000).contains(&left), "law 6: {name}: {left}");
+        }
+    }
+}
