@@ -218,6 +218,11 @@ impl Count {
         }
     }
 
+    /// Whether a hold is open whose time has not passed.
+    pub(super) fn has_open_holds(&self, now: u64) -> bool {
+        self.parts().1.last_end > now
+    }
+
     /// The largest cost that fits now.
     pub(super) fn available(&self, policy: &Policy, now: u64) -> u32 {
         match self {

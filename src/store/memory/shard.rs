@@ -40,11 +40,13 @@ pub(super) struct Shard {
 /// Number of neighbours that are inspected to make room for a new key, and smallest number of candidates for eviction.
 const SWEEP: usize = 8;
 /// Largest number of candidates for eviction. More than [`SWEEP`] are inspected only while all of them have spent a
-/// [`LARGE_SHARE`] of their limits. If three of four counts have done so, one in 100 million evictions finds no other
+/// [`LARGE_SHARE`] of their limits or have open holds. If three of four counts have done so, one in 100 million evictions finds no other
 /// count.
 const MAX_CANDIDATES: usize = 64;
 /// A large share of a limit: half of it. Shares are fractions of 2^32.
 const LARGE_SHARE: u64 = 1 << 31;
+/// What open holds add to the share of a limit: more than any share.
+const OPEN: u64 = 1 << 33;
 
 /// A live count that was dropped.
 pub(super) struct Victim {
@@ -157,8 +159,9 @@ impl Shard {
         self.entries.get(self.hand).is_some_and(property)
     }
 
-    /// Drops the candidate that has spent the smallest share of its limit, and among equals the candidate that becomes
-    /// idle soonest. Returns the dropped entry if it was live.
+    /// Drops the candidate without open holds that has spent the smallest share of its limit, and among equals the
+    /// candidate that becomes idle soonest. If all have open holds, drops one of them in the same way. Returns the
+    /// dropped entry if it was live.
     ///
     /// The candidates are at random places, because neighbours were often added by the same client or under the same
     /// policy, and may all be spent. A new entry is dropped only if there is no other: a client whose count is always
@@ -175,7 +178,7 @@ impl Shard {
                 break;
             }
             let index = self.random_below(candidates);
-            least = least.min((self.spent_share(index, now), self.idle_at(index), index));
+            least = least.min((self.worth(index, now), self.idle_at(index), index));
         }
         let entry = self.take(least.2)?;
         let spent = entry.spent(now);
@@ -261,10 +264,11 @@ impl Shard {
         usize::try_from(((self.random >> 32) * bound as u64) >> 32).unwrap_or(0)
     }
 
-    /// The share of its limit that an entry has spent, as a fraction of 2^32.
-    fn spent_share(&self, index: usize, now: u64) -> u64 {
+    /// The share of its limit that an entry has spent, as a fraction of 2^32; more than the whole if it has open holds,
+    /// because a limit that forgets requests that run admits too many beside them.
+    fn worth(&self, index: usize, now: u64) -> u64 {
         let share = |entry: &Entry| (u64::from(entry.spent(now)) << 32) / u64::from(entry.policy.capacity());
-        self.entries.get(index).map_or(0, share)
+        self.entries.get(index).map_or(0, |entry| share(entry) + u64::from(entry.state.has_open_holds(now)) * OPEN)
     }
 
     /// When an entry becomes idle, in microseconds.

@@ -74,3 +74,25 @@ async fn a_dropped_count_with_holds_is_reported() {
     assert_eq!(evictions.evicted(), 1);
     assert_eq!(hold.settle(4).await.unwrap(), Settlement::Expired, "its units are gone with the count");
 }
+
+/// A dropped count of slots lets more run than the limit says, so it goes after all others.
+#[tokio::test]
+async fn law_14_a_full_store_drops_counts_with_open_slots_last() {
+    let store = MemoryStore::with_capacity(1_000).unwrap();
+    let limiter = Limiter::new(store.clone());
+    let (uploads, daily) = (Policy::concurrent("uploads", 10).unwrap(), Policy::per_day("daily", 10).unwrap());
+    let mut open = Vec::new();
+    for key in 0..200_u64 {
+        open.extend(limiter.hold(key, &uploads, 1).await.unwrap().into_hold());
+    }
+    for key in 0..800_u64 {
+        assert!(limiter.check(key, &daily, 9).await.unwrap().is_allowed());
+    }
+    for key in 1_000..1_400_u64 {
+        assert!(limiter.check(key, &daily, 10).await.unwrap().is_allowed());
+    }
+    assert_eq!((open.len(), store.evicted()), (200, 400));
+    for (key, hold) in (0..200_u64).zip(open) {
+        assert_eq!(hold.release().await.unwrap(), Settlement::Settled, "the slot of {key} was dropped");
+    }
+}
