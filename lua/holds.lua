@@ -1,115 +1,172 @@
 -- Holds: charges whose final cost is known later. The open holds of a count are in a key of their own, with the same
 -- hash tag, which only charges under policies with holds read.
 --
--- The value is a sorted set. Member 's' has the score -s, for s units in all open holds. Each hold has two members: its
--- id (8 bytes), with the time of its end as the score, and the id followed by 'c', with the score -c for c units. So
--- the ends are the only scores above 0. The last hold that ends removes the key.
+-- The value is a sorted set. Its first member is the head, with the score -s, for s units in all open holds. The name
+-- of the head has 25 bytes: 't', a time that the holds have reached, their offset from the server's time, and a time
+-- that is not before the last end (doubles). Each hold has two members: its id (8 bytes), with the time of its end as
+-- the score, and the id followed by 'c', with the score (c + 1) * 10^20 for c units. So the ends come first after the
+-- head, the earliest one first, and the last end is in the middle of the set. The last hold that ends removes the key.
 --
--- The ends are by the time of the call, and have no offset as the time of a count may have (`own_time` in
--- `lua/rare.lua`). If the server's clock is set back, open holds end later by as much; if it is set forward, they end
+-- The ends are by the holds' own time, which does not run backwards (`own_time` in `lua/rare.lua`). If the server's
+-- clock is set back, the holds of a process that has died end all the same. The time that they have reached is written
+-- with a new or renewed hold, if it is later by a 64th of the time-to-live. So a clock that is set back prolongs a hold
+-- by that part, and by the time since the last hold was made or renewed. If the clock is set forward, holds end
 -- earlier. Neither admits more than the limit, because a hold counts until it ends and then, unless the policy releases
 -- it, as a charge. A hold is charged at its end, but not before the last charge of its count.
 --
--- A hold has ended as soon as its time has come. The next charge removes up to 64 such holds before it is evaluated, in
--- the order of their ends, also if the charge is then denied. Further ones count as held until a later charge. A hold
--- leaves the set before its units are charged, so an error between the two never charges twice.
+-- A hold has ended as soon as its time has come. The next charge removes such holds before it is evaluated, in the
+-- order of their ends, also if the charge is then denied. If all of them have ended and are released, it removes the
+-- key. Otherwise it removes up to 4 096 that are released, or 1 024 that are charged. All charges of a call share this
+-- number; then each may remove 64 more. Further ones count as held until a later charge, which affects no check that
+-- costs fewer units than holds are removed. A hold leaves the set before its units are charged, so an error between the
+-- two never charges twice. Holds that end at the same time are one charge.
 --
 -- The TTL covers the last end and the time for which a charge at that end would count, because a hold may be charged
 -- long after its end. A settlement may have charged more than a bucket holds; then the arrival time counts as an end.
+-- The TTL is set for a 64th of the time-to-live more, so that few holds set it.
 --
 -- Commands, beside those of the count:
---   evaluate         1 (ZSCORE), and 1 (ZRANGE) while holds are open
---   make a hold      3 (ZADD, ZRANGE, PEXPIRE)
---   settle           6 (ZSCORE twice, ZREM, ZADD, ZRANGE, PEXPIRE); the last hold 3 (ZSCORE twice, UNLINK)
---   renew            4 (ZSCORE, ZADD, ZRANGE, PEXPIRE)
---   end expired ones 3 (ZRANGE, ZREM, ZADD), or 2 (ZRANGE, UNLINK) if none is left; 1 (ZSCORE) for each
--- Under a policy that releases unsettled holds: 1 more (ZRANGE) while any are open. Under a policy that charges them: 1
--- more (GETRANGE) when holds have expired, and the commit of a charge for each.
+--   evaluate         1 (ZCARD), and 1 (ZRANGE) while holds are open
+--   make a hold      1 (ZADD)
+--   settle           4 (ZSCORE twice, ZREM, ZADD); the last hold 3 (ZSCORE twice, UNLINK)
+--   renew            2 (ZSCORE, ZADD)
+--   end expired ones 3 (ZRANGE, ZMSCORE, ZREM) for 512 of them, and 1 (ZADD, or UNLINK if none is left); released ones
+--                    2 (ZRANGE, UNLINK) if none is left
+-- A hold that is made or renewed replaces the head and sets the TTL up to 64 times in a time-to-live: 2 more (ZREM,
+-- PEXPIRE). Beside a token bucket, every hold and settlement sets the TTL. Under a policy that releases unsettled
+-- holds: 1 more (ZRANGE) for a check, while any are open. Under a policy that charges them: 1 more (GETRANGE) when
+-- holds have expired, and the commit of a charge for each time at which some end. After the server's clock was set
+-- back: once 2 more (ZREM, ZADD).
 
 local charge_with_holds, checks_beside_holds
 
 if used >= 128 then
   local spread = unpack
-  local call, unpack, runs, keys = redis.call, struct.unpack, ARGV[1], KEYS
+  local call, pack, unpack, runs, keys = redis.call, struct.pack, struct.unpack, ARGV[1], KEYS
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
-  -- By number of a charge: the score of 's', if it has been read already.
-  local scores = {}
+  -- By number of a charge: the number of members of its holds, if it has been read already.
+  local cards = {}
 
   -- Returns `charge_with_holds`, for open holds. Few calls need these functions.
   local function with_open_holds()
-    local NO_HOLD, MOST_ENDED = string.rep('\0', 8), 64
+    local NO_HOLD = string.rep('\0', 8)
     -- The usages of a record of holds.
     local CHECK, SETTLE = 0, 1
-    local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW = 1, 2, 3
-    -- By number of a charge: the units that are held, whether the charge fits or the hold is open.
-    local states = {}
-
+    local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET = 1, 2, 3, 4
+    -- Expired holds that this call may still end, if they are released, beside those that every charge may end; as how
+    -- many one counts that is charged; the most of one ZRANGE.
+    local may_end, LEAST_ENDED, WEIGHT_OF_CHARGE, BATCH = 4096, 64, 4, 512
     local function whole(number) return string.format('%.0f', number) end
 
-    -- Returns the units of a score below 0, out of `held`.
+    -- Returns the units of a score, of which there are no more than `held`.
     local function units(key, score, held)
-      local part = -(tonumber(score) or 1)
-      if not (part >= 0 and part <= held) or part % 1 > 0 then rare().not_a_count(key, true) end
+      score = tonumber(score) or 0
+      local part = math.floor(score / 1e20 + 0.5) - 1
+      if not (part >= 0 and part <= held and (part + 1) * 1e20 == score) then rare().not_a_count(key, true) end
       return part
     end
 
-    -- Returns whether the time of a hold has come.
-    local function has_expired(key)
-      return call('ZRANGE', key, '(0', whole(now), 'BYSCORE', 'LIMIT', '0', '1')[1] ~= nil
+    -- Returns the units that are held, whether the time of a hold has come, the time of the holds and its offset, and
+    -- what the head says: its name, a time that the holds have reached, and one that is not before the last end.
+    local function look_at(key)
+      local found = call('ZRANGE', key, '0', '1', 'WITHSCORES')
+      local head, held, last, offset, covered = found[1], -tonumber(found[2])
+      if #head == 25 then last, offset, covered = unpack('<ddd', head, 2) end
+      -- A hold fits beside the others when it is made, so all of them are less than 2^32.
+      if not (covered and held >= 0 and held < 2^32) or held % 1 > 0 then rare().not_a_count(key, true) end
+      local time, stepped = now, false
+      if offset ~= 0 or not (last <= now) then
+        time, offset, stepped = rare().own_time(key, now, offset, last, true)
+      end
+      if stepped then
+        call('ZREM', key, head)
+        head, last = 't' .. pack('<ddd', time, offset, covered), time
+        call('ZADD', key, whole(-held), head)
+      end
+      return held, found[3] and tonumber(found[4]) <= time, time, offset, head, last, covered
     end
 
-    -- Removes holds, of which `held` units are left.
-    local function remove(key, held, members)
+    -- Returns when the last of the holds with `card` members ends, or the time if there is none.
+    local function last_end(key, card, time)
+      local middle = (card - card % 2) / 2
+      local last = tonumber(call('ZRANGE', key, middle, middle, 'WITHSCORES')[2]) or time
+      -- No hold ends more than a hundred years ahead. A member that is no hold may have any score.
+      return last < time + 2^52 and last or time + 2^52
+    end
+
+    -- Sets the units that are left.
+    local function keep(key, held, head)
       if held <= 0 then
         call('UNLINK', key)
       else
-        call('ZREM', key, spread(members))
-        call('ZADD', key, whole(-held), 's')
+        call('ZADD', key, whole(-held), head)
       end
     end
 
-    -- Returns the earliest time of a call at which the count's own time has not run backwards.
-    local function reached(key, algorithm, resolution)
-      -- With a client's clock a count has no time of its own.
-      if tonumber(ARGV[2]) then return 0 end
-      if algorithm == SLIDING_WINDOW_LOG then
-        local packed = call('GETRANGE', key, '62', '172')
+    -- Ends holds whose time has come. Returns the units that are left, and how many holds have ended.
+    local function end_expired(number, algorithm, card, held, time, offset, head, is_released, limit, window, parameter)
+      -- Returns the earliest time of a call at which the count's own time has not run backwards.
+      local function reached(key, algorithm, resolution)
+        -- With a client's clock a count has no time of its own.
+        if tonumber(ARGV[2]) then return 0 end
+        if algorithm == SLIDING_WINDOW_LOG then
+          local packed = call('GETRANGE', key, '62', '172')
+          if packed == '' then return 0 end
+          local highest, _, _, newest = unpack('<I4I4dd', packed)
+          return newest - resolution + 1 - (highest == 0 and unpack('<d', packed, 104) or 0)
+        end
+        local from = algorithm == FIXED_WINDOW and 16 or 24
+        local packed = call('GETRANGE', key, whole(from), whole(from + 15))
         if packed == '' then return 0 end
-        local highest, _, _, newest = unpack('<I4I4dd', packed)
-        return newest - resolution + 1 - (highest == 0 and unpack('<d', packed, 104) or 0)
+        local last, offset = unpack('<dd', packed)
+        return last - offset
       end
-      local from = algorithm == FIXED_WINDOW and 16 or 24
-      local packed = call('GETRANGE', key, whole(from), whole(from + 15))
-      if packed == '' then return 0 end
-      local last, offset = unpack('<dd', packed)
-      return last - offset
-    end
 
-    -- Ends holds whose time has come. Returns the units that are left.
-    local function end_expired(number, algorithm, held, is_released, limit, window, parameter)
-      local key, holds, members, left = keys[number], keys[number + 1], {}, held
-      local ended = call('ZRANGE', holds, '(0', whole(now), 'BYSCORE', 'LIMIT', '0', tostring(MOST_ENDED), 'WITHSCORES')
-      local costs = {}
-      for index = 1, #ended, 2 do
-        local id = ended[index]
-        local cost = units(holds, call('ZSCORE', holds, id .. 'c'), left)
-        members[index], members[index + 1], costs[index], left = id, id .. 'c', cost, left - cost
-        if tonumber(ended[index + 1]) % 1 > 0 then rare().not_a_count(holds, true) end
+      local key, holds, left, ended = keys[number], keys[number + 1], held, 0
+      if is_released and last_end(holds, card, time) <= time then
+        call('UNLINK', holds)
+        return 0, 0
       end
-      remove(holds, left, members)
-      if is_released then return left end
-      local earliest = reached(key, algorithm, parameter)
-      for index = 1, #ended, 2 do
-        local at = math.min(now, math.max(tonumber(ended[index + 1]), earliest))
+      local weight = is_released and 1 or WEIGHT_OF_CHARGE
+      local most = math.max(math.floor(may_end / weight), LEAST_ENDED)
+      -- The ends, and the units of all holds that end then.
+      local ends, costs = {}, {}
+      repeat
+        local size = math.min(BATCH, most - ended)
+        local batch = call('ZRANGE', holds, '(0', whole(time), 'BYSCORE', 'LIMIT', '0', whole(size), 'WITHSCORES')
+        local members, ids, found = {}, {}, #batch / 2
+        for index = 1, found do
+          ids[index] = batch[2 * index - 1]
+          members[index] = ids[index] .. 'c'
+        end
+        local scores = found > 0 and call('ZMSCORE', holds, spread(members)) or {}
+        for index = 1, found do
+          local at, cost = tonumber(batch[2 * index]), units(holds, scores[index], left)
+          if at % 1 > 0 then rare().not_a_count(holds, true) end
+          left, members[found + index] = left - cost, ids[index]
+          if ends[#ends] == at then
+            costs[#ends] = costs[#ends] + cost
+          else
+            ends[#ends + 1], costs[#ends + 1] = at, cost
+          end
+        end
+        if found > 0 then call('ZREM', holds, spread(members)) end
+        ended = ended + found
+      until found < size or ended >= most
+      may_end = may_end - ended * weight
+      keep(holds, left, head)
+      if is_released then return left, ended end
+      local earliest = math.max(0, reached(key, algorithm, parameter))
+      for index = 1, #ends do
+        local at = math.min(now, math.max(ends[index] - offset, earliest))
         algorithms[algorithm](at, {}, number, number, costs[index], true, limit, window, parameter, false)
         keys[number] = key
       end
-      return left
+      return left, ended
     end
 
-    -- Sets the TTL of the holds' key. `last` is when the last hold ends; `ahead` is the time that the count reports.
-    local function expire_holds(key, is_new, algorithm, last, ahead, limit, window, parameter)
-      local time = last - now
+    -- Sets the TTL of the holds' key. The last hold ends after `time`; `ahead` is the time that the count reports.
+    local function expire_holds(key, is_new, algorithm, time, ahead, limit, window, parameter)
       if algorithm == SLIDING_WINDOW_LOG then
         time = time + window + parameter
       elseif algorithm == SLIDING_WINDOW_COUNTER then
@@ -134,68 +191,83 @@ if used >= 128 then
     local function beside(algorithm, record)
       local usage, unsettled, ttl, id, actual = unpack('<BIdc8I', runs, record + 1)
       local run, is_released = algorithms[algorithm], unsettled == 1
+      -- The result of the evaluation, which the commit of the same check uses: the units that are held, whether the
+      -- charge fits or the hold is open, the time of the holds and its offset, the number of members, and what the head
+      -- says: its name, a time that the holds have reached, and one that is not before the last end.
+      local held, fits, time, offset, card, head, at_head, covered
       return function(now, times, number, _, cost, mode, limit, window, parameter)
         local key, holds = keys[number], keys[number + 1]
         if mode == 'evaluate' then
-          -- A hold fits beside the others when it is made, so all of them are less than 2^32.
-          local held = units(holds, scores[number] or call('ZSCORE', holds, 's') or 0, 2^32 - 1)
-          local expires = held > 0 and has_expired(holds)
+          local expires = false
+          card, held, time, offset, head, covered = cards[number] or call('ZCARD', holds), 0, now, 0, nil, 0
+          if card > 0 then held, expires, time, offset, head, at_head, covered = look_at(holds) end
           if expires or usage ~= CHECK then
             -- A value that is not a count is an error before anything has changed.
             run(now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
           end
           -- Nothing is charged to a count while a check meets a ban by hand.
           if expires and not rare().met then
-            held = end_expired(number, algorithm, held, is_released, limit, window, parameter)
+            local ended
+            held, ended =
+              end_expired(number, algorithm, card, held, time, offset, head, is_released, limit, window, parameter)
+            card = card - 2 * ended
+            if held == 0 then time, offset, head, covered = now, 0, nil, 0 end
           end
-          local fits
           if usage == CHECK then
             -- Also for a cost of 0: a value that is not a count is an error before anything has changed.
             local asked = cost > 0 and cost + held or 0
             fits = run(now, times, number, number, asked, 'evaluate', limit, window, parameter, false)
           else
             local ends = held > 0 and tonumber(call('ZSCORE', holds, id))
-            fits = ends and ends > now or false
+            fits = ends and ends > time or false
           end
-          states[number] = {held, fits}
           return usage ~= CHECK or fits
         end
 
-        local held, fits = states[number][1], states[number][2]
-        local was_empty, changed = held == 0, false
+        -- When the last hold ends, and when the hold that is made or renewed does.
+        local last, finish = time, nil
+        if usage == CHECK and is_released and held > 0 then last = last_end(holds, card, time) end
         if usage == CHECK then
           if mode and id == NO_HOLD then
             run(now, times, number, number, cost, true, limit, window, parameter, false)
           elseif mode then
             run(now, times, number, number, 0, false, limit, window, parameter, false)
-            held, changed = held + cost, true
-            call('ZADD', holds, whole(-held), 's', whole(now + ttl), id, whole(-cost), id .. 'c')
+            held, finish = held + cost, time + ttl
+            last = math.max(last, finish)
           else
             run(now, times, number, number, cost, false, limit, window, parameter, false)
           end
         elseif fits and usage == SETTLE then
           held = held - units(holds, call('ZSCORE', holds, id .. 'c'), held)
-          remove(holds, held, {id, id .. 'c'})
-          changed = held > 0
+          if held > 0 then call('ZREM', holds, id, id .. 'c') end
+          keep(holds, held, head)
           run(now, times, number, number, actual, true, limit, window, parameter, false)
+          -- The charge of the settlement may prolong the time for which the charges of other holds count.
+          if held > 0 and algorithm == TOKEN_BUCKET then
+            expire_holds(holds, false, algorithm, covered - time, times[number], limit, window, parameter)
+          end
         else
           run(now, times, number, number, 0, false, limit, window, parameter, false)
-          if fits then
-            changed = true
-            call('ZADD', holds, whole(now + ttl), id)
+          if fits then finish = time + ttl end
+        end
+        if finish then
+          local part, replaced = math.floor(ttl / 64), nil
+          local is_new = not head
+          if is_new or not (time < at_head + part and finish <= covered) then
+            covered = math.min(math.max(finish + part, covered), time + 2^52)
+            replaced, head = head, 't' .. pack('<ddd', time, offset, covered)
+          end
+          if usage == CHECK then
+            call('ZADD', holds, whole(-held), head, whole(finish), id, (cost + 1) .. 'e20', id .. 'c')
+          else
+            call('ZADD', holds, whole(-held), head, whole(finish), id)
+          end
+          if replaced and replaced ~= head then call('ZREM', holds, replaced) end
+          if is_new or replaced or algorithm == TOKEN_BUCKET then
+            expire_holds(holds, is_new, algorithm, covered - time, times[number], limit, window, parameter)
           end
         end
-
-        local last = now
-        if held > 0 and (changed or is_released) then
-          last = tonumber(call('ZRANGE', holds, '-1', '-1', 'WITHSCORES')[2]) or now
-          -- No hold ends more than a hundred years ahead. A member that is no hold may have any score.
-          if last > now + 2^52 then last = now + 2^52 end
-        end
-        if changed then
-          expire_holds(holds, was_empty, algorithm, last, times[number], limit, window, parameter)
-        end
-        keys[number + 1], times[number + 1] = held * 4 + (fits and 1 or 0), math.max(0, last - now)
+        keys[number + 1], times[number + 1] = held * 4 + (fits and 1 or 0), math.max(0, last - time)
         if usage == CHECK and held > 0 and algorithm == SLIDING_WINDOW_LOG then
           local report, next_unit = keys[number], times[number]
           if not fits then wait_beside(times, number, key, cost + held, limit, window, parameter) end
@@ -242,9 +314,9 @@ if used >= 128 then
     if usage % SHADOW ~= COMMIT or change ~= CHECK or id ~= NO_HOLD then return check_together end
     local run = algorithms[algorithm - HOLDS]
     return function(first, size)
-      local score = call('ZSCORE', keys[first + 1], 's')
-      if score then
-        scores[first] = score
+      local card = call('ZCARD', keys[first + 1])
+      if card > 0 then
+        cards[first] = card
         return check_together(first, size, position, width)
       end
       run(now, times, first, first, cost, nil, limit, window, parameter, false)

@@ -125,13 +125,13 @@ rare = function()
   --
   -- If the server's clock is set back, the time of a key continues from where it was, at the rate of the server's
   -- clock, so that no key is frozen until the clock has caught up. `offset` is the lead of the key's time, kept with
-  -- the key; `last` is a time that the key has reached. A changed offset is written also with a denial, or each denial
-  -- would start from `last` again. The clocks of clients differ, so with a client's clock the time of a key stands
-  -- still instead.
-  local function own_time(key, now, offset, last)
+  -- the key; `last` is a time that the key has reached. `is_holds` is true for the key of open holds. A changed offset
+  -- is written also with a denial, or each denial would start from `last` again. The clocks of clients differ, so with
+  -- a client's clock the time of a key stands still instead.
+  local function own_time(key, now, offset, last, is_holds)
     if offset == 0 and last <= now then return now, 0, false end
     if not (offset >= 0 and now + offset < 2^53 and last < 2^53) or offset % 1 > 0 or last % 1 > 0 then
-      not_a_count(key)
+      not_a_count(key, is_holds)
     end
     if tonumber(ARGV[2]) then return now, 0, false end
     local time = now + offset

@@ -191,7 +191,7 @@ impl Fuzz {
         match value {
             Value::Text(text) => values::text(&mut self.random, &text, now_us),
             Value::Sorted(members) => values::sorted(&mut self.random, &members, now_us),
-            _ if plan.is_of_holds(key) => values::sorted(&mut self.random, &[(b"s".to_vec(), -1.0)], now_us),
+            _ if plan.is_of_holds(key) => values::sorted(&mut self.random, &values::head(-1.0), now_us),
             _ => values::text(&mut self.random, &[0; 40], now_us),
         }
     }

@@ -82,7 +82,7 @@ pub(super) fn text(random: &mut Random, written: &[u8], now_us: u64) -> Value {
     let mut text = written.to_vec();
     match random.below(12) {
         0 => return Value::Other(random.below(3)),
-        1 => return sorted(random, &[(b"s".to_vec(), -3.0)], now_us),
+        1 => return sorted(random, &head(-3.0), now_us),
         2 => {
             let length = random.one_of(&[0, 1, 8, 31, 32, 33, 39, 40, 41, 54, 55, 94, 95, 96, 164, 165, 176, 180, 400]);
             text = (0..length).map(|_| random.below(256) as u8).collect();
@@ -117,6 +117,16 @@ pub(super) fn text(random: &mut Random, written: &[u8], now_us: u64) -> Value {
     Value::Text(text)
 }
 
+/// The length of the name of the first member of open holds, which `lua/holds.lua` describes.
+const HEAD_BYTES: usize = 25;
+
+/// The first member of open holds with this score, and no other member.
+pub(super) fn head(score: f64) -> Vec<(Vec<u8>, f64)> {
+    let mut name = vec![0; HEAD_BYTES];
+    name[0] = b't';
+    vec![(name, score)]
+}
+
 /// A value for open holds, made from one that the script has written.
 pub(super) fn sorted(random: &mut Random, written: &[(Vec<u8>, f64)], now_us: u64) -> Value {
     let mut members = written.to_vec();
@@ -127,6 +137,13 @@ pub(super) fn sorted(random: &mut Random, written: &[(Vec<u8>, f64)], now_us: u6
         3 => {
             for _ in 0..random.below(100) {
                 members.push((random.bits().to_le_bytes().to_vec(), double(random, now_us)));
+            }
+        }
+        4 => {
+            // The times in the name of the head, behind a letter.
+            if let Some((head, _)) = members.iter_mut().find(|(name, _)| name.len() == HEAD_BYTES) {
+                let at = 1 + 8 * random.below(3) as usize;
+                head[at..at + 8].copy_from_slice(&double(random, now_us).to_le_bytes());
             }
         }
         _ => {

@@ -190,28 +190,46 @@ async fn a_full_server_charges_holds_whose_time_has_passed() {
     }
 }
 
+/// 1 000 holds of a process that was killed: once they have ended, they are in the way of nothing.
 #[tokio::test]
-async fn holds_that_end_together_are_ended_over_several_checks() {
+async fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = with_clock(&server, &clock);
-    for (unsettled, left) in [(Unsettled::Release, 300), (Unsettled::Charge, 100)] {
+    for (unsettled, algorithm) in
+        [Unsettled::Charge, Unsettled::Release].into_iter().flat_map(|kind| ALGORITHMS.map(|one| (kind, one)))
+    {
         let holds = Holds::new().with_ttl(Duration::from_secs(30)).with_unsettled(unsettled);
-        let policy = Policy::per_minute("many", 300).unwrap().with_holds(holds).unwrap();
-        let key = format!("{unsettled:?}");
-        for _ in 0..200 {
-            assert!(hold(&store, &key, &policy, 1).await.is_some());
-            clock.advance(Duration::from_micros(1));
-        }
-        clock.advance(Duration::from_secs(40));
-        for ended in [64, 128, 192, 200, 200] {
-            let expected = if unsettled == Unsettled::Release { 100 + ended } else { left };
-            assert_eq!(available(&store, &key, &policy).await, expected, "{unsettled:?}, {ended} ended");
-        }
-        // 20 s later the charges of the holds have left, a window after the holds have ended.
-        clock.advance(Duration::from_secs(50));
-        assert_eq!(available(&store, &key, &policy).await, 300);
+        let policy = Policy::per_minute(format!("{unsettled:?}"), 10_000).unwrap().with_algorithm(algorithm);
+        let policy = policy.with_holds(holds).unwrap();
+        hold_many(&store, &policy, 1_000, 10).await;
+        assert_eq!(available(&store, "a", &policy).await, 0);
+        clock.advance(Duration::from_secs(30));
+        let left = if unsettled == Unsettled::Release { 10_000 } else { 0 };
+        assert_eq!(available(&store, "a", &policy).await, left, "{unsettled:?}, {algorithm:?}");
+        // The charges of the holds leave, in the counter two windows after the holds have ended.
+        clock.advance(2 * policy.window());
+        assert!(check(&store, &Check::new("a", &policy, 10_000)).await.allowed, "{unsettled:?}, {algorithm:?}");
     }
-    assert!(check(&store, &Check::new("other", &tokens(Algorithm::FixedWindow), 1)).await.allowed);
+}
+
+/// A check ends at most 1 024 holds that are charged. The others count until they are ended.
+#[tokio::test]
+async fn law_6_a_check_ends_a_bounded_number_of_holds() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let store = with_clock(&server, &clock);
+    let policy = Policy::per_minute("many", 10_000).unwrap();
+    let policy = policy.with_holds(Holds::new().with_ttl(Duration::from_secs(30))).unwrap();
+    hold_many(&store, &policy, 1_100, 1).await;
+    clock.advance(Duration::from_secs(91));
+    assert_eq!(available(&store, "a", &policy).await, 9_924);
+    assert_eq!(available(&store, "a", &policy).await, 10_000);
+}
+
+async fn hold_many(store: &impl Store, policy: &Policy, holds: u32, cost: u32) {
+    let checks: Vec<Check> = (0..holds).map(|_| Check::hold("a", policy, cost).unwrap()).collect();
+    for verdict in futures_of(checks.iter().map(|check| answer(store.check(check)))).await {
+        assert!(verdict.unwrap().allowed);
+    }
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ async fn answer<T>(answer: Answer<T>) -> Result<T, Error> {
     }
 }
 
-async fn check(store: &dyn Store, check: &Check) -> Verdict {
+pub(super) async fn check(store: &dyn Store, check: &Check) -> Verdict {
     answer(store.check(check)).await.unwrap()
 }
 

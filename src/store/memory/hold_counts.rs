@@ -42,9 +42,11 @@ pub(super) struct HeldCount {
     span_us: u64,
 }
 
-/// Most holds whose time has passed that one check ends, so that none takes long. The others count as open until
-/// further checks end them.
-const MOST_ENDED: usize = 64;
+/// Most holds whose time has passed that one check ends, so that none takes long: those that are released, and those
+/// that are charged. The others count as open until further checks end them. They have units, so this affects no check
+/// that costs fewer units.
+const MOST_RELEASED: usize = 4_096;
+const MOST_CHARGED: usize = 1_024;
 
 impl Count {
     pub(super) fn new(policy: &Policy) -> Self {
@@ -257,10 +259,12 @@ impl Count {
     /// Ends holds whose time has passed, in the order of their ends: each is charged at its end, or released.
     pub(super) fn end_expired(&mut self, policy: &Policy, now: u64) {
         let (Self::Held(count), Some(holds)) = (&mut *self, policy.holds()) else { return };
-        for _ in 0..MOST_ENDED {
-            let Some((end, units)) = count.open.close_first(now) else { break };
-            if holds.unsettled() == Unsettled::Charge {
-                count.state.settle(policy, end, units);
+        match holds.unsettled() {
+            Unsettled::Release if count.open.held().last_end <= now => count.open = OpenHolds::default(),
+            Unsettled::Release => (0..MOST_RELEASED).map_while(|_| count.open.close_first(now)).for_each(drop),
+            Unsettled::Charge => {
+                let ended = (0..MOST_CHARGED).map_while(|_| count.open.close_first(now));
+                ended.for_each(|(end, units)| count.state.settle(policy, end, units));
             }
         }
         self.without_empty_holds(policy);

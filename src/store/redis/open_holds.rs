@@ -23,6 +23,9 @@ pub struct OpenHolds {
     pub last_end: Duration,
 }
 
+/// The name of the head has `t` and three doubles.
+const HEAD_BYTES: usize = 25;
+
 /// Members that one command reads. Redis answers no other command meanwhile.
 const PAGE: usize = 1_000;
 
@@ -36,7 +39,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`Error`] if Redis does not answer each command within the deadline, or refuses one. The commands are `TIME`,
-    /// `ZSCORE` and `ZRANGE`, one of the last for each 1 000 holds. Breaker and failure policy do not apply.
+    /// and `ZRANGE`, one of the last for each 1 000 holds and one more. Breaker and failure policy do not apply.
     ///
     /// # Cancel safety
     ///
@@ -72,15 +75,20 @@ async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -
             seconds * 1e6 + micros
         }
     };
-    let score: Option<f64> = connection.query(redis::cmd("ZSCORE").arg(holds).arg("s")).await?;
-    let mut found = OpenHolds { units: -score.unwrap_or(0.0) as u64, ..OpenHolds::default() };
-    // The ends are the only scores above 0. They come first, the last end at the top.
-    for first in (0..).step_by(PAGE) {
+    let head: Vec<(Vec<u8>, f64)> =
+        connection.query(redis::cmd("ZRANGE").arg(holds).arg(0).arg(0).arg("WITHSCORES")).await?;
+    let Some((head, score)) = head.first().filter(|(head, _)| head.len() == HEAD_BYTES) else {
+        return Ok(OpenHolds::default());
+    };
+    let now = if client.clock.now_us().is_none() { own_time(head, now) } else { now };
+    let mut found = OpenHolds { units: -score as u64, ..OpenHolds::default() };
+    // The ends follow the head, and the units of the holds follow the ends.
+    for first in (1..).step_by(PAGE) {
         let last = first + PAGE - 1;
         let mut command = redis::cmd("ZRANGE");
-        command.arg(holds).arg(first).arg(last).arg("REV").arg("WITHSCORES");
+        command.arg(holds).arg(first).arg(last).arg("WITHSCORES");
         let page: Vec<(Vec<u8>, f64)> = connection.query(&command).await?;
-        let ends = || page.iter().map(|(_, score)| *score).filter(|score| *score > 0.0);
+        let ends = || page.iter().map(|(_, score)| *score).filter(|score| *score < UNITS);
         for end in ends() {
             if end > now {
                 found.open += 1;
@@ -94,4 +102,17 @@ async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -
         }
     }
     Ok(found)
+}
+
+/// The smallest score of a member that says how many units a hold has.
+const UNITS: f64 = 1e20;
+
+/// The holds' own time, which does not run backwards if the clock of the server is set back.
+fn own_time(head: &[u8], now: f64) -> f64 {
+    let number = |place: usize| {
+        let bytes = head.get(1 + 8 * place..9 + 8 * place).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0.0, f64::from_le_bytes)
+    };
+    let [reached, offset] = [0, 1].map(number);
+    (now + offset).max(reached)
 }
