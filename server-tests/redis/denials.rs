@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, decision::Source, redis};
+use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, decision::Source, redis, store::Store};
 
 use super::calls;
 use crate::support::{proxy::Proxy, redis_server::RedisServer};
@@ -85,6 +85,31 @@ async fn a_reset_is_visible_at_once_locally_and_within_a_second_on_other_instanc
     local.reset("k", &policy).await.unwrap();
     clock.advance(Duration::from_secs(1));
     assert!(remote.check("k", &policy, 1).await.unwrap().is_allowed());
+}
+
+/// Clients that hang up before the verdict must not keep a denial for all others.
+#[tokio::test]
+async fn a_reset_is_visible_within_a_second_although_every_caller_that_asks_again_hangs_up() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let policy = Policy::new("p", 10, MINUTE).unwrap();
+    for batching in [true, false] {
+        let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).batching(batching);
+        let store = builder.connect(&server.url()).unwrap();
+        let (remote, resetting) = (Limiter::new(store.clone()), with_clock(&server, &clock, true));
+        assert!(remote.check("k", &policy, 10).await.unwrap().is_allowed());
+        assert!(!remote.check("k", &policy, 1).await.unwrap().is_allowed());
+        resetting.reset("k", &policy).await.unwrap();
+
+        clock.advance(Duration::from_secs(1));
+        // The check asks again, and its caller hangs up at once.
+        drop(store.check(&Check::new("k", &policy, 1)));
+        let start = Instant::now();
+        while !remote.check("k", &policy, 1).await.unwrap().is_allowed() {
+            assert!(start.elapsed() < Duration::from_secs(10), "the denial outlives the reset");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        resetting.reset("k", &policy).await.unwrap();
+    }
 }
 
 #[tokio::test]

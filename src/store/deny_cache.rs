@@ -49,10 +49,10 @@ use crate::{
 /// decides.
 ///
 /// To notice changes by other processes, a remembered denial is asked again once a second ([`ASK_AGAIN_US`]): one check
-/// goes to the store, and the others are denied from memory meanwhile. If the store denies it again, its verdict
-/// replaces the remembered one; if not, the denial is forgotten. If the store gives no verdict, the denial holds until
-/// its longest age ([`MAX_AGE_US`]). So a change is noticed within a second, and a flood on one key costs one call of
-/// the store a second.
+/// goes to the store, in a task that goes on if its caller goes away, and the others are denied from memory meanwhile.
+/// If the store denies it again, its verdict replaces the remembered one; if not, the denial is forgotten. If the store
+/// gives no verdict, the denial holds until its longest age ([`MAX_AGE_US`]). So a change is noticed within a second,
+/// and a flood on one key costs one call of the store a second.
 ///
 /// Times are those of the local clock. The age of a denial counts from before its check was sent. Its wait is shortened
 /// a little ([`DRIFT_DIVISOR`]), because clocks run at different speeds.

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime::Handle;
+
 #[cfg(feature = "cluster")]
 use super::call::{
     cross_slot,
@@ -30,11 +32,12 @@ use super::{
 use crate::{
     breaker::settings::Breaker,
     check::Check,
-    error::Error,
+    error::{Error, ErrorKind},
     hold::{HoldChange, OpenHold, Settlement},
     key::Key,
     observe::Observer,
     policy::Policy,
+    runtime::deadline::within,
     store::{
         contract::{Answer, Store},
         count_change::CountChange,
@@ -114,9 +117,9 @@ use crate::{
 /// `+script|load` is optional: EVAL suffices, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each process that is not quiet leaves an entry in ACL LOG when it
 /// starts. Add `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered),
-/// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown); `+zadd +zscore +zrange +zrem`
-/// for policies with [holds](crate::Policy::with_holds); `+select` for a database other than 0, `+role` behind
-/// sentinels, `+cluster|slots +asking` on a cluster.
+/// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown);
+/// `+zadd +zcard +zscore +zmscore +zrange +zrem` for policies with [holds](crate::Policy::with_holds); `+select` for a
+/// database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
 ///
 /// # Examples
 ///
@@ -187,6 +190,9 @@ impl RedisStore {
     }
 }
 
+/// The time after its deadline for which a check that asks a denial again may still get its verdict.
+const ASK_TIME: Duration = Duration::from_secs(1);
+
 impl Inner {
     /// Sends a check to Redis. The check is cloned once, by the caller, and all later steps share it.
     async fn check(
@@ -208,6 +214,25 @@ impl Inner {
         instances::refresh_if_due(&self.instances, client);
         eviction::ask_if_due(&self.eviction, client);
         Ok(verdict)
+    }
+
+    /// Sends a check that asks a remembered denial again in a task, because all callers need its verdict: a caller that
+    /// goes away must not keep the denial.
+    ///
+    /// The task ends soon after the deadline, so that a silent Redis collects no tasks.
+    fn ask_in_task<F>(
+        &self,
+        runtime: &Handle,
+        verdict: F,
+    ) -> impl Future<Output = Result<Verdict, Error>> + Send + use<F>
+    where
+        F: Future<Output = Result<Verdict, Error>> + Send + 'static,
+    {
+        let asked = runtime.spawn(within(self.client.settings.deadline + ASK_TIME, verdict));
+        async move {
+            let gone = || Error::new(ErrorKind::Unavailable, "the task that asks a denial again has ended");
+            asked.await.ok().flatten().unwrap_or_else(|| Err(gone().charge_unknown()))
+        }
     }
 
     async fn send(&self, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
@@ -247,8 +272,13 @@ impl Store for RedisStore {
             Lookup::Unknown(ticket) => ticket,
         };
         let progress = Progress::new(self.inner.may_span_domains(check));
+        let asks_again = ticket.as_ref().is_some_and(|ticket| ticket.asks_again);
         let verdict = Arc::clone(&self.inner).check(check.clone(), ticket, Arc::clone(&progress));
-        Answer::Pending(Pending::new(verdict).with_deadline_handler(progress))
+        let pending = match Handle::try_current() {
+            Ok(runtime) if asks_again => Pending::new(self.inner.ask_in_task(&runtime, verdict)),
+            _ => Pending::new(verdict),
+        };
+        Answer::Pending(pending.with_deadline_handler(progress))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
