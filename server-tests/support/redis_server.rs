@@ -24,6 +24,7 @@ pub struct RedisServer {
     pid: u32,
     port: u16,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     _directory: Option<Directory>,
 }
 
@@ -38,7 +39,12 @@ impl RedisServer {
 
     /// Starts a server with further arguments.
     pub fn start_with(arguments: &[&str]) -> Self {
-        Self::start_at(free_port(), arguments)
+        Self::start_at(free_port(), arguments, &[])
+    }
+
+    /// Starts a server with these variables in its environment.
+    pub fn start_in(environment: &[(&str, &str)]) -> Self {
+        Self::start_at(free_port(), &[], environment)
     }
 
     /// Starts a cluster node. Its bus port is the port plus 10 000, which Redis 6.2 cannot change.
@@ -46,17 +52,19 @@ impl RedisServer {
         let is_free =
             |port: &u16| port.checked_add(10_000).is_some_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok());
         let port = std::iter::repeat_with(free_port).find(is_free).unwrap();
-        Self::start_at(port, &[&["--cluster-enabled", "yes"], arguments].concat())
+        Self::start_at(port, &[&["--cluster-enabled", "yes"], arguments].concat(), &[])
     }
 
-    fn start_at(port: u16, arguments: &[&str]) -> Self {
+    fn start_at(port: u16, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         // Each server has its own directory: a replica writes its master's data set to disk, and another server in
         // that directory would load it.
         let directory = Directory::new();
         let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
         arguments.extend(["--dir".to_owned(), directory.path("")]);
-        let (guard, pid) = spawn(port, &arguments);
-        let mut server = Self { guard, pid, port, arguments, _directory: Some(directory) };
+        let environment: Vec<_> =
+            environment.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let (guard, pid) = spawn(port, &arguments, &environment);
+        let mut server = Self { guard, pid, port, arguments, environment, _directory: Some(directory) };
         server.wait();
         server
     }
@@ -66,8 +74,8 @@ impl RedisServer {
         let port_text = port.to_string();
         let arguments: Vec<_> =
             [configuration, "--port", &port_text, "--bind", "127.0.0.1", "--sentinel"].map(str::to_owned).to_vec();
-        let (guard, pid) = spawn_plain(&arguments);
-        let mut server = Self { guard, pid, port, arguments, _directory: None };
+        let (guard, pid) = spawn_plain(&arguments, &[]);
+        let mut server = Self { guard, pid, port, arguments, environment: Vec::new(), _directory: None };
         server.wait();
         server
     }
@@ -95,7 +103,7 @@ impl RedisServer {
     /// Kills the server and starts it on the same port: empty, unless its arguments enable persistence.
     pub fn restart(&mut self) {
         self.kill();
-        (self.guard, self.pid) = spawn(self.port, &self.arguments);
+        (self.guard, self.pid) = spawn(self.port, &self.arguments, &self.environment);
         self.wait();
     }
 
@@ -166,17 +174,21 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, arguments: &[String]) -> (Child, u32) {
+fn spawn(port: u16, arguments: &[String], environment: &[(String, String)]) -> (Child, u32) {
     let defaults = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--loglevel", "warning"];
     let port = ["--port".to_owned(), port.to_string()];
     let defaults = defaults.map(str::to_owned);
-    spawn_plain(&[&port, &defaults[..], arguments].concat())
+    spawn_plain(&[&port, &defaults[..], arguments].concat(), environment)
 }
 
-fn spawn_plain(arguments: &[String]) -> (Child, u32) {
+fn spawn_plain(arguments: &[String], environment: &[(String, String)]) -> (Child, u32) {
     let server = std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+    // For the server alone, not for the shell of the guard.
+    let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
     let mut guard = Command::new("sh")
         .args(["-c", GUARD])
+        .arg("env")
+        .args(variables)
         .arg(server)
         .args(arguments)
         .stdin(Stdio::piped())

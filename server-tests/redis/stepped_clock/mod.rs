@@ -1,0 +1,233 @@
+//! A real server whose clock is set back and forward under load: what is admitted, and what is free afterwards.
+//!
+//! `clock.c` moves the clock. `lua::clock_steps` and `redis::holds::clock_steps` have the exact bounds, with a script
+//! that reads its time from a key.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tollgate::{
+    Algorithm, Check, Limiter, Policy, RedisStore,
+    policy::{Holds, Unsettled},
+};
+
+use super::holds::check;
+use crate::support::{
+    ALGORITHMS,
+    redis_server::{Directory, RedisServer},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LIMIT: u32 = 10;
+const STEPS: [i64; 4] = [-3_600, -5, 5, 3_600];
+
+/// A server, and the file with the microseconds that its clock is ahead.
+struct SteppedServer {
+    server: RedisServer,
+    ahead: File,
+    ahead_us: i64,
+    _directory: Directory,
+}
+
+impl SteppedServer {
+    /// `None` without a C compiler.
+    fn start() -> Option<Self> {
+        let directory = Directory::new();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/redis/stepped_clock/clock.c");
+        let (library, file) = (directory.path("clock.so"), directory.write("ahead", 0_i64.to_le_bytes()));
+        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, source]).status();
+        let Ok(status) = compiled else {
+            eprintln!("SKIPPED: no C compiler (cc), so no server has a clock that this test can set");
+            return None;
+        };
+        assert!(status.success(), "cc does not compile {source}");
+        let server = RedisServer::start_in(&[("LD_PRELOAD", &library), ("STEPPED_CLOCK", &file)]);
+        let ahead = File::options().write(true).open(&file).unwrap();
+        let stepped = Self { server, ahead, ahead_us: 0, _directory: directory };
+        Some(stepped)
+    }
+
+    /// Sets the clock forward, or back. In place, because the server has mapped the file.
+    fn step(&mut self, seconds: i64) {
+        let before = self.now();
+        self.ahead_us += seconds * 1_000_000;
+        self.ahead.write_all_at(&self.ahead_us.to_le_bytes(), 0).unwrap();
+        let stepped = self.now() - before;
+        assert!((seconds..seconds + 60).contains(&stepped), "the clock was set by {stepped} s instead of {seconds} s");
+    }
+
+    /// The seconds of the server's clock.
+    fn now(&self) -> i64 {
+        let (seconds, _): (i64, i64) = tollgate::redis::cmd("TIME").query(&mut self.server.connection()).unwrap();
+        seconds
+    }
+}
+
+/// What spends a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Checks(Algorithm),
+    Holds(Algorithm),
+    Lease,
+    Ban,
+    Acquire,
+}
+
+impl Kind {
+    fn all() -> Vec<Self> {
+        let algorithms = ALGORITHMS.into_iter();
+        let kinds = algorithms.flat_map(|algorithm| [Self::Checks(algorithm), Self::Holds(algorithm)]);
+        kinds.chain([Self::Lease, Self::Ban, Self::Acquire]).collect()
+    }
+
+    fn policy(self) -> Policy {
+        let policy = Policy::per_second("p", LIMIT).unwrap();
+        match self {
+            Self::Checks(algorithm) => policy.with_algorithm(algorithm),
+            Self::Holds(algorithm) => {
+                policy.with_algorithm(algorithm).with_holds(Holds::new().with_ttl(SECOND)).unwrap()
+            }
+            Self::Lease => policy.with_lease(5).unwrap(),
+            Self::Ban => policy.ban_after(3, SECOND).unwrap(),
+            Self::Acquire => policy,
+        }
+    }
+
+    /// The limits that any window of a second may see while the clock goes as it should.
+    fn limits_in_a_window(self) -> u32 {
+        match self {
+            Self::Checks(Algorithm::SlidingWindowLog) | Self::Holds(Algorithm::SlidingWindowLog) => 1,
+            // The approximations of these algorithms.
+            Self::Checks(_) | Self::Holds(_) => 2,
+            Self::Lease | Self::Ban | Self::Acquire => 1,
+        }
+    }
+
+    /// Asks for one unit. Returns whether it was admitted.
+    async fn spend(self, limiter: &Limiter, key: &str, policy: &Policy) -> bool {
+        match self {
+            Self::Holds(_) => match limiter.hold(key, policy, 1).await.unwrap().into_hold() {
+                Some(hold) => {
+                    hold.settle(1).await.unwrap();
+                    true
+                }
+                None => false,
+            },
+            Self::Acquire => limiter.acquire(key, policy, 1).within(SECOND / 4).await.unwrap().is_allowed(),
+            _ => limiter.check(key, policy, 1).await.unwrap().is_allowed(),
+        }
+    }
+}
+
+/// When a unit was asked for, and when it had been admitted.
+type Admitted = (Instant, Instant);
+
+async fn load(limiter: Limiter, kind: Kind, until: Instant) -> Vec<Admitted> {
+    let (key, policy, mut admitted) = (format!("{kind:?}"), kind.policy(), Vec::new());
+    while Instant::now() < until {
+        let sent = Instant::now();
+        if kind.spend(&limiter, &key, &policy).await {
+            admitted.push((sent, Instant::now()));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    admitted
+}
+
+/// The most units that were certainly admitted within one second.
+fn most_in_a_second(admitted: &[Admitted]) -> usize {
+    let within =
+        |first: usize| admitted[first..].iter().take_while(|(_, done)| *done - admitted[first].0 < SECOND).count();
+    (0..admitted.len()).map(within).max().unwrap_or(0)
+}
+
+/// Waits until a key has all of its units again. A key that a step blocks has them an hour later.
+async fn until_free(limiter: &Limiter, key: &str, policy: &Policy, case: &str) {
+    let start = Instant::now();
+    loop {
+        let available = limiter.peek(key, policy).await.unwrap().available();
+        if available == Some(policy.limit()) {
+            return;
+        }
+        assert!(start.elapsed() < 30 * SECOND, "{case}: {available:?} units of {key} are free");
+        tokio::time::sleep(SECOND / 20).await;
+    }
+}
+
+/// Steps the clock under the load of every kind, beside a slot of a process that lives and those of one that has died.
+async fn keeps_its_limits(steps: &[i64]) {
+    let Some(mut stepped) = SteppedServer::start() else { return };
+    let builder = RedisStore::builder().plain_keys().deadline(10 * SECOND).breaker(None);
+    let store = builder.connect(&stepped.server.url()).unwrap();
+    let (limiter, case) = (Limiter::new(store.clone()).quiet(), format!("steps of {steps:?} s"));
+    limiter.ready().await.unwrap();
+    let slots = Holds::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
+    let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots).unwrap();
+    let living = limiter.hold("living", &slots, 1).await.unwrap().into_hold().unwrap();
+
+    let forward = steps.iter().filter(|step| **step > 0).count() as u32;
+    let end = Instant::now() + SECOND * (2 + steps.len() as u32);
+    let loads = Kind::all().into_iter().map(|kind| (kind, tokio::spawn(load(limiter.clone(), kind, end))));
+    let loads: Vec<_> = loads.collect();
+    for &step in steps {
+        tokio::time::sleep(SECOND * 3 / 4).await;
+        // Nothing renews these: their process has died.
+        let dead = Check::hold("dead", &slots, 1).unwrap();
+        check(&store, &dead).await;
+        stepped.step(step);
+    }
+    tokio::time::sleep(SECOND * 3 / 2).await;
+    if forward == 0 {
+        let second = limiter.hold("living", &slots, 1).await.unwrap();
+        assert!(!second.is_allowed(), "{case}: two slots of one");
+    }
+    drop(living);
+    for (kind, load) in loads {
+        let admitted = load.await.unwrap();
+        // A block that the server has forgotten is spent beside the limit.
+        let forgotten = u32::from(kind == Kind::Lease && forward > 0);
+        let most = (LIMIT * (kind.limits_in_a_window() + forward + forgotten)) as usize;
+        let seen = most_in_a_second(&admitted);
+        assert!(seen <= most, "{case}, {kind:?}: {seen} units in a second, at most {most}");
+        assert!(admitted.len() >= LIMIT as usize, "{case}, {kind:?}: {} units in all", admitted.len());
+        let (key, policy) = (format!("{kind:?}"), kind.policy());
+        let left = limiter.peek(&*key, &policy).await.unwrap().available().unwrap();
+        let charged = (LIMIT - left) as usize;
+        assert!(charged <= admitted.len().max(5), "{case}, {kind:?}: {charged} charged, {} admitted", admitted.len());
+        until_free(&limiter, &key, &policy, &case).await;
+        assert!(kind.spend(&limiter, &key, &policy).await, "{case}, {kind:?}");
+    }
+    for key in ["living", "dead"] {
+        until_free(&limiter, key, &slots, &case).await;
+    }
+}
+
+async fn all_keep_their_limits(cases: Vec<Vec<i64>>) {
+    let cases: Arc<[Vec<i64>]> = cases.into();
+    let cases = (0..cases.len()).map(|number| {
+        let cases = Arc::clone(&cases);
+        tokio::spawn(async move { keeps_its_limits(&cases[number]).await })
+    });
+    for case in cases.collect::<Vec<_>>() {
+        case.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_15_limits_hold_and_all_is_free_after_the_clock_of_a_server_was_set_back_or_forward() {
+    all_keep_their_limits(STEPS.map(|step| vec![step]).to_vec()).await;
+}
+
+/// Every pair of steps, among them those there and back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute; tests/run --long runs it"]
+async fn long_law_15_limits_hold_and_all_is_free_after_any_two_steps_of_the_clock_of_a_server() {
+    for first in STEPS {
+        all_keep_their_limits(STEPS.map(|second| vec![first, second]).to_vec()).await;
+    }
+}
