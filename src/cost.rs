@@ -12,7 +12,8 @@ use crate::{error::ConfigError, policy::Policy};
 /// and always passes.
 ///
 /// A closure reads what the client sent. If a value is missing, return the largest cost instead of 0, because a client
-/// can omit any header.
+/// can omit any header. A layer that [settles](crate::RateLimitLayer::settle) holds at least one unit for a cost that a
+/// closure has computed, so that no client makes its request free.
 ///
 /// # Examples
 ///
@@ -62,10 +63,10 @@ pub(crate) enum CostKind {
 impl Cost {
     pub(crate) const ONE: Self = Self(CostKind::Fixed(1));
 
-    pub(crate) fn of(&self, parts: &Parts) -> u32 {
+    pub(crate) fn of(&self, parts: &Parts) -> Units {
         match &self.0 {
-            CostKind::Computed(cost) => cost(parts),
-            CostKind::Fixed(cost) => *cost,
+            CostKind::Computed(cost) => Units { units: cost(parts), is_computed: true },
+            CostKind::Fixed(cost) => Units { units: *cost, is_computed: false },
         }
     }
 
@@ -112,10 +113,18 @@ impl NamedCosts {
     }
 }
 
+/// The units of a request under one policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Units {
+    pub(crate) units: u32,
+    /// Whether a closure has returned them, which reads what the client has sent.
+    pub(crate) is_computed: bool,
+}
+
 /// The cost of one request under each policy.
 pub(crate) struct RequestCost<'a> {
     parts: &'a Parts,
-    plain: u32,
+    plain: Units,
     /// The named costs of the route, then those of the layer. `None` if neither has named costs, the usual case.
     named: Option<[&'a NamedCosts; 2]>,
 }
@@ -129,7 +138,7 @@ impl<'a> RequestCost<'a> {
 
     /// The cost under a policy: its named cost, or else the plain cost.
     #[inline]
-    pub(crate) fn under(&self, policy: &Policy) -> u32 {
+    pub(crate) fn under(&self, policy: &Policy) -> Units {
         let named = self.named.and_then(|costs| costs.into_iter().find_map(|costs| costs.get(policy)));
         named.map_or(self.plain, |cost| cost.of(self.parts))
     }

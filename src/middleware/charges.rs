@@ -2,7 +2,12 @@
 
 use super::prepare::Refusal;
 use crate::{
-    check::Check, cost::RequestCost, error::ConfigError, key::Key, limiter::Limiter, observe::RefusalReason,
+    check::Check,
+    cost::{RequestCost, Units},
+    error::ConfigError,
+    key::Key,
+    limiter::Limiter,
+    observe::RefusalReason,
     policy::Policy,
 };
 
@@ -25,12 +30,18 @@ pub(super) struct Holding<'a> {
 }
 
 impl Holding<'_> {
-    /// Whether a charge under a policy with holds is a hold.
+    /// The units that a charge under a policy with holds holds; `None` if it is no hold.
     #[cold]
-    fn is_hold(&self, policy: &Policy, cost: u32) -> Result<bool, ConfigError> {
-        // A cost of 0 charges nothing, and there is no later cost to settle.
-        if cost == 0 || !self.settles && !policy.is_concurrent() {
-            return Ok(false);
+    fn units(&self, policy: &Policy, cost: Units) -> Result<Option<u32>, ConfigError> {
+        if !self.settles && !policy.is_concurrent() {
+            return Ok(None);
+        }
+        // Without a hold, nothing can be settled. So an estimate of 0 that a client has sent must hold a unit, or the
+        // request would be free whatever its bill says. A fixed cost of 0 is the decision of the service.
+        let least = u32::from(self.settles && cost.is_computed);
+        let units = cost.units.max(least);
+        if units == 0 {
+            return Ok(None);
         }
         if !self.limiter.has_holds() {
             return Err(ConfigError::StoreWithoutHolds);
@@ -38,7 +49,7 @@ impl Holding<'_> {
         if !(self.can_hold)() {
             return Err(ConfigError::BodyCannotHold { policy: policy.name().to_owned() });
         }
-        Ok(true)
+        Ok(Some(units))
     }
 }
 
@@ -71,12 +82,15 @@ impl<'a> Charges<'a> {
     fn add_one(&mut self, key: Key, policy: &Policy) -> Result<(), Refusal> {
         let policy = if self.shadow { policy.shadow() } else { policy };
         let cost = self.cost.under(policy);
-        if cost > policy.capacity() && !policy.is_shadow() {
+        if cost.units > policy.capacity() && !policy.is_shadow() {
             let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-            return Err(RefusalReason::CostAboveLimit { policy, cost, limit }.into());
+            return Err(RefusalReason::CostAboveLimit { policy, cost: cost.units, limit }.into());
         }
-        let held = policy.holds().is_some() && self.holding.is_hold(policy, cost).map_err(misconfigured)?;
-        self.check.push_distinct(key, policy.clone(), cost, held).map_err(misconfigured)
+        let held = match policy.holds() {
+            Some(_) => self.holding.units(policy, cost).map_err(misconfigured)?,
+            None => None,
+        };
+        self.check.push_distinct(key, policy.clone(), held.unwrap_or(cost.units), held.is_some()).map_err(misconfigured)
     }
 }
 

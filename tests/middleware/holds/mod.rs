@@ -3,6 +3,7 @@
 mod concurrent;
 mod configuration;
 mod endings;
+mod estimates;
 mod failures;
 mod overtaken;
 mod runtimes;
