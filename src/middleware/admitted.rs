@@ -7,7 +7,10 @@ use super::{
     holding::{CarryHolds, Tab},
     rules::Rules,
 };
-use crate::{decision::Decision, headers::AllowedFields, rejection::extensions::insert_if_strictest};
+use crate::{
+    decision::Decision, headers::AllowedFields, observe::Warning, rejection::extensions::insert_if_strictest,
+    verdict::Source,
+};
 
 /// What the response to an allowed request gets. Small, because the response future contains it; the decision itself
 /// has moved into the request.
@@ -34,6 +37,9 @@ impl<K, R> Config<K, R> {
         request: &mut Extensions,
     ) -> Admitted {
         if let Some(tab) = &mut tab {
+            if decision.source() == Source::Open {
+                self.warn_on_open_slots(rules, tab);
+            }
             tab.keep_made(&decision);
         }
         let fields = rules.writer.write_allowed(&decision);
@@ -41,6 +47,16 @@ impl<K, R> Config<K, R> {
         let wanted = self.decision_in_response || nested && request.get::<WantedInResponse>().is_some();
         let decision = if wanted { for_response(request) } else { None };
         Admitted { fields, decision, tab }
+    }
+
+    /// Warns once that requests run without their slots: the store gave no verdict, and the layer fails open.
+    #[cold]
+    fn warn_on_open_slots(&self, rules: &Rules, tab: &Tab) {
+        if let (Some(observer), Some(policy)) = (self.limiter.listener(), tab.slot())
+            && rules.without_slot.claim()
+        {
+            observer.on_warning(&Warning::WithoutSlot { policy: policy.name().to_owned() });
+        }
     }
 }
 

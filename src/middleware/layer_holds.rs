@@ -5,10 +5,10 @@ use std::{marker::PhantomData, sync::Arc};
 use http::response::Parts;
 
 use super::{
-    holding::{Settle, WrappedBody},
+    holding::{Settle, Settling, WrappedBody},
     layer::RateLimitLayer,
 };
-use crate::error::ConfigError;
+use crate::{error::ConfigError, policy::Policy};
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Holds the cost of a request, and charges it when the response shows what it was.
@@ -27,8 +27,14 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// is charged. Without a cost in the bill, [`Holds::with_unsettled`](crate::policy::Holds::with_unsettled) decides:
     /// the units are charged unless the policy says otherwise.
     ///
-    /// Nothing is held, and nothing is charged later, for an exempt request, for a cost of 0, and for a request that
-    /// passes without a verdict of the store.
+    /// Work that goes on after its request, in `spawn_blocking` or in a task, keeps the holds with a
+    /// [`HoldGuard`](super::HoldGuard).
+    ///
+    /// # Nothing to settle
+    ///
+    /// Nothing is held, and nothing is charged later, for an exempt request, for a fixed cost of 0, and for a request
+    /// that passes without a verdict of the store. If a closure computes a cost of 0, one unit is held, because clients
+    /// choose what the closure reads.
     ///
     /// # Time-to-live
     ///
@@ -80,7 +86,53 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
         self,
         settle: impl Fn(&Parts) -> Settle + Send + Sync + 'static,
     ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
-        let settling = Arc::new(settle);
+        self.settled(Settling::All(Arc::new(settle)))
+    }
+
+    /// As [`settle`](Self::settle), with an answer for each policy: for a layer whose policies count different units.
+    ///
+    /// The closure is called for each policy with holds, except concurrency limits. A handler that knows the costs puts
+    /// them on the bill ([`Bill::set_cost_of`](super::Bill::set_cost_of)), with [`Settle::AtEnd`] here.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`settle`](Self::settle).
+    ///
+    /// # Examples
+    ///
+    /// The upstream reports tokens in and out in two fields of its response:
+    ///
+    /// ```
+    /// use http::response::Parts;
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settle, policy::Holds};
+    ///
+    /// fn usage(response: &Parts, policy: &Policy) -> Settle {
+    ///     let field = if policy.name() == "input-tokens" { "x-tokens-in" } else { "x-tokens-out" };
+    ///     let tokens = response.headers.get(field).and_then(|tokens| tokens.to_str().ok()?.parse().ok());
+    ///     tokens.map_or(Settle::Keep, Settle::Charge)
+    /// }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policies = [
+    ///     Policy::per_minute("input-tokens", 100_000)?.with_holds(Holds::new())?,
+    ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(Holds::new())?,
+    /// ];
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
+    ///     .with_cost_of("input-tokens", 1_000)?
+    ///     .with_cost_of("output-tokens", 4_000)?
+    ///     .settle_by(usage)?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle_by(
+        self,
+        settle: impl Fn(&Parts, &Policy) -> Settle + Send + Sync + 'static,
+    ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
+        self.settled(Settling::Each(Arc::new(settle)))
+    }
+
+    fn settled(self, settling: Settling) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
         let layer = self.change(|config| {
             config.settling = Some(settling);
             config.rules.settle();

@@ -7,7 +7,8 @@
 //!
 //! * A request is charged before the inner service is called. A later failure is not refunded, unless the layer
 //!   [settles](RateLimitLayer::settle) what it holds.
-//! * A slot of a [concurrency limit](crate::Policy::concurrent) is held until the response body has ended.
+//! * A slot of a [concurrency limit](crate::Policy::concurrent) is held until the response body has ended, and until
+//!   the last [`HoldGuard`] of its request is dropped.
 //! * All charges of a request are committed together or none is.
 //! * Layers that share a limiter, a policy and a key share the budget. A request that passes two such layers is
 //!   charged twice.
@@ -72,6 +73,7 @@ mod layer_holds;
 mod layer_responses;
 mod open_tab;
 mod prepare;
+mod readied;
 mod route;
 mod rules;
 mod service;
@@ -85,7 +87,7 @@ pub(crate) use self::route::{RouteTable, Settings};
 pub(crate) use self::rules::{Followers, Rules, RulesOwner};
 pub use self::{
     future::ResponseFuture,
-    holding::{Bill, CarryHolds, HeldBody, SameBody, Settle, WrappedBody},
+    holding::{Bill, CarryHolds, HeldBody, HoldGuard, SameBody, Settle, WrappedBody},
     layer::RateLimitLayer,
     route::Route,
     service::RateLimit,

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     marker::PhantomData,
-    mem,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -17,6 +16,7 @@ use super::{
     holding::{CarryHolds, SameBody},
     open_tab::discard,
     prepare::Prepared,
+    readied::Readied,
 };
 use crate::{
     check::Check,
@@ -97,6 +97,8 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        // Keys, costs and rejections are code of the service's author, which may panic.
+        let readied = Readied::new(&mut self.inner);
         let (mut parts, body) = request.into_parts();
         let mut check = Check::empty();
         // The request uses these rules to its end, even if others replace them meanwhile.
@@ -104,10 +106,10 @@ where
         let failure = match self.config.prepare(&rules, &parts, &mut check, B::can_hold) {
             Prepared::Exempt => {
                 self.config.add_bill(&mut parts);
-                return ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body)));
+                return ResponseFuture::pass(readied.call(Request::from_parts(parts, body)));
             }
             Prepared::Refused(reason) => {
-                release(&mut self.inner);
+                readied.release();
                 return ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::new((*reason).into())));
             }
             Prepared::Check(failure) => failure,
@@ -119,29 +121,21 @@ where
             Sent::Decided(decision) => {
                 if decision.is_allowed() {
                     let admitted = self.config.admit(&rules, decision, tab, &mut parts.extensions);
-                    ResponseFuture::call(self.inner.call(Request::from_parts(parts, body)), admitted)
+                    ResponseFuture::call(readied.call(Request::from_parts(parts, body)), admitted)
                 } else {
                     discard(tab);
-                    release(&mut self.inner);
+                    readied.release();
                     ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::of(decision)))
                 }
             }
             Sent::Waiting(check) => {
-                // The instance that was polled ready moves into the future, and a clone takes its place here. The
-                // reservation of `poll_ready` belongs to that instance, not to the clone (tower-rs/tower-http#561).
-                let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
+                // The instance that was polled ready moves into the future, and a clone takes its place here.
+                let ready = readied.take();
                 let request = Request::from_parts(parts, body);
                 ResponseFuture::check(check, ready, request, tab, Arc::clone(&self.config), rules.keep())
             }
         }
     }
-}
-
-/// Releases the reservation that `poll_ready` has made for a refused request, by replacing the inner service with a
-/// clone. Otherwise an idle service would hold the reservation until its next request.
-fn release<S: Clone>(inner: &mut S) {
-    *inner = inner.clone();
 }
 
 impl<S: Clone, K, R, B> Clone for RateLimit<S, K, R, B> {

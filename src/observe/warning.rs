@@ -118,6 +118,13 @@ pub enum Warning {
         /// Number of requests so far.
         requests: u32,
     },
+    /// A request runs without its slot of a [concurrency limit](crate::Policy::concurrent), because the store gave no
+    /// verdict and the layer [fails open](crate::RateLimitLayer::fail_open). Reported once for a layer and those
+    /// derived from it.
+    WithoutSlot {
+        /// The name of the policy.
+        policy: String,
+    },
 }
 
 impl Warning {
@@ -138,6 +145,7 @@ impl Warning {
             Self::UnchargedPolicy { .. } => "uncharged_policy",
             Self::UnknownPlan { .. } => "unknown_plan",
             Self::UnmatchedRoute { .. } => "unmatched_route",
+            Self::WithoutSlot { .. } => "without_slot",
         }
     }
 }
@@ -229,6 +237,12 @@ impl fmt::Display for Warning {
                 f,
                 "no request of the first {requests} matched the route {route:?}; unless the route is just rare, check \
                  its method, and write the router's whole template with its nesting (`/api/users/{{id}}`)"
+            ),
+            Self::WithoutSlot { policy } => write!(
+                f,
+                "a request runs without a slot of the concurrency limit {policy:?}, because the store gave no verdict \
+                 and the layer fails open: more requests than the limit may run at once, until those that started \
+                 without a slot have ended; choose `fail_closed` or `fail_local` if that must not happen"
             ),
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::{Ready, ready},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,7 @@ use std::{
 
 use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::Limiter;
+use tollgate::{Key, Limiter, Policy, RateLimitLayer};
 use tower::{Service, ServiceBuilder, ServiceExt, load_shed::error::Overloaded, service_fn};
 use tower_test::mock;
 
@@ -80,6 +81,36 @@ async fn law_7_only_the_instance_that_was_polled_ready_is_called() {
         let log = log.lock().unwrap();
         assert_eq!(log.called.len(), 6, "{kind:?}");
         assert_eq!(log.polled, log.called, "{kind:?}: instances polled ready, and instances called");
+    }
+}
+
+/// The closures of a service's own code may panic. Servers catch the panic of one request and go on.
+#[tokio::test]
+async fn a_panic_of_a_closure_gives_the_reservation_back() {
+    fn panics<T>(_: &http::request::Parts) -> T {
+        panic!("the closure of a test")
+    }
+    for kind in AnswerKind::BOTH {
+        let reserved = Arc::new(tokio::sync::Semaphore::new(1));
+        let inner = || {
+            let limit = tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&reserved));
+            ServiceBuilder::new().layer(limit).service(CountingService::default())
+        };
+        let policy = Policy::per_minute("all", 10).unwrap();
+        let key = RateLimitLayer::new(kind.limiter(), policy, |parts: &http::request::Parts| panics::<Key>(parts));
+        let mut by_key = ServiceBuilder::new().layer(key).service(inner());
+        let mut by_cost =
+            ServiceBuilder::new().layer(kind.layer(10).with_cost(panics::<u32>).unwrap()).service(inner());
+
+        by_key.ready().await.unwrap();
+        assert_eq!(reserved.available_permits(), 0);
+        assert!(catch_unwind(AssertUnwindSafe(|| by_key.call(EmptyRequest::default()))).is_err());
+        assert_eq!(reserved.available_permits(), 1, "{kind:?}: the key");
+
+        by_cost.ready().await.unwrap();
+        assert_eq!(reserved.available_permits(), 0);
+        assert!(catch_unwind(AssertUnwindSafe(|| by_cost.call(EmptyRequest::default()))).is_err());
+        assert_eq!(reserved.available_permits(), 1, "{kind:?}: the cost");
     }
 }
 

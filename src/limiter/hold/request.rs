@@ -14,6 +14,7 @@ use crate::{
         handle::Limiter,
         hold::{change::Ending, handle::is_released, slots::RenewedSlot},
     },
+    policy::Policy,
     verdict::Source,
 };
 
@@ -80,6 +81,11 @@ impl RequestHolds {
         self.units.is_empty()
     }
 
+    /// The policies of the holds.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.units.iter().map(|units| &units.hold.policy)
+    }
+
     /// Keeps the holds that an allowed check has made, and renews those that are slots. A shadow charge that did not
     /// fit is not held, and neither is anything without a verdict: what the store may have made all the same is being
     /// released.
@@ -100,21 +106,33 @@ impl RequestHolds {
         Self { core, units, runtime, is_made: self.is_made, local: self.local }
     }
 
-    /// Ends all holds but the slots of concurrency limits, in the background.
-    pub(crate) fn settle(&mut self, charged: Charged) {
-        let (slots, others) = self.units.drain(..).partition(|units| units.hold.policy.is_concurrent());
-        self.units = slots;
-        self.end_these(others, charged);
+    /// Ends the holds for which `charged` returns what is charged, in the background. Keeps the others, and the slots
+    /// of concurrency limits.
+    pub(crate) fn settle(&mut self, charged: impl Fn(&Policy) -> Option<Charged>) {
+        // Every answer before the first end: a panic of `charged` leaves all holds to the end of the request.
+        let answer = |policy: &Policy| if policy.is_concurrent() { None } else { charged(policy) };
+        let answers: SmallVec<[_; 2]> = self.policies().map(answer).collect();
+        let mut settled: SmallVec<[_; 1]> = SmallVec::new();
+        for (units, answer) in mem::take(&mut self.units).into_iter().zip(answers) {
+            match answer {
+                Some(charged) => settled.push((units, charged)),
+                None => self.units.push(units),
+            }
+        }
+        self.end_these(settled);
     }
 
-    /// Ends all holds in the background.
-    pub(crate) fn end(&mut self, charged: Charged) {
-        let units = mem::take(&mut self.units);
-        self.end_these(units, charged);
+    /// Ends all holds in the background, each with what `charged` returns for its policy.
+    pub(crate) fn end(&mut self, charged: impl Fn(&Policy) -> Charged) {
+        let units = mem::take(&mut self.units).into_iter().map(|units| {
+            let charged = charged(&units.hold.policy);
+            (units, charged)
+        });
+        self.end_these(units);
     }
 
-    fn end_these(&self, units: Units, charged: Charged) {
-        for HeldUnits { hold, held, renewal, .. } in units {
+    fn end_these(&self, units: impl IntoIterator<Item = (HeldUnits, Charged)>) {
+        for (HeldUnits { hold, held, renewal, .. }, charged) in units {
             drop(renewal);
             let actual = match charged {
                 Charged::Units(units) => units,

@@ -1,13 +1,14 @@
 //! The bill: where a handler says what its request has cost.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use super::guard::HoldGuard;
 use crate::limiter::{Charged, RequestHolds};
 
 /// The cost of a request, set by its handler while it runs; in the extensions of the request.
@@ -19,10 +20,16 @@ use crate::limiter::{Charged, RequestHolds};
 /// With [`settle`](crate::RateLimitLayer::settle), each request that the layer forwards has a bill, also if nothing is
 /// held for it. Without, the requests that hold a slot of a [concurrency limit](crate::Policy::concurrent) have one.
 ///
+/// A request that is counted in several units, such as tokens in and tokens out, has a cost
+/// [for each policy](Self::set_cost_of).
+///
 /// # Upgrades
 ///
 /// After a 101, or a 2xx to CONNECT, the holds last until the last clone of the bill is dropped: move it into the task
 /// that serves the WebSocket.
+///
+/// Of other requests, the holds end with the request, whoever keeps a clone of the bill. A [guard](Self::guard) keeps
+/// them while work goes on that the request has started.
 ///
 /// # Examples
 ///
@@ -55,18 +62,31 @@ pub struct Bill(Arc<Shared>);
 struct Shared {
     /// The cost in units; [`UNSET`] until the handler sets one.
     cost: AtomicU64,
+    rest: Mutex<Rest>,
+}
+
+/// What most bills do not need.
+#[derive(Default)]
+struct Rest {
+    /// The costs under single policies, by policy name.
+    named: Vec<(String, u32)>,
+    /// The number of guards.
+    guards: usize,
+    /// Holds of a request that has ended, which end with the last guard, and what they charge without a cost.
+    guarded: Vec<(RequestHolds, Charged)>,
     /// The holds of an upgraded connection, which end with the last clone of the bill.
-    upgraded: Mutex<Vec<RequestHolds>>,
+    upgraded: Vec<RequestHolds>,
 }
 
 const UNSET: u64 = u64::MAX;
 
 impl Bill {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Shared { cost: AtomicU64::new(UNSET), upgraded: Mutex::default() }))
+        Self(Arc::new(Shared { cost: AtomicU64::new(UNSET), rest: Mutex::default() }))
     }
 
-    /// Sets the cost of the request, in units. Replaces what was set or added before.
+    /// Sets the cost of the request, in units. Replaces what was set or added before, but not a cost
+    /// [under one policy](Self::set_cost_of).
     pub fn set_cost(&self, cost: u32) {
         self.0.cost.store(cost.into(), Ordering::Release);
     }
@@ -96,13 +116,122 @@ impl Bill {
         self.0.cost()
     }
 
+    /// Sets the cost of the request under the policy with the name `policy`, in units of that policy. It replaces the
+    /// plain cost there, and what was set or added for the policy before. The case of the name does not matter.
+    ///
+    /// A name that no policy of the request has changes nothing: under each policy without a cost of its own, the plain
+    /// cost is charged, or what is held if there is none.
+    ///
+    /// # Examples
+    ///
+    /// Tokens in and tokens out, whose numbers are known when the model has answered:
+    ///
+    /// ```
+    /// use tollgate::middleware::Bill;
+    ///
+    /// fn on_usage(bill: &Bill, prompt_tokens: u32, completion_tokens: u32) {
+    ///     bill.set_cost_of("input-tokens", prompt_tokens);
+    ///     bill.set_cost_of("output-tokens", completion_tokens);
+    /// }
+    /// ```
+    pub fn set_cost_of(&self, policy: &str, cost: u32) {
+        self.0.change_cost_of(policy, |_| cost);
+    }
+
+    /// Adds units to the cost of the request under the policy with the name `policy`. That cost starts at 0 if none was
+    /// [set](Self::set_cost_of), whatever the plain cost is. A sum above [`u32::MAX`] is `u32::MAX`.
+    pub fn add_to(&self, policy: &str, units: u32) {
+        self.0.change_cost_of(policy, |cost| cost.saturating_add(units));
+    }
+
+    /// What will be charged under the policy with the name `policy`: its own cost, or else the plain cost of the
+    /// request. `None` if neither was set, so that the units that are held will be charged.
+    pub fn cost_of(&self, policy: &str) -> Option<u32> {
+        self.0.cost_of(policy)
+    }
+
+    /// A guard that keeps the holds of the request while it lives: for work that goes on when the client has gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::middleware::Bill;
+    ///
+    /// fn start(bill: &Bill) -> std::thread::JoinHandle<u32> {
+    ///     let guard = bill.guard();
+    ///     std::thread::spawn(move || {
+    ///         let result = 7; // the work
+    ///         drop(guard); // the slot is free
+    ///         result
+    ///     })
+    /// }
+    /// ```
+    pub fn guard(&self) -> HoldGuard {
+        HoldGuard::new(self.clone())
+    }
+
+    pub(super) fn add_guard(&self) {
+        self.0.rest().guards += 1;
+    }
+
+    /// Ends the holds that the guards have kept after their request, if this was the last guard.
+    pub(super) fn remove_guard(&self) {
+        let guarded = {
+            let mut rest = self.0.rest();
+            rest.guards -= 1;
+            if rest.guards > 0 { Vec::new() } else { mem::take(&mut rest.guarded) }
+        };
+        for (holds, unset) in guarded {
+            self.end(holds, unset);
+        }
+    }
+
+    /// Ends the holds of a request that has ended: now, or with its last guard. Without a cost, `unset` is charged.
+    pub(super) fn end_after_guards(&self, holds: RequestHolds, unset: Charged) {
+        {
+            let mut rest = self.0.rest();
+            if rest.guards > 0 {
+                return rest.guarded.push((holds, unset));
+            }
+        }
+        self.end(holds, unset);
+    }
+
+    /// Ends these holds now. Without a cost, `unset` is charged.
+    pub(super) fn end(&self, holds: RequestHolds, unset: Charged) {
+        self.0.end(holds, unset);
+    }
+
     /// Ends these holds when the last clone of the bill is dropped.
     pub(super) fn keep(&self, holds: RequestHolds) {
-        self.0.upgraded.lock().unwrap_or_else(PoisonError::into_inner).push(holds);
+        self.0.rest().upgraded.push(holds);
     }
 }
 
 impl Shared {
+    /// No code of a user runs under the lock, and each change is whole.
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_cost_of(&self, policy: &str, change: impl FnOnce(u32) -> u32) {
+        let mut rest = self.rest();
+        match rest.named.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(policy)) {
+            Some((_, cost)) => *cost = change(*cost),
+            None => rest.named.push((policy.to_owned(), change(0))),
+        }
+    }
+
+    fn cost_of(&self, policy: &str) -> Option<u32> {
+        let rest = self.rest();
+        let named = rest.named.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy));
+        named.map(|(_, cost)| *cost).or_else(|| self.cost())
+    }
+
+    fn end(&self, mut holds: RequestHolds, unset: Charged) {
+        holds.end(|policy| self.cost_of(policy.name()).map_or(unset, Charged::Units));
+    }
+
     fn cost(&self) -> Option<u32> {
         match self.cost.load(Ordering::Acquire) {
             UNSET => None,
@@ -113,9 +242,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let charged = self.cost().map_or(Charged::Held, Charged::Units);
-        for mut holds in self.upgraded.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            holds.end(charged);
+        let upgraded = mem::take(&mut self.rest().upgraded);
+        for holds in upgraded {
+            self.end(holds, Charged::Held);
         }
     }
 }

@@ -10,13 +10,15 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::tab::Tab;
+use super::{pieces, tab::Tab};
 
 pin_project! {
     /// The response body of a layer that [settles](crate::RateLimitLayer::settle) holds: the body of the service, which
     /// settles the holds of its request when it has ended, failed or been dropped, exactly once.
     ///
-    /// Frames, trailers, the size hint and the end are those of the body of the service.
+    /// Data, trailers, the size hint and the end are those of the body of the service. Frames of more than 64 KiB of
+    /// [`Bytes`] are passed in pieces of that size while something is held: a server takes a piece when it has room, so
+    /// the holds of a large response do not end long before its client has got it.
     ///
     /// # Examples
     ///
@@ -57,12 +59,14 @@ pin_project! {
         #[pin]
         body: B,
         tab: Option<Box<Tab>>,
+        // What is left of a large frame.
+        rest: Option<Bytes>,
     }
 }
 
 impl<B> HeldBody<B> {
     pub(super) fn new(body: B, tab: Option<Box<Tab>>) -> Self {
-        Self { body, tab }
+        Self { body, tab, rest: None }
     }
 
     /// Returns the body of the service.
@@ -71,27 +75,47 @@ impl<B> HeldBody<B> {
     }
 }
 
-impl<B: Body> Body for HeldBody<B> {
+impl<B: Body + 'static> Body for HeldBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
     #[inline]
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
-        let frame = ready!(this.body.as_mut().poll_frame(cx));
-        if this.tab.is_some() && (!matches!(frame, Some(Ok(_))) || this.body.is_end_stream()) {
+        let mut frame = match pieces::next(this.rest) {
+            Some(piece) => Some(Ok(piece)),
+            None => ready!(this.body.as_mut().poll_frame(cx)),
+        };
+        if this.tab.is_some() {
+            if let Some(Ok(frame)) = &mut frame
+                && this.rest.is_none()
+            {
+                *this.rest = pieces::cut(frame);
+            }
             // A server that knows that this frame is the last one does not poll again.
-            *this.tab = None;
+            let is_last = || this.rest.is_none() && this.body.is_end_stream();
+            if !matches!(frame, Some(Ok(_))) || is_last() {
+                *this.tab = None;
+            }
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        if let Some(rest) = &self.rest {
+            let rest = rest.len() as u64;
+            // The upper bound first: it must not be below the lower one.
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper.saturating_add(rest));
+            }
+            hint.set_lower(hint.lower().saturating_add(rest));
+        }
+        hint
     }
 }
 

@@ -1,5 +1,14 @@
 //! What a layer does with the holds of a request once the response is known.
 
+use std::sync::Arc;
+
+use http::response::Parts;
+
+use crate::{
+    limiter::{Charged, RequestHolds},
+    policy::Policy,
+};
+
 /// How the holds of a request end: decided by the response, in the closure of
 /// [`RateLimitLayer::settle`](crate::RateLimitLayer::settle).
 ///
@@ -30,4 +39,41 @@ pub enum Settle {
     Keep,
     /// Charges nothing: the units that are held are free at once.
     Release,
+}
+
+impl Settle {
+    /// What is charged now; `None`: at the end.
+    fn charged(self) -> Option<Charged> {
+        match self {
+            Self::AtEnd => None,
+            Self::Charge(units) => Some(Charged::Units(units)),
+            Self::Keep => Some(Charged::Held),
+            Self::Release => Some(Charged::Units(0)),
+        }
+    }
+}
+
+/// One answer for all holds.
+type SettleAll = dyn Fn(&Parts) -> Settle + Send + Sync;
+/// An answer for each policy.
+type SettleEach = dyn Fn(&Parts, &Policy) -> Settle + Send + Sync;
+
+/// Decides how the holds of a request end, by its response.
+#[derive(Clone)]
+pub(crate) enum Settling {
+    All(Arc<SettleAll>),
+    Each(Arc<SettleEach>),
+}
+
+impl Settling {
+    /// Ends the holds that the response decides.
+    pub(super) fn settle(&self, response: &Parts, holds: &mut RequestHolds) {
+        match self {
+            Self::All(settle) => {
+                let charged = settle(response).charged();
+                holds.settle(|_| charged);
+            }
+            Self::Each(settle) => holds.settle(|policy| settle(response, policy).charged()),
+        }
+    }
 }

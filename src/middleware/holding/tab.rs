@@ -1,17 +1,15 @@
 //! The holds of a request and how they end.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use http::{Method, StatusCode, response::Parts};
 
-use super::{bill::Bill, settle::Settle};
+use super::{bill::Bill, settle::Settling};
 use crate::{
     decision::Decision,
     limiter::{Charged, RequestHolds},
+    policy::Policy,
 };
-
-/// Decides how the holds of a request end, by its response.
-pub(crate) type Settling = Arc<dyn Fn(&Parts) -> Settle + Send + Sync>;
 
 /// The holds of a request, settled at the latest when this is dropped.
 pub struct Tab {
@@ -19,10 +17,19 @@ pub struct Tab {
     bill: Bill,
     settling: Option<Settling>,
     method: Verb,
-    /// Whether the store has been asked for the holds.
-    is_asked: bool,
-    /// Whether the service has answered the request.
-    is_answered: bool,
+    stage: Stage,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// The store has not been asked for the holds, or the tab has nothing to end.
+    NotAsked,
+    Asked,
+    /// The holds are made. The service has the request.
+    Forwarded,
+    /// The service has answered.
+    Answered,
 }
 
 /// What the method of a request says about the body of its response.
@@ -40,32 +47,34 @@ impl Tab {
             Method::HEAD => Verb::Head,
             _ => Verb::Other,
         };
-        Self { holds, bill, settling, method, is_asked: false, is_answered: false }
+        Self { holds, bill, settling, method, stage: Stage::NotAsked }
     }
 
     /// Notes that the store is asked. If the request goes away without a verdict, the holds that it may have made end
     /// as those of a request that fails.
     pub(crate) fn ask(&mut self) {
-        self.is_asked = true;
+        self.stage = Stage::Asked;
+    }
+
+    /// The first policy of the holds that is an enforced concurrency limit.
+    pub(crate) fn slot(&self) -> Option<&Policy> {
+        self.holds.policies().find(|policy| policy.is_concurrent() && !policy.is_shadow())
     }
 
     /// Keeps the holds that the check has made.
     pub(crate) fn keep_made(&mut self, decision: &Decision) {
-        self.is_asked = true;
         self.holds.keep_made(decision);
+        self.stage = Stage::Forwarded;
     }
 
     /// Settles what the response decides. Returns the rest, which ends with the body of the response. `is_end` says
     /// whether the body is at its end.
     pub(crate) fn respond(mut self: Box<Self>, response: &Parts, is_end: bool) -> Option<Box<Self>> {
-        let settle = self.settling.as_ref().map_or(Settle::AtEnd, |settling| settling(response));
-        self.is_answered = true;
-        match settle {
-            Settle::AtEnd => {}
-            Settle::Charge(units) => self.holds.settle(Charged::Units(units)),
-            Settle::Keep => self.holds.settle(Charged::Held),
-            Settle::Release => self.holds.settle(Charged::Units(0)),
+        let this = &mut *self;
+        if let Some(settling) = &this.settling {
+            settling.settle(response, &mut this.holds);
         }
+        self.stage = Stage::Answered;
         if self.holds.is_empty() {
             return None;
         }
@@ -86,22 +95,24 @@ impl Tab {
 impl Tab {
     /// Forgets the holds of a check that was not allowed.
     pub(crate) fn discard(mut self) {
-        self.is_asked = false;
+        self.stage = Stage::NotAsked;
     }
 
     /// Leaves the holds to the last clone of the bill.
     fn leave_to_bill(mut self) {
-        self.is_asked = false;
-        let bill = self.bill.clone();
-        bill.keep(self.holds.take());
+        self.stage = Stage::NotAsked;
+        self.bill.keep(self.holds.take());
     }
 }
 
 impl Drop for Tab {
     fn drop(&mut self) {
-        if self.is_asked {
-            let unset = if self.is_answered { Charged::Held } else { Charged::AsUnsettled };
-            self.holds.end(self.bill.cost().map_or(unset, Charged::Units));
+        match self.stage {
+            Stage::NotAsked => {}
+            // No handler has seen the request, so no work can go on.
+            Stage::Asked => self.bill.end(self.holds.take(), Charged::AsUnsettled),
+            Stage::Forwarded => self.bill.end_after_guards(self.holds.take(), Charged::AsUnsettled),
+            Stage::Answered => self.bill.end_after_guards(self.holds.take(), Charged::Held),
         }
     }
 }

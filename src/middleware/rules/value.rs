@@ -33,6 +33,8 @@ pub(crate) struct Rules {
     pub(in crate::middleware) shadow: bool,
     /// Whether the warning that these rules refuse nothing is due. Clones share it.
     pub(in crate::middleware) only_shadow: Arc<Once>,
+    /// Whether the warning that requests run without a slot is due. Clones share it.
+    pub(in crate::middleware) without_slot: Arc<Once>,
 }
 
 impl Rules {
@@ -46,6 +48,7 @@ impl Rules {
             writer: Writer::default(),
             shadow: false,
             only_shadow: Arc::default(),
+            without_slot: Arc::default(),
         }
     }
 
@@ -223,7 +226,8 @@ impl Share {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policies, cost, named_costs, failure, routes, writer, shadow, only_shadow: _ } = self;
+        let Self { policies, cost, named_costs, failure, routes, writer, shadow, only_shadow: _, without_slot: _ } =
+            self;
         f.debug_struct("Rules")
             .field("policies", &policies.fixed())
             .field("cost", cost)

@@ -12,7 +12,7 @@ use tokio_test::{assert_pending, task};
 use tollgate::{
     Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::{Bill, Settle},
-    observe::{HoldEnded, Observer},
+    observe::{HoldEnded, Observer, Warning},
     policy::{Holds, Unsettled},
     store::{
         Answer, Check, HoldChange, OpenHold,
@@ -21,6 +21,8 @@ use tollgate::{
     },
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+
+use crate::support::recorder::Recorder;
 
 use super::{Broken, Frames, Ledger, at_end, layer, left, one_client, request, settle_in_background, tokens, uploads};
 
@@ -121,6 +123,38 @@ async fn a_request_that_passes_without_a_verdict_settles_nothing() {
     assert_eq!(response.status(), 200);
     drop(response);
     assert_eq!(ledger.settlements(), []);
+}
+
+/// `fail_open` is the default, and the requests look like others.
+#[tokio::test]
+async fn law_13_requests_that_run_without_a_slot_are_reported_once() {
+    let recorder = Recorder::default();
+    let limiter = Ledger::down().limiter().with_observer(recorder.clone());
+    let ok = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) });
+    let layer = |policies: Vec<Policy>| RateLimitLayer::new(limiter.clone(), policies, one_client());
+    let statuses = async |limit: RateLimitLayer<_>| {
+        let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service(ok);
+        let mut statuses = Vec::new();
+        for _ in 0..5 {
+            statuses.push(service.clone().oneshot(request()).await.unwrap().status().as_u16());
+        }
+        statuses
+    };
+    for limit in [
+        layer(vec![uploads()]).fail_closed(),
+        layer(vec![tokens()]),
+        layer(vec![tokens(), uploads().with_shadow(true)]),
+    ] {
+        statuses(limit).await;
+        assert_eq!(recorder.take().warnings, []);
+    }
+    let open = layer(vec![uploads()]);
+    assert_eq!(statuses(open.clone()).await, [200; 5], "more than three at once");
+    statuses(open.fail_open()).await;
+    let warnings = recorder.take().warnings;
+    assert_eq!(warnings, [Warning::WithoutSlot { policy: "uploads".to_owned() }]);
+    let text = warnings[0].to_string();
+    assert!(text.contains("\"uploads\"") && text.contains("`fail_closed`"), "{text}");
 }
 
 /// Panics when a hold ends.

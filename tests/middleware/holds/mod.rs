@@ -5,10 +5,13 @@ mod configuration;
 mod endings;
 mod estimates;
 mod failures;
+mod guards;
+mod large_bodies;
 mod overtaken;
 mod runtimes;
 mod servers;
 mod settle;
+mod several_costs;
 mod stacked;
 mod upgrades;
 

@@ -1,0 +1,139 @@
+//! A cost for each policy, on the bill and in the settlement.
+
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use axum::body::Body;
+use http::{Method, Request, Response, StatusCode, response::Parts};
+use http_body_util::BodyExt;
+use tollgate::{
+    Policy, RateLimitLayer,
+    middleware::{Bill, Settle},
+    policy::Holds,
+};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+use super::{Frames, Ledger, OneClient, at_end, left, one_client, request, uploads};
+
+fn tokens_in() -> Policy {
+    Policy::per_minute("input-tokens", 1_000).unwrap().with_holds(Holds::new()).unwrap()
+}
+
+fn tokens_out() -> Policy {
+    Policy::per_minute("output-tokens", 500).unwrap().with_holds(Holds::new()).unwrap()
+}
+
+/// Holds 100 tokens in and 200 out, and a slot.
+fn layer(ledger: &Ledger) -> RateLimitLayer<OneClient> {
+    RateLimitLayer::new(ledger.limiter(), [tokens_in(), tokens_out(), uploads()], one_client())
+        .with_cost_of("input-tokens", 100)
+        .unwrap()
+        .with_cost_of("output-tokens", 200)
+        .unwrap()
+}
+
+/// The units that are left: tokens in, tokens out, slots.
+async fn all_left(ledger: &Ledger) -> [u32; 3] {
+    let limiter = ledger.limiter();
+    [left(&limiter, &tokens_in()).await, left(&limiter, &tokens_out()).await, left(&limiter, &uploads()).await]
+}
+
+/// What is left after a response whose handler has changed its bill.
+async fn left_after(change: impl Fn(&Bill) + Clone + Send + 'static) -> [u32; 3] {
+    let ledger = Ledger::default();
+    let handler = service_fn(move |request: Request<Body>| {
+        change(request.extensions().get().expect("a bill"));
+        async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) }
+    });
+    let service = ServiceBuilder::new().layer(layer(&ledger).settle(at_end).unwrap()).service(handler);
+    let response = service.oneshot(request()).await.unwrap();
+    assert_eq!(all_left(&ledger).await, [900, 300, 2]);
+    drop(response.into_body().collect().await.unwrap());
+    all_left(&ledger).await
+}
+
+#[tokio::test]
+async fn the_bill_has_a_cost_for_each_policy() {
+    let each = |bill: &Bill| {
+        bill.set_cost_of("input-tokens", 17);
+        bill.add_to("output-tokens", 2);
+        bill.add_to("Output-Tokens", 3);
+        assert_eq!(
+            (bill.cost_of("INPUT-tokens"), bill.cost_of("output-tokens"), bill.cost()),
+            (Some(17), Some(5), None)
+        );
+    };
+    assert_eq!(left_after(each).await, [983, 495, 3]);
+}
+
+/// The plain cost is that of the policies without one of their own, and a name that no policy has changes nothing.
+#[tokio::test]
+async fn a_policy_without_a_cost_of_its_own_is_charged_the_plain_cost_or_what_was_held() {
+    assert_eq!(left_after(|bill| bill.set_cost_of("output-tokens", 5)).await, [900, 495, 3]);
+    let both = |bill: &Bill| {
+        bill.set_cost_of("output-tokens", 5);
+        bill.set_cost(40);
+    };
+    assert_eq!(left_after(both).await, [960, 495, 3]);
+    assert_eq!(left_after(|bill| bill.set_cost_of("output", 5)).await, [900, 300, 3]);
+    let largest = |bill: &Bill| {
+        bill.add_to("input-tokens", u32::MAX);
+        bill.add_to("input-tokens", 1);
+        assert_eq!(bill.cost_of("input-tokens"), Some(u32::MAX));
+        bill.set_cost_of("input-tokens", 0);
+    };
+    assert_eq!(left_after(largest).await, [1_000, 300, 3]);
+}
+
+/// One policy is settled by the head of the response, the other one by the bill at the end of the body.
+#[tokio::test]
+async fn the_settlement_has_an_answer_for_each_policy() {
+    let ledger = Ledger::default();
+    let settle = |response: &Parts, policy: &Policy| match (response.status, policy.name()) {
+        (StatusCode::OK, "input-tokens") => Settle::Charge(12),
+        (StatusCode::OK, "output-tokens") => Settle::AtEnd,
+        (_, "input-tokens") => Settle::Keep,
+        (_, name) => {
+            assert_eq!(name, "output-tokens", "a slot is not settled");
+            Settle::Release
+        }
+    };
+    let handler = service_fn(|request: Request<Body>| async move {
+        request.extensions().get::<Bill>().expect("a bill").set_cost_of("output-tokens", 30);
+        let status = if request.method() == Method::GET { StatusCode::OK } else { StatusCode::BAD_GATEWAY };
+        Ok::<_, Infallible>(Response::builder().status(status).body(Frames::of(["a"])).unwrap())
+    });
+    let service = ServiceBuilder::new().layer(layer(&ledger).settle_by(settle).unwrap()).service(handler);
+    let response = service.clone().oneshot(request()).await.unwrap();
+    assert_eq!(all_left(&ledger).await, [988, 300, 2]);
+    drop(response);
+    assert_eq!(all_left(&ledger).await, [988, 470, 3]);
+    let failed = Request::post("/").body(Body::empty()).unwrap();
+    let response = service.oneshot(failed).await.unwrap();
+    assert_eq!(all_left(&ledger).await, [888, 470, 2]);
+    drop(response);
+    assert_eq!(all_left(&ledger).await, [888, 470, 3]);
+}
+
+/// A closure that panics for the second policy has settled nothing for the first one: the end of the request settles
+/// each hold once, and the slot is free.
+#[tokio::test]
+async fn law_15_a_settlement_that_panics_for_one_policy_leaves_nothing_behind() {
+    let ledger = Ledger::default();
+    let calls = AtomicUsize::new(0);
+    let settle = move |_: &Parts, _: &Policy| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Settle::Charge(1),
+        _ => panic!("the closure of a test"),
+    };
+    let handler = service_fn(|request: Request<Body>| async move {
+        request.extensions().get::<Bill>().expect("a bill").set_cost_of("output-tokens", 30);
+        Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
+    });
+    let service = ServiceBuilder::new().layer(layer(&ledger).settle_by(settle).unwrap()).service(handler);
+    let call = service.oneshot(request());
+    assert!(tokio::spawn(async move { call.await.map(|_| ()) }).await.is_err());
+    assert_eq!(ledger.settlements().len(), 3);
+    assert_eq!(all_left(&ledger).await, [900, 470, 3], "tokens in as held, tokens out as on the bill");
+}
