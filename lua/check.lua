@@ -1,16 +1,17 @@
 -- The entry of the script: handles many checks in one call and commits each check completely or not.
 --
 -- KEYS: the key of each charge, in order. The open holds beside a charge count as one more charge, after it.
--- ARGV: 1. what the call uses (u8, the sum of 1 log, 2 counter, 4 window, 8 bucket, 16 receipts and refunds, 32 checks of
---          several charges, 64 changes by hand, 128 holds); then the checks, as runs of equal checks: number of checks (u16),
---          number of their charges (u8), and for each of these charges algorithm (u8), usage (u8), limit (u32), window
---          (microseconds, double), parameter (double: the resolution of a log in microseconds, the burst of a bucket),
---          cost (u32), and in a refund the time of the commit, in a change by hand the duration of a ban (microseconds,
---          double). 8 is added to the algorithm of a charge that is followed by its holds. The fields of holds are 8
---          instead of an algorithm, usage (u8: 0 check, 1 settle, 2 renew), what becomes of an unsettled hold (u32: 0
---          it is charged, 1 it is released), time-to-live (microseconds, double), id of a hold (8 bytes, zeros for
---          none), units to charge when it settles (u32). A receipt is the last charge of its check. Its fields are
---          those of a charge: 16 instead of an algorithm, usage, the time-to-live instead of the window, and zeros;
+-- ARGV: 1. what the call uses (u8, the sum of 1 log, 2 counter, 4 window, 8 bucket, 16 receipts and refunds, 32 checks
+--          of several charges, 64 changes by hand, 128 holds); then the checks, as runs of equal checks: number of
+--          checks (u16), number of their charges (u8), and for each of these charges algorithm (u8), usage (u8), limit
+--          (u32), window (microseconds, double), parameter (double: the resolution of a log in microseconds, the burst
+--          of a bucket), cost (u32), and in a refund the time of the commit, in a change by hand the duration of a ban
+--          (microseconds, double). 8 is added to the algorithm of a charge that is followed by its holds. The fields of
+--          holds are 8 instead of an algorithm, usage (u8: 0 check, 1 settle, 2 renew; plus 4 to ask the holds without
+--          their count, then both keys are that of the holds), what becomes of an unsettled hold (u32: 0 it is charged,
+--          1 it is released), time-to-live (microseconds, double), id of a hold (8 bytes, zeros for none), units to
+--          charge when it settles (u32). A receipt is the last charge of its check. Its fields are those of a charge:
+--          16 instead of an algorithm, usage, the time-to-live instead of the window, and zeros;
 --       2. the client's clock in microseconds; '' or nothing for TIME.
 -- Reply: one string of doubles: the time used; a number for each charge; a time in microseconds for each charge; more
 --        numbers for some charges, in order. Then the texts of errors, in order. The number of a charge whose check has
@@ -87,6 +88,7 @@ while charge <= #keys do
   end
   local together, BESIDE_HOLDS = check_together, 8
   if size == 2 and algorithm >= BESIDE_HOLDS then together = checks_beside_holds(position + 3, width, together) end
+  if size == 2 and receipts then together = receipts.of_one_charge(position + 3, width, together) end
 
   while charge <= last do
     local succeeded, failure

@@ -36,7 +36,7 @@
 -- PEXPIRE). Beside a token bucket, every hold and settlement sets the TTL. Under a policy that releases unsettled
 -- holds: 1 more (ZRANGE) for a check, while any are open. Under a policy that charges them: 1 more (GETRANGE) when
 -- holds have expired, and the commit of a charge for each time at which some end. After the server's clock was set
--- back: once 2 more (ZREM, ZADD).
+-- back: once 2 more (ZREM, ZADD). Holds that are asked alone: the same, without the commands of the count.
 
 local charge_with_holds, checks_beside_holds
 
@@ -51,7 +51,7 @@ if used >= 128 then
   local function with_open_holds()
     local NO_HOLD = string.rep('\0', 8)
     -- The usages of a record of holds.
-    local CHECK, SETTLE = 0, 1
+    local CHECK, SETTLE, ALONE = 0, 1, 4
     local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET = 1, 2, 3, 4
     -- Expired holds that this call may still end, if they are released, beside those that every charge may end; as how
     -- many one counts that is charged; the most of one ZRANGE.
@@ -187,10 +187,23 @@ if used >= 128 then
       for more = #times, count + 2, -1 do times[more] = nil end
     end
 
+    -- In place of a count that is not asked: there is room for everything.
+    local function no_count(_, times, number, _, asked, mode)
+      if mode == 'evaluate' then return asked < 2^32 end
+      keys[number], times[number] = 0, 0
+    end
+
     -- Returns the function of a charge beside holds, whose record is at `position`; that of its holds is at `record`.
+    --
+    -- Holds may be asked alone, while a slot of a cluster moves and their count may be on another node. Then both keys
+    -- are that of the holds, nothing is charged, and a hold is made whether or not it fits: its maker asks the count.
     local function beside(algorithm, record)
       local usage, unsettled, ttl, id, actual = unpack('<BIdc8I', runs, record + 1)
-      local run, is_released = algorithms[algorithm], unsettled == 1
+      local run, is_released, is_alone = algorithms[algorithm], unsettled == 1, usage >= ALONE
+      if is_alone then usage, run = usage - ALONE, no_count end
+      -- Alone, holds that would be charged are still held. A node that gives a slot away creates no key, so a hold is
+      -- not made right after the last one has ended.
+      local ends_expired = not is_alone or is_released and (usage ~= CHECK or id == NO_HOLD)
       -- The result of the evaluation, which the commit of the same check uses: the units that are held, whether the
       -- charge fits or the hold is open, the time of the holds and its offset, the number of members, and what the head
       -- says: its name, a time that the holds have reached, and one that is not before the last end.
@@ -206,7 +219,7 @@ if used >= 128 then
             run(now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
           end
           -- Nothing is charged to a count while a check meets a ban by hand.
-          if expires and not rare().met then
+          if expires and ends_expired and not rare().met then
             local ended
             held, ended =
               end_expired(number, algorithm, card, held, time, offset, head, is_released, limit, window, parameter)
@@ -268,7 +281,7 @@ if used >= 128 then
           end
         end
         keys[number + 1], times[number + 1] = held * 4 + (fits and 1 or 0), math.max(0, last - time)
-        if usage == CHECK and held > 0 and algorithm == SLIDING_WINDOW_LOG then
+        if usage == CHECK and held > 0 and algorithm == SLIDING_WINDOW_LOG and not is_alone then
           local report, next_unit = keys[number], times[number]
           if not fits then wait_beside(times, number, key, cost + held, limit, window, parameter) end
           if (report - report % 4) / 4 < held then

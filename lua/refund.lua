@@ -162,6 +162,22 @@ if used % 32 >= 16 then
       expire(key, not value, ttl)
       keys[number], times[number] = 1, 0
     end,
+    -- Returns the function that handles checks of one charge and a receipt, packed from `position` on:
+    -- `check_together`, or a function that does the same in one pass.
+    of_one_charge = function(position, width, check_together)
+      local COUNT_REJECTED, SHADOW, RECEIPT = 1, 16, 16
+      local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', ARGV[1], position)
+      local second, _, _, ttl = unpack('<BBId', ARGV[1], position + width)
+      if second ~= RECEIPT or usage % SHADOW > COUNT_REJECTED then return check_together end
+      local run = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
+        or algorithm == 3 and fixed_window or token_bucket
+      return function(first, size)
+        if call('GET', keys[first + 1]) then return check_together(first, size, position, width) end
+        run(now, times, first, first, cost, nil, limit, window, parameter, usage % SHADOW == COUNT_REJECTED)
+        receipts.left_out = ''
+        receipts.commit(now, times, first + 1, nil, nil, keys[first] % 2 == 1, nil, ttl)
+      end
+    end,
   }
 
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}

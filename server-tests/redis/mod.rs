@@ -31,6 +31,7 @@ mod shadow;
 mod shards;
 mod silent_slots;
 mod slots;
+mod slow_moves;
 mod stepped_clock;
 mod tls;
 mod topology;

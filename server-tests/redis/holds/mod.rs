@@ -30,7 +30,7 @@ fn with_clock(server: &RedisServer, clock: &ManualClock) -> RedisStore {
     builder().clock(clock.clone()).connect(&server.url()).unwrap()
 }
 
-async fn answer<T>(answer: Answer<T>) -> Result<T, Error> {
+pub(super) async fn answer<T>(answer: Answer<T>) -> Result<T, Error> {
     match answer {
         Answer::Ready(result) => result,
         Answer::Pending(pending) => pending.await,
@@ -41,16 +41,16 @@ pub(super) async fn check(store: &dyn Store, check: &Check) -> Verdict {
     answer(store.check(check)).await.unwrap()
 }
 
-async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChange) -> Settlement {
+pub(super) async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChange) -> Settlement {
     answer(store.change_hold(hold, change)).await.unwrap()
 }
 
 /// Holds units. `None` if they do not fit.
-async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u32) -> Option<OpenHold> {
+pub(super) async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u32) -> Option<OpenHold> {
     let held = Check::hold(key, policy, cost).unwrap();
     check(store, &held).await.allowed.then(|| held.charges()[0].open_hold().unwrap())
 }
 
-async fn available(store: &dyn Store, key: &str, policy: &Policy) -> u32 {
+pub(super) async fn available(store: &dyn Store, key: &str, policy: &Policy) -> u32 {
     check(store, &Check::new(key, policy, 0)).await.outcomes[0].available
 }

@@ -143,7 +143,8 @@ impl RedisStoreBuilder {
     ///   commit slots in the same order, so one of several competing checks is admitted.
     /// * Each commit leaves a receipt for 20 s: a key of about 150 bytes in its slot. A refund names the receipt, so it
     ///   is repeated until its master answers, at most for these 20 s, and never undoes more than its commit. A refund
-    ///   that overtakes its commit prevents it. Checks of one slot have no receipts.
+    ///   that overtakes its commit prevents it. With its receipt, a commit takes Redis about 21 µs instead of 8. Checks
+    ///   of one slot have no receipts.
     /// * A commit that cannot be refunded stays until it leaves its window: if its master does not answer for 20 s, is
     ///   lost, or has its clock set back in between, if the process ends, if more than 16 384 refunds wait, or if the
     ///   log has more than 255 newer records. A token bucket keeps what may have flowed in since. While its slot moves
@@ -157,9 +158,18 @@ impl RedisStoreBuilder {
     /// Keys that always compete together for scarce limits are better joined into one key. A check across slots takes
     /// one round trip to evaluate and one for each slot to commit, so the deadline has to exceed their sum.
     ///
-    /// A slot that moves is followed to its new node. While a slot moves, Redis cannot evaluate several policies of a
-    /// new key; such a check gets no verdict until the slot has moved. A check that was lost with its connection is not
-    /// sent again.
+    /// A slot that moves is followed to its new node. While a slot moves, Redis refuses calls with several keys of which
+    /// some have moved or do not exist: several policies of a key, a policy with a ban, holds, slots and leases. The
+    /// keys of such a check are asked one by one, as if each were in a slot of its own. So it gets a verdict too, after
+    /// two to five more round trips, and is never over a limit. What differs until the slot has moved:
+    ///
+    /// * A settlement that charges units waits until all keys of its count are on one node. Its hold is kept open
+    ///   meanwhile, and the store's callers repeat the settlement. Releases and renewals are made at once.
+    /// * Two checks of one key under a policy with holds may deny each other.
+    /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban is
+    ///   an error that can be repeated.
+    ///
+    /// A check that was lost with its connection is not sent again.
     ///
     /// # Examples
     ///

@@ -293,8 +293,15 @@ impl Store for RedisStore {
             // reset or after it.
             let _forget = client.denials.forget(groups);
             let mut connection = client.connect(&client.runtime()?.pool, slot).await?;
-            let result = connection.query(redis::cmd("UNLINK").arg(redis_key).arg(ban).arg(holds)).await;
-            result.map(|keys: u32| keys > 0).map_err(|error| client.failed(&connection, &error))
+            let keys: Vec<String> = [Some(redis_key), ban, holds].into_iter().flatten().collect();
+            // One by one on a cluster, because the keys may be on two nodes while their slot moves.
+            let together = if client.target.is_cluster() { 1 } else { keys.len() };
+            let mut removed = 0;
+            for keys in keys.chunks(together) {
+                let result: redis::RedisResult<u32> = connection.query(redis::cmd("UNLINK").arg(keys)).await;
+                removed += result.map_err(|error| client.failed(&connection, &error))?;
+            }
+            Ok(removed > 0)
         })
     }
 

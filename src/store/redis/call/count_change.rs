@@ -7,8 +7,9 @@ use smallvec::smallvec;
 use super::{
     batch,
     client::Client,
-    outgoing::{Charges, Outgoing, Request, Step},
+    outgoing::{Charges, Outgoing, Request},
     progress::Progress,
+    step::Step,
 };
 use crate::{check::Check, error::Error, key::Key, policy::Policy, store::CountChange};
 

@@ -13,10 +13,13 @@
 //! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
 //! The other slots have a part of the deadline to answer, because Retry-After is the longest wait of all slots.
 //!
+//! While a slot moves between two masters, Redis refuses calls with several keys of it (TRYAGAIN). Then the charges of
+//! the check are its parts, and `by_key.rs` asks each of their keys alone.
+//!
 //! Slots in which only shadow policies count decide nothing. They are committed last, if they have answered the
 //! evaluation, and a check that passes does not wait for them longer than for half of the rest of its deadline.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::{
@@ -28,14 +31,15 @@ use tokio::{
 
 use super::{
     super::net::error,
-    batch,
+    by_key,
     client::Client,
-    domain_permit::DomainPermit,
+    domain_permit::ask,
     findings::{Findings, given_up, no_charge},
-    outgoing::{Charges, Committed, Indices, Outgoing, Receipt, Request, Step},
-    parts::{Part, parts_of},
+    outgoing::{Charges, Indices, Outgoing, Request},
+    parts::{Part, one_by_one, parts_of},
     per_runtime::no_runtime,
     refunds::{self, Refund},
+    step::{Alone, AloneHold, Committed, Receipt, Step},
 };
 use crate::{
     check::Charge,
@@ -52,6 +56,8 @@ struct CrossSlotCheck {
     outgoing: Arc<Outgoing>,
     /// The parts that decide, in the order of their slots, and then the others.
     parts: Vec<Part>,
+    /// Whether each part is one charge, and each of its keys is asked alone.
+    is_by_key: bool,
     started: Begin,
     runtime: Handle,
 }
@@ -61,17 +67,38 @@ pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result
     refunds::resume(&client);
     let slots: SmallVec<[u16; 4]> = outgoing.keys.iter().map(|key| client.keys.slot_of(key)).collect();
     let &slot = slots.first().ok_or_else(no_charge)?;
-    if slots.iter().all(|&other| other == slot) {
-        return ask(client, slot, Request::whole(outgoing)).await;
+    let (moving, check) = (Arc::clone(&client), Arc::clone(&outgoing));
+    let verdict = match slots.iter().all(|&other| other == slot) {
+        true => ask(client, slot, Request::whole(outgoing)).await,
+        false => {
+            let parts = parts_of(&outgoing.check, &slots);
+            send_parts(client, outgoing, parts, false).await
+        }
+    };
+    match verdict {
+        // A slot moves. Nothing is charged, or what was is refunded. Boxed, because that is rare.
+        Err(error) if error::is_about_several_keys(&error) => {
+            let parts = one_by_one(&check.check, &slots);
+            Box::pin(send_parts(moving, check, parts, true)).await
+        }
+        verdict => verdict,
     }
-    let parts = parts_of(&outgoing.check, &slots);
+}
+
+/// Evaluates the parts of a check, and commits them if all fit.
+async fn send_parts(
+    client: Arc<Client>,
+    outgoing: Arc<Outgoing>,
+    parts: Vec<Part>,
+    is_by_key: bool,
+) -> Result<Verdict, Error> {
     // A slot that does not decide delays no check, unless there are no others.
     let deciding = parts.iter().filter(|part| part.decides || !parts[0].decides);
     let deciding: SmallVec<[u16; 4]> = deciding.map(|part| part.slot).collect();
     client.await_first_dials(&client.runtime()?.pool, &deciding, &outgoing.progress).await?;
     // Some steps run in tasks, so a runtime with timers is needed.
     let started = Begin::now(client.settings.deadline).ok_or_else(no_runtime)?;
-    let check = CrossSlotCheck { client, outgoing, parts, started, runtime: Handle::current() };
+    let check = CrossSlotCheck { client, outgoing, parts, is_by_key, started, runtime: Handle::current() };
     let (mut verdict, answered) = check.evaluate().await?;
     if verdict.allowed {
         check.commit(&mut verdict, &answered).await?;
@@ -80,22 +107,6 @@ pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result
     }
     check.outgoing.remember(&check.client.denials, &verdict);
     Ok(verdict)
-}
-
-/// Sends a request with a permit of the breaker of its failure domain.
-async fn ask(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
-    let permit = DomainPermit::acquire(slot, &request.outgoing.progress, client.settings.deadline)?;
-    let is_probe = permit.is_probe();
-    let asked = async move {
-        let result = batch::send(client, slot, request).await;
-        permit.end(&result);
-        result
-    };
-    match is_probe {
-        // A task, because the breaker waits for the outcome of its probe, also when the caller leaves.
-        true => tokio::spawn(asked).await.unwrap_or_else(|_| Err(given_up())),
-        false => asked.await,
-    }
 }
 
 impl CrossSlotCheck {
@@ -109,6 +120,20 @@ impl CrossSlotCheck {
         Request { outgoing: Arc::clone(&self.outgoing), charges: Charges::Some(part.charges.clone()), step }
     }
 
+    /// Sends one step to the slot of `part`.
+    fn ask(&self, part: &Part, step: Step) -> impl Future<Output = Result<Verdict, Error>> + Send + use<> {
+        let (client, slot) = (Arc::clone(&self.client), part.slot);
+        let request = self.request(part, step);
+        let by_key = self.is_by_key.then(|| (Arc::clone(&self.outgoing), part.charges[0]));
+        async move {
+            match by_key {
+                // Boxed, because it is rare and its future is large.
+                Some((outgoing, index)) => Box::pin(by_key::run(client, outgoing, slot, index, step)).await,
+                None => ask(client, slot, request).await,
+            }
+        }
+    }
+
     /// Evaluates the check in all slots at the same time. Also returns whether each part has answered.
     ///
     /// The first denial or error decides that the check is not committed. The other slots then have half of the rest of
@@ -118,7 +143,7 @@ impl CrossSlotCheck {
         let mut evaluations = JoinSet::new();
         let deadline = self.client.settings.deadline;
         for (number, part) in self.parts.iter().enumerate() {
-            let evaluation = ask(Arc::clone(&self.client), part.slot, self.request(part, Step::Evaluate));
+            let evaluation = self.ask(part, Step::Evaluate);
             let decides = part.decides;
             evaluations.spawn(async move {
                 // The check itself has a deadline, but it may be over before a slot that does not decide has answered.
@@ -232,7 +257,7 @@ impl CrossSlotCheck {
         let deadline = self.client.settings.deadline;
         let (sender, mut answers) = mpsc::unbounded_channel();
         for (number, (part, step)) in parts.iter().enumerate() {
-            let answer = batch::send(Arc::clone(&self.client), part.slot, self.request(part, *step));
+            let answer = self.ask(part, *step);
             let sender = sender.clone();
             tokio::spawn(async move {
                 if let Some(Ok(verdict)) = within(deadline, answer).await {
@@ -264,7 +289,12 @@ impl CrossSlotCheck {
             return;
         }
         let (outgoing, groups) = (Arc::clone(&self.outgoing), part.groups(&self.outgoing));
-        let refund = Refund { outgoing, charges, slot: part.slot, groups, committed };
+        let step = match self.outgoing.check.charges()[usize::from(charges[0])].hold {
+            // Alone, because its count may still be on another node.
+            Some(id) if self.is_by_key => Step::Alone(Alone::Holds { usage: AloneHold::Release, id: Some(id) }),
+            _ => Step::Refund(committed),
+        };
+        let refund = Refund { outgoing, charges, slot: part.slot, groups, step };
         refunds::add(&self.client, &self.runtime, refund);
     }
 }
@@ -301,7 +331,7 @@ impl<'a> Commits<'a> {
 
     /// Begins the commit of a part. Returns the part and the step that commits it.
     fn begin(&mut self, number: usize) -> (&'a Part, Step) {
-        self.begun.push(Commit { number, verdict: None, has_receipt: true });
+        self.begun.push(Commit { number, verdict: None, has_receipt: !self.check.is_by_key });
         (&self.check.parts[number], Step::CommitPart(self.receipt_of(number)))
     }
 
@@ -311,11 +341,10 @@ impl<'a> Commits<'a> {
     /// made without one, and can only be refunded if it is answered.
     async fn make(&mut self, number: usize) -> Result<Verdict, Error> {
         let (part, step) = self.begin(number);
-        let send = |step| ask(Arc::clone(&self.check.client), part.slot, self.check.request(part, step));
-        let mut result = send(step).await;
+        let mut result = self.check.ask(part, step).await;
         if result.as_ref().is_err_and(error::is_about_several_keys) {
             self.begun.last_mut().into_iter().for_each(|commit| commit.has_receipt = false);
-            result = send(Step::Commit).await;
+            result = self.check.ask(part, Step::Commit).await;
         }
         match &result {
             Ok(verdict) if verdict.allowed => {

@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
+    batch,
+    client::Client,
     failure_domain::{CLUSTER_DOMAINS, domain_of},
+    findings::given_up,
+    outgoing::Request,
     progress::Progress,
 };
 use crate::{
@@ -27,6 +31,22 @@ pub(crate) struct DomainPermit {
 
 /// The usual delay of a timer.
 const TIMER_DELAY: Duration = Duration::from_millis(2);
+
+/// Sends a request with a permit of the breaker of its failure domain.
+pub(super) async fn ask(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
+    let permit = DomainPermit::acquire(slot, &request.outgoing.progress, client.settings.deadline)?;
+    let is_probe = permit.is_probe();
+    let asked = async move {
+        let result = batch::send(client, slot, request).await;
+        permit.end(&result);
+        result
+    };
+    match is_probe {
+        // A task, because the breaker waits for the outcome of its probe, also when the caller leaves.
+        true => tokio::spawn(asked).await.unwrap_or_else(|_| Err(given_up())),
+        false => asked.await,
+    }
+}
 
 impl DomainPermit {
     /// Requests a permit from the breaker of the domain that `slot` belongs to.

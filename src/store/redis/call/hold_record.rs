@@ -1,9 +1,11 @@
 //! The record of a charge's open holds, which have a key of their own. `lua/holds.lua` has the script's side.
 
-use super::outgoing::Step;
+use super::step::Step;
+#[cfg(feature = "cluster")]
+use super::step::{Alone, AloneHold};
 use crate::{
     check::Charge,
-    hold::HoldChange,
+    hold::{HoldChange, HoldId},
     policy::{Holds, Unsettled},
 };
 
@@ -15,6 +17,9 @@ mod usage {
     pub(super) const SETTLE: u8 = 1;
     /// Moves the end of a hold.
     pub(super) const RENEW: u8 = 2;
+    /// Added if the count is not asked.
+    #[cfg(feature = "cluster")]
+    pub(super) const ALONE: u8 = 4;
 }
 
 /// Units whose hold ends unsettled are charged, or released.
@@ -42,10 +47,19 @@ pub(super) fn record(charge: &Charge, holds: &Holds, step: Step) -> (u8, u32, u6
         Step::Change(HoldChange::Renew) => (usage::RENEW, 0),
         #[cfg(feature = "cluster")]
         Step::Refund(_) => (usage::SETTLE, 0),
+        #[cfg(feature = "cluster")]
+        Step::Alone(Alone::Holds { usage, .. }) => match usage {
+            AloneHold::Look | AloneHold::Hold => (usage::ALONE + usage::CHECK, 0),
+            AloneHold::Release => (usage::ALONE + usage::SETTLE, 0),
+            AloneHold::Renew => (usage::ALONE + usage::RENEW, 0),
+        },
         _ => (usage::CHECK, 0),
     };
     let unsettled = if holds.unsettled() == Unsettled::Release { RELEASE } else { CHARGE };
-    let id = charge.hold.map_or(0, |id| id.get());
+    let id = charge.hold;
+    #[cfg(feature = "cluster")]
+    let id = if let Step::Alone(Alone::Holds { id, .. }) = step { id } else { id };
+    let id = id.map_or(0, HoldId::get);
     // By the order of these bytes, holds that end at the same time end in the order of their names.
     (usage, unsettled, holds.ttl_us(), id.to_be_bytes(), actual)
 }

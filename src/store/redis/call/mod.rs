@@ -1,7 +1,11 @@
 //! What is sent to Redis: checks, the script and its protocol, batches, and checks across slots.
 
+#[cfg(feature = "cluster")]
+mod alone;
 mod bans;
 pub(crate) mod batch;
+#[cfg(feature = "cluster")]
+mod by_key;
 pub(crate) mod client;
 pub(crate) mod count_change;
 #[cfg(feature = "cluster")]
@@ -34,5 +38,6 @@ mod runs;
 pub(crate) mod script;
 pub(crate) mod script_clock;
 mod series;
+mod step;
 mod traffic;
 mod watch;

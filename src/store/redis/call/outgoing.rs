@@ -10,12 +10,11 @@ use smallvec::SmallVec;
 use super::{
     denials::{Denials, Ticket},
     progress::Progress,
+    step::Step,
 };
 use crate::{
     check::{Charge, Check},
-    hold::HoldChange,
     key::Key,
-    store::CountChange,
     verdict::{Outcome, Verdict},
 };
 
@@ -63,84 +62,6 @@ impl Outgoing {
         if let Some(ticket) = &self.ticket {
             let may_change = self.meets_holds.load(Ordering::Relaxed);
             denials.remember(&self.check, ticket, (!may_change).then_some(verdict));
-        }
-    }
-}
-
-/// One step of a check.
-///
-/// A single server takes a check in one step, which evaluates all charges and commits them if all fit. Across the slots
-/// of a cluster a check takes several steps.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
-    /// Evaluates the charges. Changes no count.
-    #[cfg(feature = "cluster")]
-    Evaluate,
-    /// Evaluates the charges, and commits them if all fit.
-    Commit,
-    /// The same for one part of a check, with a receipt that a refund can name.
-    #[cfg(feature = "cluster")]
-    CommitPart(Receipt),
-    /// Changes the hold that the only charge names.
-    Change(HoldChange),
-    /// Changes the count of the only charge by hand.
-    ByHand(CountChange),
-    /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
-    #[cfg(feature = "cluster")]
-    Reject,
-    /// Refunds a commit. Evaluates nothing.
-    #[cfg(feature = "cluster")]
-    Refund(Committed),
-}
-
-/// The receipt of a commit: a key of its own in the slot of the commit. `lua/refund.lua` describes it.
-#[cfg(feature = "cluster")]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Receipt {
-    /// A random number for each check.
-    pub(crate) check: u64,
-    /// The number of the part of the check.
-    pub(crate) part: u8,
-}
-
-/// How a refund names its commit.
-#[cfg(feature = "cluster")]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Committed {
-    /// By its receipt. Such a refund may be sent again, and before it is known whether the commit was made.
-    Receipt(Receipt),
-    /// By its time in microseconds, by the server's clock. Such a refund is sent once.
-    At(u64),
-}
-
-impl Step {
-    /// Whether the step evaluates the charges.
-    pub(crate) fn is_check(self) -> bool {
-        match self {
-            Self::Change(_) | Self::ByHand(_) => false,
-            #[cfg(feature = "cluster")]
-            Self::Refund(_) => false,
-            _ => true,
-        }
-    }
-
-    /// Whether the step may charge units.
-    pub(crate) fn may_charge(self) -> bool {
-        match self {
-            Self::Commit | Self::Change(_) | Self::ByHand(_) => true,
-            #[cfg(feature = "cluster")]
-            Self::CommitPart(_) => true,
-            #[cfg(feature = "cluster")]
-            _ => false,
-        }
-    }
-
-    /// The receipt that the step names.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn receipt(self) -> Option<Receipt> {
-        match self {
-            Self::CommitPart(receipt) | Self::Refund(Committed::Receipt(receipt)) => Some(receipt),
-            _ => None,
         }
     }
 }

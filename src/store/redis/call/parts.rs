@@ -65,3 +65,15 @@ pub(super) fn parts_of(check: &Check, slots: &[u16]) -> Vec<Part> {
     parts.sort_by_key(|part| (!part.decides, part.slot));
     parts
 }
+
+/// A part for each charge of a check, in the order of [`parts_of`].
+pub(super) fn one_by_one(check: &Check, slots: &[u16]) -> Vec<Part> {
+    let charges = (0_u8..).zip(slots).zip(check.charges());
+    let parts = charges.map(|((index, &slot), charge)| {
+        let decides = !charge.policy.is_shadow();
+        Part { slot, charges: Indices::from_slice(&[index]), decides }
+    });
+    let mut parts: Vec<Part> = parts.collect();
+    parts.sort_by_key(|part| (!part.decides, part.slot));
+    parts
+}

@@ -2,12 +2,7 @@
 
 use redis::Cmd;
 
-use super::{
-    hold_record::holds_of,
-    outgoing::{Request, Step},
-    redis_key::RedisKeys,
-    runs::Runs,
-};
+use super::{hold_record::holds_of, outgoing::Request, redis_key::RedisKeys, runs::Runs, step::Step};
 use crate::{
     check::Charge,
     store::{
@@ -28,6 +23,11 @@ pub(super) fn write<'a>(
     for request in requests {
         runs.begin(counts_of(request));
         for (charge, key) in request.charges() {
+            #[cfg(feature = "cluster")]
+            if let Step::Alone(alone) = request.step {
+                alone.write(charge, key, keys, command, &mut runs);
+                continue;
+            }
             let holds = holds_of(charge, request.step);
             for count in counts(charge, request.step) {
                 encoded.clear();
@@ -85,6 +85,10 @@ pub(super) fn counts_of(request: &Request) -> usize {
 
 /// The number of counts that a step with a charge concerns.
 pub(super) fn counts_of_charge(charge: &Charge, step: Step) -> usize {
+    #[cfg(feature = "cluster")]
+    if let Step::Alone(alone) = step {
+        return alone.len(charge);
+    }
     1 + usize::from(has_ban_count(charge, step) || holds_of(charge, step).is_some())
 }
 

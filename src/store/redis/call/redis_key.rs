@@ -5,7 +5,7 @@ use super::super::net::slot::NO_SLOT;
 use super::{
     super::net::slot::{SLOT_COUNT, slot_of},
     hash_tags::HashTags,
-    outgoing::Receipt,
+    step::Receipt,
 };
 use crate::{
     key::Key,

@@ -19,8 +19,9 @@ use super::{
     batch,
     client::Client,
     denials::KeyGroups,
-    outgoing::{Charges, Committed, Indices, Outgoing, Request, Step},
+    outgoing::{Charges, Indices, Outgoing, Request},
     runs::RECEIPT_TTL,
+    step::{Committed, Step},
 };
 use crate::{
     error::{Error, ErrorKind},
@@ -46,7 +47,8 @@ pub(super) struct Refund {
     pub(super) slot: u16,
     /// The remembered denials that the refund contradicts.
     pub(super) groups: KeyGroups,
-    pub(super) committed: Committed,
+    /// The step that refunds.
+    pub(super) step: Step,
 }
 
 /// The refunds of a store that are not answered yet.
@@ -164,7 +166,7 @@ impl Waiting {
 
 impl Refund {
     fn is_sent_once(&self) -> bool {
-        matches!(self.committed, Committed::At(_))
+        matches!(self.step, Step::Refund(Committed::At(_)))
     }
 
     async fn send(&self, client: &Arc<Client>) -> Result<(), Error> {
@@ -173,7 +175,7 @@ impl Refund {
         let request = Request {
             outgoing: Arc::clone(&self.outgoing),
             charges: Charges::Some(self.charges.clone()),
-            step: Step::Refund(self.committed),
+            step: self.step,
         };
         batch::send(Arc::clone(client), self.slot, request).await.map(|_| ())
     }

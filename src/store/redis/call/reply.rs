@@ -6,9 +6,10 @@ use smallvec::SmallVec;
 use super::{
     bans,
     hold_record::holds_of,
-    outgoing::{Request, Step},
+    outgoing::Request,
     packed::{Packed, out_of_range, unknown_format},
     protocol::{counts, counts_of, counts_of_charge},
+    step::Step,
 };
 use crate::{
     algorithm::{Held, Reported},
@@ -86,6 +87,10 @@ impl Packed<'_> {
                 if matches!(request.step, Step::ByHand(_)) {
                     return self.changed(charge, request);
                 }
+                #[cfg(feature = "cluster")]
+                if let Step::Alone(alone) = request.step {
+                    return alone.read(self, charge, request);
+                }
                 if holds_of(charge, request.step).is_some() {
                     return self.outcome_beside_holds(charge, request);
                 }
@@ -118,7 +123,7 @@ impl Packed<'_> {
     }
 
     /// The outcome of one count.
-    fn outcome(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>) -> Result<Outcome, Error> {
+    pub(super) fn outcome(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>) -> Result<Outcome, Error> {
         match self.count(policy)? {
             (_, Count::Log(outcome)) => Ok(outcome),
             (fits, Count::Other(reported)) => Ok(reported.outcome(policy, cost, fits)),

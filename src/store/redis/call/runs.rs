@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 #[cfg(feature = "cluster")]
-use super::outgoing::Committed;
-use super::{hold_record, outgoing::Step};
+use super::step::Committed;
+use super::{hold_record, step::Step};
 use crate::{
     check::Charge,
     policy::{Algorithm, Holds, Policy, micros_up},
@@ -31,31 +31,31 @@ mod algorithm {
 }
 
 /// What the script does with a charge. `lua/check.lua` has the same numbers.
-mod usage {
+pub(super) mod usage {
     /// Commits the charge if the check fits.
-    pub(super) const COMMIT: u8 = 0;
+    pub(crate) const COMMIT: u8 = 0;
     /// Flag: commits the charge also if the check is denied.
-    pub(super) const COUNT_REJECTED: u8 = 1;
+    pub(crate) const COUNT_REJECTED: u8 = 1;
     /// Evaluates the charge and commits nothing, except as [`COUNT_REJECTED`] demands.
     #[cfg(feature = "cluster")]
-    pub(super) const EVALUATE: u8 = 2;
+    pub(crate) const EVALUATE: u8 = 2;
     /// Refunds an earlier commit.
     #[cfg(feature = "cluster")]
-    pub(super) const REFUND: u8 = 4;
+    pub(crate) const REFUND: u8 = 4;
     /// Counts the denials of the previous charge, which may lead to a ban.
-    pub(super) const BAN: u8 = 8;
+    pub(crate) const BAN: u8 = 8;
     /// Flag: the charge does not decide the check, and is committed only if it fits itself.
-    pub(super) const SHADOW: u8 = 16;
+    pub(crate) const SHADOW: u8 = 16;
     /// Charges units, whether or not they fit.
-    pub(super) const RECORD: u8 = 32;
+    pub(crate) const RECORD: u8 = 32;
     /// Gives units back.
-    pub(super) const CREDIT: u8 = 33;
+    pub(crate) const CREDIT: u8 = 33;
     /// Bans the key by hand.
-    pub(super) const BAN_BY_HAND: u8 = 34;
+    pub(crate) const BAN_BY_HAND: u8 = 34;
     /// Ends a ban by hand.
-    pub(super) const UNBAN: u8 = 35;
+    pub(crate) const UNBAN: u8 = 35;
     /// Forgets the count of denials, and reports whether it was full.
-    pub(super) const FORGET_DENIALS: u8 = 36;
+    pub(crate) const FORGET_DENIALS: u8 = 36;
 }
 
 /// What a call uses. The script creates nothing else. `lua/check.lua` has the same flags.
@@ -105,6 +105,18 @@ impl Runs {
 
     /// Adds a charge to the check. Its holds follow if it is beside holds.
     pub(super) fn add(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>, step: Step, is_beside_holds: bool) {
+        // A lone charge is committed exactly if it fits, under a shadow policy too, so it needs no flag.
+        let shadow = if policy.is_shadow() && self.has_several { shadow_flag(step) } else { 0 };
+        let units = match step {
+            Step::ByHand(CountChange::Record(units) | CountChange::Credit(units)) => units,
+            _ => cost,
+        };
+        self.add_record(policy, usage_of(policy, step) | shadow, units, is_beside_holds);
+        self.add_extra(step);
+    }
+
+    /// Adds the record of a charge.
+    pub(super) fn add_record(&mut self, policy: &Policy, usage: u8, units: u32, is_beside_holds: bool) {
         let (algorithm, parameter) = match policy.algorithm() {
             Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
             Algorithm::SlidingWindowCounter => (algorithm::SLIDING_WINDOW_COUNTER, 0),
@@ -112,19 +124,12 @@ impl Runs {
             Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity().into()),
         };
         self.uses(uses::algorithm(algorithm));
-        // A lone charge is committed exactly if it fits, under a shadow policy too, so it needs no flag.
-        let shadow = if policy.is_shadow() && self.has_several { shadow_flag(step) } else { 0 };
         let beside = if is_beside_holds { algorithm::BESIDE_HOLDS } else { 0 };
-        self.packed.extend_from_slice(&[algorithm + beside, usage_of(policy, step) | shadow]);
+        self.packed.extend_from_slice(&[algorithm + beside, usage]);
         self.packed.extend_from_slice(&policy.limit().to_le_bytes());
         self.packed.extend_from_slice(&double(policy.window_us()));
         self.packed.extend_from_slice(&double(parameter));
-        let units = match step {
-            Step::ByHand(CountChange::Record(units) | CountChange::Credit(units)) => units,
-            _ => cost,
-        };
         self.packed.extend_from_slice(&units.to_le_bytes());
-        self.add_extra(step);
     }
 
     /// Adds the holds of the charge that was added last.
@@ -213,6 +218,8 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
         Step::Reject => usage::EVALUATE | commit,
         #[cfg(feature = "cluster")]
         Step::Refund(_) => usage::REFUND,
+        #[cfg(feature = "cluster")]
+        Step::Alone(_) => usage::EVALUATE,
     }
 }
 
@@ -221,7 +228,7 @@ fn shadow_flag(step: Step) -> u8 {
     match step {
         Step::ByHand(_) => 0,
         #[cfg(feature = "cluster")]
-        Step::Refund(_) => 0,
+        Step::Refund(_) | Step::Alone(_) => 0,
         _ => usage::SHADOW,
     }
 }

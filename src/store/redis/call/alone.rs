@@ -1,0 +1,123 @@
+//! The keys of a charge one by one, for a slot that moves between two masters. Redis answers calls with one key
+//! wherever the key is. `by_key.rs` has the order of these calls.
+
+use redis::Cmd;
+use smallvec::SmallVec;
+
+use super::{
+    outgoing::Request,
+    packed::{Packed, unknown_format},
+    redis_key::RedisKeys,
+    runs::{Runs, usage},
+    step::{Alone, Step, Then},
+};
+use crate::{
+    algorithm::Held,
+    check::Charge,
+    error::Error,
+    key::Key,
+    policy::Policy,
+    store::ban::{self, PolicyCost},
+    verdict::Outcome,
+};
+
+impl Alone {
+    /// The records of a key: policy, cost and usage of each. All are about the same key.
+    ///
+    /// A charge beside units that are held is a check of two charges: one of all these units, which commits nothing,
+    /// and the charge itself. A denial is counted behind a charge that never fits.
+    fn records(self, charge: &Charge) -> SmallVec<[(PolicyCost<'_>, u8); 2]> {
+        let mut counts = ban::policy_costs(charge);
+        let (own, denials) = (counts.next(), counts.next());
+        let mut records = SmallVec::new();
+        match self {
+            Self::Count { held, then } => {
+                let counted = if charge.policy.count_rejected() { usage::COUNT_REJECTED } else { 0 };
+                let used = match then {
+                    Then::Evaluate => usage::EVALUATE,
+                    Then::Commit => usage::COMMIT | counted,
+                    Then::Reject => usage::EVALUATE | counted,
+                };
+                if let Some(own) = own {
+                    if held.units > 0 {
+                        let cost = u32::try_from(held.units.saturating_add(own.cost.into())).unwrap_or(u32::MAX);
+                        records.push((PolicyCost { cost, ..own }, usage::EVALUATE));
+                    }
+                    records.push((own, used));
+                }
+            }
+            Self::Denials { commits } => {
+                if let Some(denials) = denials {
+                    if commits {
+                        let never = PolicyCost { cost: denials.policy.limit().saturating_add(1), ..denials };
+                        records.push((never, usage::EVALUATE));
+                    }
+                    records.push((denials, if commits { usage::BAN } else { usage::EVALUATE }));
+                }
+            }
+            Self::Holds { .. } => {}
+        }
+        records
+    }
+
+    /// The number of records.
+    pub(super) fn len(self, charge: &Charge) -> usize {
+        if let Self::Holds { .. } = self { 2 } else { self.records(charge).len() }
+    }
+
+    /// Adds the key and the records.
+    pub(super) fn write(self, charge: &Charge, key: &Key, keys: &RedisKeys, command: &mut Cmd, runs: &mut Runs) {
+        let mut encoded = Vec::new();
+        if let (Self::Holds { .. }, Some(holds)) = (self, charge.policy.holds()) {
+            keys.encode_holds(&mut encoded, key, &charge.policy);
+            command.arg(&encoded).arg(&encoded);
+            runs.add_record(&charge.policy, usage::COMMIT, charge.cost, true);
+            runs.add_holds(charge, holds, Step::Alone(self));
+            return;
+        }
+        for (PolicyCost { policy, cost }, usage) in self.records(charge) {
+            encoded.clear();
+            keys.encode(&mut encoded, key, policy);
+            command.arg(&encoded);
+            runs.add_record(policy, usage, cost, false);
+        }
+    }
+
+    /// Reads the outcome. That of holds has the units that are held in the place of the available ones, and the end of
+    /// the last hold as the time until the reset.
+    pub(super) fn read(self, packed: &mut Packed<'_>, charge: &Charge, request: &Request) -> Result<Outcome, Error> {
+        if let Self::Holds { .. } = self {
+            let _ = (packed.number()?, packed.time()?);
+            let ((fits, _, units), last_end) = (packed.number()?, packed.time()?);
+            if units > 0 {
+                request.outgoing.meets_holds();
+            }
+            let available = packed.in_range(u32::try_from(units).ok());
+            return Ok(Outcome { fits, available, retry_after_us: None, next_us: 0, reset_us: last_end, ban_us: 0 });
+        }
+        let mut outcomes: SmallVec<[Outcome; 2]> = SmallVec::new();
+        for (count, _) in self.records(charge) {
+            outcomes.push(packed.outcome(count)?);
+        }
+        match (self, &outcomes[..]) {
+            (Self::Count { held, .. }, [all, own]) => Ok(beside(held, &charge.policy, charge.cost, *all, *own)),
+            (_, [.., own]) => Ok(*own),
+            (_, []) => Err(unknown_format()),
+        }
+    }
+}
+
+/// The outcome of a charge beside units that are held: `all` is the outcome of all these units together, `own` that of
+/// the charge without them.
+fn beside(held: Held, policy: &Policy, cost: u32, all: Outcome, own: Outcome) -> Outcome {
+    let plain = Outcome { fits: cost == 0 || all.fits, ..own };
+    let denied = (!plain.fits && cost <= policy.capacity()).then_some(cost);
+    let wait = |asked: u32| match u64::from(asked) {
+        _ if asked <= plain.available => 0,
+        asked if asked == u64::from(cost) + held.units => all.retry_after_us.unwrap_or(u64::MAX),
+        _ if denied == Some(asked) => plain.retry_after_us.unwrap_or(0),
+        _ if asked == plain.available + 1 => plain.next_us,
+        _ => plain.reset_us,
+    };
+    held.outcome(policy, 0, plain, denied, wait)
+}

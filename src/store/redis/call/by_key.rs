@@ -1,0 +1,174 @@
+//! Checks whose keys cannot be in one call, because their slot moves between two masters (TRYAGAIN): some keys are with
+//! the old master, others with the new one or with neither. Redis answers calls with one key wherever the key is, so
+//! each key is asked alone. The charges of such a check are its parts, as if each were in a slot of its own.
+//!
+//! * **A ban.** The count of denials is evaluated, then the count is committed, and a denial is counted last. A ban
+//!   that begins in between is met by the next check.
+//! * **Holds.** A charge is first held, beside all other holds, and then fits if the count has room for all that is
+//!   held. After that a plain charge is committed and its hold released. So whatever happens in between, what is spent
+//!   and what is held are never more than the limit. Two checks at the same time may deny each other.
+//! * **Changes of a hold.** A release and a renewal need the key of the holds alone. A settlement that charges units
+//!   would have to change two nodes at once: it is not made until the keys are together again, and keeps its hold open.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use tokio::runtime::Handle;
+
+use super::{
+    batch,
+    client::Client,
+    domain_permit::ask,
+    outgoing::{Charges, Outgoing, Request},
+    refunds::{self, Refund},
+    step::{Alone, AloneHold, Step, Then},
+};
+use crate::{
+    algorithm::Held,
+    check::Charge,
+    error::Error,
+    hold::{HoldChange, HoldId},
+    store::ban,
+    verdict::{Outcome, Source, Verdict},
+};
+
+/// One charge of a check, each of whose keys is asked alone.
+struct KeyByKey {
+    client: Arc<Client>,
+    outgoing: Arc<Outgoing>,
+    slot: u16,
+    index: u8,
+}
+
+/// Makes one step with a charge.
+pub(super) async fn run(
+    client: Arc<Client>,
+    outgoing: Arc<Outgoing>,
+    slot: u16,
+    index: u8,
+    step: Step,
+) -> Result<Verdict, Error> {
+    let charge = KeyByKey { client, outgoing, slot, index };
+    let then = match step {
+        Step::Evaluate => Then::Evaluate,
+        Step::Reject => Then::Reject,
+        _ => Then::Commit,
+    };
+    if charge.charge().policy.holds().is_some() {
+        charge.beside_holds(then).await
+    } else if charge.charge().policy.ban().is_some() {
+        charge.with_ban(then).await
+    } else {
+        charge.ask(Alone::Count { held: Held::default(), then }).await
+    }
+}
+
+impl KeyByKey {
+    fn charge(&self) -> &Charge {
+        &self.outgoing.check.charges()[usize::from(self.index)]
+    }
+
+    fn request(&self, alone: Alone) -> Request {
+        let charges = Charges::Some(smallvec![self.index]);
+        Request { outgoing: Arc::clone(&self.outgoing), charges, step: Step::Alone(alone) }
+    }
+
+    async fn ask(&self, alone: Alone) -> Result<Verdict, Error> {
+        ask(Arc::clone(&self.client), self.slot, self.request(alone)).await
+    }
+
+    /// The verdict with another outcome.
+    fn verdict(&self, outcome: Outcome, time_us: u64) -> Verdict {
+        let allowed = outcome.fits || self.charge().policy.is_shadow();
+        Verdict { allowed, source: Source::Store, time_us, outcomes: smallvec![outcome] }
+    }
+
+    async fn with_ban(&self, then: Then) -> Result<Verdict, Error> {
+        let before = self.ask(Alone::Denials { commits: false }).await?.outcomes[0];
+        // During a ban nothing is charged, and no denial is counted.
+        let then = if before.fits { then } else { Then::Evaluate };
+        let own = self.ask(Alone::Count { held: Held::default(), then }).await?;
+        let is_counted = before.fits && then != Then::Evaluate && !own.outcomes[0].fits && self.charge().cost > 0;
+        let denials = match is_counted {
+            true => self.ask(Alone::Denials { commits: true }).await?.outcomes[0],
+            false => before,
+        };
+        Ok(self.verdict(ban::merge(own.outcomes[0], denials), own.time_us))
+    }
+
+    async fn beside_holds(&self, then: Then) -> Result<Verdict, Error> {
+        let &Charge { cost, hold, .. } = self.charge();
+        if then != Then::Commit || cost == 0 {
+            let held = held_of(self.ask(self.holds(AloneHold::Look, None)).await?.outcomes[0], 0);
+            return self.ask(Alone::Count { held, then: Then::Evaluate }).await;
+        }
+        // A plain charge is held under a name of its own.
+        let id = hold.unwrap_or_else(HoldId::random);
+        let mut reservation = Reservation { charge: self, id, is_kept: false, runtime: Handle::current() };
+        let made = self.ask(self.holds(AloneHold::Hold, Some(id))).await?.outcomes[0];
+        let held = held_of(made, cost);
+        let then = if hold.is_some() || !made.fits { Then::Evaluate } else { Then::Commit };
+        let verdict = self.ask(Alone::Count { held, then }).await?;
+        let is_made = made.fits && verdict.outcomes[0].fits && hold.is_some();
+        // Released before the answer, so that the next check finds the room. If that fails, it is repeated later.
+        reservation.is_kept = is_made || self.ask(self.holds(AloneHold::Release, Some(id))).await.is_ok();
+        Ok(match made.fits {
+            true => verdict,
+            // So many units are held that no more can be.
+            false => self.verdict(Outcome { fits: false, ..verdict.outcomes[0] }, verdict.time_us),
+        })
+    }
+
+    fn holds(&self, usage: AloneHold, id: Option<HoldId>) -> Alone {
+        Alone::Holds { usage, id }
+    }
+}
+
+/// What is held beside `own` units.
+fn held_of(outcome: Outcome, own: u32) -> Held {
+    Held { units: outcome.available.saturating_sub(own).into(), last_end: outcome.reset_us }
+}
+
+/// A hold that may have been made. Released when it is dropped, unless it is kept.
+struct Reservation<'a> {
+    charge: &'a KeyByKey,
+    id: HoldId,
+    is_kept: bool,
+    runtime: Handle,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let KeyByKey { client, outgoing, slot, index } = self.charge;
+            let release = self.charge.holds(AloneHold::Release, Some(self.id));
+            let refund = Refund {
+                outgoing: Arc::clone(outgoing),
+                charges: smallvec![*index],
+                slot: *slot,
+                groups: smallvec![],
+                step: Step::Alone(release),
+            };
+            refunds::add(client, &self.runtime, refund);
+        }
+    }
+}
+
+/// Changes the hold of the only charge. `error` is why its keys cannot be in one call.
+pub(super) async fn change_hold(
+    client: Arc<Client>,
+    outgoing: Arc<Outgoing>,
+    slot: u16,
+    change: HoldChange,
+    error: Error,
+) -> Result<Verdict, Error> {
+    let charge = KeyByKey { client, outgoing, slot, index: 0 };
+    let usage = if change == HoldChange::Settle(0) { AloneHold::Release } else { AloneHold::Renew };
+    let request = charge.request(charge.holds(usage, charge.charge().hold));
+    let verdict = batch::send(Arc::clone(&charge.client), slot, request).await?;
+    match change {
+        // The hold stays open until the settlement can be made. One that has ended is the answer.
+        HoldChange::Settle(1..) if verdict.outcomes[0].fits => Err(error),
+        _ => Ok(verdict),
+    }
+}
