@@ -4,6 +4,7 @@ mod address;
 mod batch;
 mod by_hand;
 mod cluster;
+mod cluster_life;
 mod config_errors;
 mod denials;
 mod error_text;
