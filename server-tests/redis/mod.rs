@@ -35,6 +35,7 @@ mod slots;
 mod slow_moves;
 mod stepped_clock;
 mod tls;
+mod tls_fleet;
 mod topology;
 mod urls;
 mod warm_up;

@@ -60,6 +60,16 @@ async fn a_requested_failover_and_the_loss_of_the_master_are_followed() {
 }
 
 #[tokio::test]
+async fn a_name_that_no_sentinel_knows_is_a_misconfiguration_that_names_it() {
+    let trio = Trio::start(Duration::from_secs(60));
+    let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
+    let store = RedisStore::builder().connect_sentinel(urls.iter().map(String::as_str), "mymaster2").unwrap();
+    let error = Limiter::new(store).check("k", &policy(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert!(error.to_string().contains("correct the name mymaster2"), "{error}");
+}
+
+#[tokio::test]
 async fn distant_sentinels_are_reached_and_do_not_delay_a_near_one() {
     let trio = Trio::start(Duration::from_secs(60));
     let proxies: Vec<_> = trio.sentinels.iter().map(|sentinel| Proxy::to(sentinel.port())).collect();

@@ -1,6 +1,10 @@
 //! `rediss://`: servers with certificates of a test authority.
 
-use std::time::{Duration, Instant};
+use std::{
+    env,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
@@ -10,6 +14,51 @@ use crate::support::{
     link::Link,
     redis_server::{Directory, RedisServer, free_port},
 };
+
+/// Not a test: a process whose operating system trusts no readable certificate.
+#[tokio::test]
+#[ignore = "started by the tests below"]
+async fn certificates_process() {
+    let url = env::var("TOLLGATE_URL").unwrap();
+    let builder = match env::var("TOLLGATE_ROOTS") {
+        Ok(pem) => RedisStore::builder().root_certificates(pem),
+        Err(_) => RedisStore::builder(),
+    };
+    match builder.deadline(Duration::from_secs(2)).connect(&url) {
+        Ok(store) => println!("answered: {:?}", Limiter::new(store).check("k", &policy(), 1).await.is_ok()),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+/// What [`certificates_process`] prints, with the certificates of the system in `file`.
+fn with_system_certificates(file: &str, url: &str, roots: Option<&str>) -> String {
+    let mut process = Command::new(env::current_exe().unwrap());
+    process.args(["--exact", "redis::tls::certificates_process", "--ignored", "--nocapture"]);
+    process.env("SSL_CERT_FILE", file).env("TOLLGATE_URL", url).envs(roots.map(|pem| ("TOLLGATE_ROOTS", pem)));
+    String::from_utf8(process.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_store_with_own_root_certificates_does_not_read_those_of_the_system() {
+    let server = TlsServer::start("no");
+    let url = format!("rediss://127.0.0.1:{}", server.port);
+    let output = with_system_certificates("/nonexistent/bundle.pem", &url, Some(&server.authority.pem()));
+    assert!(output.contains("answered: true"), "{output}");
+}
+
+#[test]
+fn certificates_of_the_system_that_cannot_be_read_are_a_configuration_error_that_names_the_file() {
+    let directory = Directory::new();
+    let broken = directory.write("broken.pem", "-----BEGIN CERTIFICATE-----\nAAAA".to_owned());
+    for file in ["/nonexistent/bundle.pem", &broken] {
+        let output = with_system_certificates(file, "rediss://127.0.0.1:1", None);
+        assert!(output.contains("refused: ") && output.contains(file), "{output}");
+        assert!(output.contains("SSL_CERT_FILE") && output.contains("root_certificates"), "{output}");
+    }
+    // A store without TLS does not need them.
+    let server = RedisServer::start();
+    assert!(with_system_certificates("/nonexistent/bundle.pem", &server.url(), None).contains("answered: true"));
+}
 
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,

@@ -43,6 +43,16 @@ async fn the_first_check_over_a_round_trip_of_twenty_milliseconds_is_judged_by_r
 }
 
 #[tokio::test]
+async fn a_dial_of_two_seconds_succeeds_and_the_first_check_waits_for_it_as_long_as_it_is_set_to() {
+    let server = RedisServer::start();
+    let link = Link::far_from(server.port(), Duration::from_secs(1));
+    let builder = RedisStore::builder().deadline(Duration::from_secs(3)).first_dial_deadline(Duration::from_secs(5));
+    let limiter = Limiter::new(builder.connect(&link.url()).unwrap());
+    let decision = limiter.check("k", &policy(), 1).await;
+    assert_eq!(decision.map(|decision| decision.source()).map_err(|error| error.to_string()), Ok(Source::Store));
+}
+
+#[tokio::test]
 async fn all_checks_before_the_first_connection_get_verdicts() {
     let server = RedisServer::start();
     let limiter = Limiter::new(RedisStore::connect(&Link::far_from(server.port(), ROUND_TRIP).url()).unwrap());

@@ -113,6 +113,12 @@ pub enum ConfigError {
         /// What is wrong with the certificates or the key.
         reason: String,
     },
+    /// The certificates that the operating system trusts cannot be read, or there are none. They are needed for a
+    /// `rediss://` URL without `RedisStoreBuilder::root_certificates`.
+    SystemCertificates {
+        /// What is wrong, with the file.
+        reason: String,
+    },
     /// A challenge for `WWW-Authenticate` that does not begin with the name of a scheme, or that no header can carry.
     InvalidChallenge {
         /// The challenge, as given.

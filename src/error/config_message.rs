@@ -87,6 +87,12 @@ impl fmt::Display for ConfigError {
                 "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines \
                  like -----BEGIN CERTIFICATE-----"
             ),
+            Self::SystemCertificates { reason } => write!(
+                f,
+                "the certificates that the operating system trusts: {reason}; correct SSL_CERT_FILE and SSL_CERT_DIR, \
+                 install the package ca-certificates, or name the authority of the server with \
+                 `RedisStoreBuilder::root_certificates`"
+            ),
             Self::InvalidChallenge { challenge } => write!(
                 f,
                 "{challenge:?} is no challenge; write the name of a scheme, then its parameters after a blank, such as \

@@ -2,12 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-#[cfg(feature = "tls")]
-use redis::{ClientTlsConfig, TlsCertificates};
-
 #[cfg(feature = "cluster")]
 use super::call::hash_tags::HashTags;
-use super::{key_hash::KeyHash, net::url::Security};
+use super::{key_hash::KeyHash, net::security::Security};
 use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store::contract::DEFAULT_DEADLINE};
 
 /// Builder for [`RedisStore`](crate::RedisStore).
@@ -249,8 +246,7 @@ impl RedisStoreBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        let none = TlsCertificates { client_tls: None, root_cert: None };
-        self.security.certificates.get_or_insert(none).root_cert = Some(pem.into());
+        self.security.set_roots(pem.into());
         self
     }
 
@@ -273,9 +269,7 @@ impl RedisStoreBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        let none = TlsCertificates { client_tls: None, root_cert: None };
-        let client_tls = ClientTlsConfig { client_cert: chain.into(), client_key: key.into() };
-        self.security.certificates.get_or_insert(none).client_tls = Some(client_tls);
+        self.security.set_client(chain.into(), key.into());
         self
     }
 }

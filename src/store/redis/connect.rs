@@ -81,9 +81,8 @@ impl RedisStoreBuilder {
     /// not to be a master is left at once. So a failover is followed as soon as the sentinels agree on it; until then
     /// checks go to the failure policy.
     ///
-    /// A lookup of the master times out after 400 ms, or after eight deadlines if that is longer. A lookup takes seven
-    /// round trips, so any deadline above one round trip is enough. A sentinel that takes longer than half a second for
-    /// one reply is not used.
+    /// A dial through sentinels takes seven round trips. A lookup that takes longer than 400 ms goes on beside the next
+    /// one, so slow sentinels are used too.
     ///
     /// # Examples
     ///
@@ -109,7 +108,7 @@ impl RedisStoreBuilder {
         master: &str,
     ) -> Result<RedisStore, ConfigError> {
         let (size, security) = (self.pool_size, &self.security);
-        let sentinels = Sentinels::new(sentinels, master, security, self.deadline);
+        let sentinels = Sentinels::new(sentinels, master, security);
         self.build_with_own_pool(
             sentinels.map(|sentinels| Target::Server { address: Address::Sentinels(Box::new(sentinels)), size }),
         )

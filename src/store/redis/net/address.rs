@@ -2,15 +2,12 @@
 
 use std::fmt;
 
-use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
+use redis::{RedisError, RedisResult};
 
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::{
-    error,
-    redact::Passwords,
-    tls_mismatch,
-    url::{self, Security},
+    endpoint::Endpoint, error, progress::DialProgress, redact::Passwords, security::Security, tls_mismatch, url,
     wire::Wire,
 };
 use crate::error::{ConfigError, Error};
@@ -20,31 +17,28 @@ use crate::error::{ConfigError, Error};
 pub(crate) enum Address {
     #[cfg(feature = "sentinel")]
     Sentinels(Box<Sentinels>),
-    Server(Box<Client>),
+    Server(Box<Endpoint>),
 }
 
 impl Address {
     /// The address of the server at `url`.
     pub(crate) fn server(url: &str, security: &Security) -> Result<Self, ConfigError> {
-        let client = Client::open(url::read(url, security)?).map_err(|error| url::unreadable(&error))?;
-        Ok(Self::Server(Box::new(client)))
+        Ok(Self::Server(Box::new(url::read(url, security)?)))
     }
 
     /// Dials once. Each dial looks the name up and asks the sentinels again.
-    pub(crate) async fn dial(&self, config: AsyncConnectionConfig) -> RedisResult<Wire> {
+    pub(crate) async fn dial(&self, progress: DialProgress) -> RedisResult<Wire> {
         match self {
             #[cfg(feature = "sentinel")]
-            Self::Sentinels(sentinels) => Wire::dial(&sentinels.master().await?, config).await,
-            Self::Server(client) => Wire::dial(client, config).await,
+            Self::Sentinels(sentinels) => sentinels.dial_master(&progress).await,
+            Self::Server(endpoint) => Wire::dial(endpoint, &progress).await,
         }
     }
 
     /// The error of a failed dial. If no dial has succeeded yet, a URL with the wrong scheme is detected as well.
     pub(crate) async fn dial_error(&self, error: &RedisError, has_succeeded: bool) -> Error {
         match self {
-            Self::Server(client) if !has_succeeded => {
-                tls_mismatch::dial_error(error, client.get_connection_info()).await
-            }
+            Self::Server(endpoint) if !has_succeeded => tls_mismatch::dial_error(error, &endpoint.info).await,
             _ => error::convert_dial(error, &self.passwords()),
         }
     }
@@ -54,7 +48,7 @@ impl Address {
         match self {
             #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.passwords(),
-            Self::Server(client) => Passwords::of([client.get_connection_info()]),
+            Self::Server(endpoint) => Passwords::of([&endpoint.info]),
         }
     }
 }
@@ -64,8 +58,7 @@ impl fmt::Debug for Address {
         match self {
             #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.fmt(f),
-            // The client's own `Debug` shows the password.
-            Self::Server(client) => write!(f, "{}", client.get_connection_info().addr()),
+            Self::Server(endpoint) => write!(f, "{}", endpoint.info.addr()),
         }
     }
 }

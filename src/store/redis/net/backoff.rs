@@ -25,23 +25,37 @@ pub(crate) struct Backoff {
     failures: u32,
     /// Refused logins in a row.
     refusals: u32,
+    /// Handshakes in a row that took longer than they were waited for.
+    slow: u32,
     started: Option<Instant>,
     jitter: RandomState,
 }
 
 impl Backoff {
-    /// Time until the next dial may start.
+    /// Time until the next dial may start: at most 400 ms after the start of the last one, or up to 25.6 s while
+    /// handshakes of TLS take that long. A server computes the handshakes of a fleet one after the other, and each
+    /// further dial is more work for it.
     pub(crate) fn pause(&self) -> Duration {
         let Some(started) = self.started.filter(|_| self.failures > 0) else { return Duration::ZERO };
         let most = match self.refusals.checked_sub(REFUSALS_AT_FULL_RATE) {
             Some(more) => MAX_PAUSE.saturating_mul(2u32.saturating_pow(more.min(16))).min(MAX_PAUSE_REFUSED),
             None => MAX_PAUSE,
         };
-        let longest = MIN_PAUSE.saturating_mul(2u32.saturating_pow(self.failures.min(16))).min(most);
+        let longest = match self.slow {
+            0 => MIN_PAUSE.saturating_mul(2u32.saturating_pow(self.failures.min(16))).min(most),
+            _ => self.patience(MAX_PAUSE),
+        };
         // Between half of the pause and all of it, so that the instances of a fleet do not dial at the same time.
         let share = self.jitter.hash_one(self.failures) % 1024;
         let pause = longest / 2 + (longest / 2).mul_f64(share as f64 / 1024.0);
         pause.saturating_sub(started.elapsed())
+    }
+
+    /// How long a handshake is waited for: `first`, four times as long if it takes longer, and twice as long with each
+    /// further one in a row, up to 64 times.
+    pub(crate) fn patience(&self, first: Duration) -> Duration {
+        let doublings = if self.slow > 0 { self.slow.saturating_add(1).min(6) } else { 0 };
+        first.saturating_mul(1 << doublings)
     }
 
     pub(crate) fn dial_starts(&mut self) {
@@ -51,6 +65,13 @@ impl Backoff {
     /// Records a dial that failed, or whose connection broke at once.
     pub(crate) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
+        (self.refusals, self.slow) = (0, 0);
+    }
+
+    /// Records a handshake that took longer than it was waited for.
+    pub(crate) fn was_slow(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.slow = self.slow.saturating_add(1);
         self.refusals = 0;
     }
 
@@ -58,10 +79,11 @@ impl Backoff {
     pub(crate) fn was_refused(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.refusals = self.refusals.saturating_add(1);
+        self.slow = 0;
     }
 
     pub(crate) fn succeeded(&mut self) {
-        (self.failures, self.refusals) = (0, 0);
+        (self.failures, self.refusals, self.slow) = (0, 0, 0);
     }
 }
 
@@ -84,6 +106,20 @@ mod tests {
         assert!(last >= MAX_PAUSE / 3, "{last:?}");
         backoff.succeeded();
         assert_eq!(backoff.pause(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_pause_grows_to_some_seconds_while_handshakes_are_slow() {
+        let mut backoff = Backoff::default();
+        for longest_ms in [1_600, 3_200, 6_400, 12_800, 25_600, 25_600] {
+            backoff.dial_starts();
+            backoff.was_slow();
+            let longest = Duration::from_millis(longest_ms);
+            let pause = backoff.pause();
+            assert!(pause <= longest && pause + MIN_PAUSE >= longest / 2, "{pause:?} of {longest:?}");
+        }
+        backoff.failed();
+        assert!(backoff.pause() <= MAX_PAUSE, "a refused connection says that the server is not busy");
     }
 
     #[test]

@@ -1,44 +1,35 @@
 //! Dials a server in the background until there is a connection.
 //!
-//! One dial runs at a time. A dial that exceeds the longest pause counts as failed, because its packets may be lost,
-//! but may continue beside the next dial, because the server may be distant or busy.
+//! One connection is dialled at a time, with one dial or two.
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
-    io,
-    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
-    task::Poll,
-    time::Duration,
 };
 
 use bb8_redis::bb8::ManageConnection;
-use redis::{AsyncConnectionConfig, RedisError, RedisResult};
+use redis::RedisError;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::{
     address::Address,
-    backoff::{Backoff, MAX_PAUSE},
+    backoff::Backoff,
     connection::Connection,
+    dials::{Dials, Next},
     first_dial::FirstDial,
     liveness::{ConnectionLiveness, PoolLiveness},
     settings::Settings,
-    wire::{DIAL_TIMEOUT, Wire},
+    wire::Wire,
 };
-use crate::{
-    error::{Error, ErrorKind},
-    runtime::deadline::within,
-};
+use crate::error::{Error, ErrorKind};
 
 /// Dials until there is a connection, and publishes the reason when a dial fails.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) address: Address,
-    config: AsyncConnectionConfig,
     settings: Settings,
     pub(crate) first_dial: FirstDial,
     /// Whether a dial has succeeded. The first connection sends the first command.
@@ -53,20 +44,10 @@ pub(crate) struct Dialer {
     pool: Weak<()>,
 }
 
-/// Dials in progress. [`Dialer::connect`] polls them; they are no tasks, so that an outage leaves no tasks behind.
-type Dials = Vec<Pin<Box<dyn Future<Output = RedisResult<Wire>> + Send>>>;
-
 impl Dialer {
     pub(crate) fn new(address: Address, settings: Settings, first_dial: FirstDial, pool: Weak<()>) -> Self {
-        let config = AsyncConnectionConfig::new()
-            // A dial takes a few round trips, a call takes one.
-            .set_connection_timeout(Some(DIAL_TIMEOUT.max(settings.deadline.saturating_mul(4))))
-            // [`Connection`] has its own deadline, which does not count time in which the process did not run.
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(1024);
         Self {
             address,
-            config,
             settings,
             first_dial,
             has_connected: Arc::default(),
@@ -85,7 +66,6 @@ impl Dialer {
 
     /// Records that a dial has succeeded.
     async fn succeeded(&self, wire: Wire) -> Connection {
-        self.backoff().succeeded();
         self.failure.send_replace(None);
         let liveness = Arc::new(ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed));
         let connection = Connection::new(wire.connection, liveness, self.settings.deadline);
@@ -96,15 +76,13 @@ impl Dialer {
         connection
     }
 
-    /// Records that a dial has failed, and publishes the reason.
-    async fn failed(&self, error: &RedisError) {
+    /// Publishes why there is no connection. Returns the meaning of the error.
+    async fn publish(&self, error: &RedisError) -> ErrorKind {
         let failure = self.address.dial_error(error, self.has_connected.load(Ordering::Relaxed)).await;
-        match failure.kind() {
-            ErrorKind::Misconfigured => self.backoff().was_refused(),
-            _ => self.backoff().failed(),
-        }
+        let kind = failure.kind();
         self.failure.send_replace(Some(failure));
         self.first_dial.end();
+        kind
     }
 }
 
@@ -116,28 +94,26 @@ impl ManageConnection for Dialer {
         let _turn = self.turn.lock().await;
         let mut dials = Dials::new();
         loop {
-            let pause = self.backoff().pause();
-            let result = match first_of(&mut dials, pause).await {
-                Some(result) => result,
-                None => {
-                    self.backoff().dial_starts();
-                    let Self { address, config, .. } = self.clone();
-                    dials.push(Box::pin(async move { address.dial(config).await }));
-                    first_of(&mut dials, MAX_PAUSE).await.unwrap_or_else(|| Err(too_slow()))
+            let address = self.address.clone();
+            let error = match dials.next(&self.backoff, |progress| async move { address.dial(progress).await }).await {
+                Next::Connected(wire) => return Ok(self.succeeded(wire).await),
+                Next::Failed(error) => {
+                    match self.publish(&error).await {
+                        ErrorKind::Misconfigured => self.backoff().was_refused(),
+                        _ => self.backoff().failed(),
+                    }
+                    error
+                }
+                Next::Slow(error) => {
+                    // The first dial may take as long as checks wait for it.
+                    if self.first_dial.is_over() {
+                        self.publish(&error).await;
+                    }
+                    error
                 }
             };
-            // Of the slow dials, the oldest and the newest continue.
-            if dials.len() > 2 {
-                drop(dials.remove(1));
-            }
-            match result {
-                Ok(wire) => return Ok(self.succeeded(wire).await),
-                Err(error) => {
-                    self.failed(&error).await;
-                    if self.pool.strong_count() == 0 {
-                        return Err(error);
-                    }
-                }
+            if self.pool.strong_count() == 0 {
+                return Err(error);
             }
         }
     }
@@ -161,23 +137,4 @@ impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dialer").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// The result of the dial that ends first, or `None` after `time`.
-async fn first_of(dials: &mut Dials, time: Duration) -> Option<RedisResult<Wire>> {
-    let ended = poll_fn(|cx| {
-        let ready = dials.iter_mut().enumerate().find_map(|(index, dial)| match dial.as_mut().poll(cx) {
-            Poll::Ready(result) => Some((index, result)),
-            Poll::Pending => None,
-        });
-        let Some((index, result)) = ready else { return Poll::Pending };
-        drop(dials.remove(index));
-        Poll::Ready(result)
-    });
-    within(time, ended).await
-}
-
-/// The error of a dial that exceeds [`MAX_PAUSE`].
-fn too_slow() -> RedisError {
-    RedisError::from(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {MAX_PAUSE:?}")))
 }

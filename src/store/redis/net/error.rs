@@ -97,10 +97,9 @@ fn class_of(error: &RedisError) -> Class {
         // A reply that cannot be parsed: the replies behind it cannot be trusted either.
         RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
         RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
-        // The name has no address, or no sentinel names a master.
-        RedisErrorKind::InvalidClientConfig | RedisErrorKind::MasterNameNotFoundBySentinel => {
-            class(ErrorKind::Unavailable, Replace, No)
-        }
+        // The name has no address.
+        RedisErrorKind::InvalidClientConfig => class(ErrorKind::Unavailable, Replace, No),
+        RedisErrorKind::MasterNameNotFoundBySentinel => class(ErrorKind::Misconfigured, Replace, No),
         // A slot has moved to a node that cannot be reached; the node that has redirected is healthy.
         RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Keep, No),
         // The server is not Redis, or is too old.
@@ -296,7 +295,7 @@ mod tests {
             (redis::parse_redis_value(b"?!").unwrap_err(), Unavailable, Replace, Perhaps),
             (client(RedisErrorKind::AuthenticationFailed), Misconfigured, Replace, No),
             (client(RedisErrorKind::InvalidClientConfig), Unavailable, Replace, No),
-            (client(RedisErrorKind::MasterNameNotFoundBySentinel), Unavailable, Replace, No),
+            (client(RedisErrorKind::MasterNameNotFoundBySentinel), Misconfigured, Replace, No),
             (client(RedisErrorKind::ClusterConnectionNotFound), Unavailable, Keep, No),
             (client(RedisErrorKind::UnexpectedReturnType), Misconfigured, Replace, Perhaps),
             (client(RedisErrorKind::RESP3NotSupported), Misconfigured, Keep, No),

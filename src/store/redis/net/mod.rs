@@ -7,18 +7,20 @@ mod backoff;
 pub(crate) mod cluster;
 mod connection;
 mod dialer;
+mod dials;
+mod endpoint;
 pub(crate) mod error;
 mod first_dial;
 mod liveness;
 pub(crate) mod pool;
+mod progress;
 mod redact;
 pub(crate) mod routed;
+pub(crate) mod security;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod settings;
-#[cfg(feature = "test-util")]
-mod simulated;
 pub(crate) mod slot;
 pub(crate) mod target;
 #[cfg(feature = "tls")]

@@ -1,36 +1,28 @@
 //! Finds a master through its sentinels.
 
-use std::{fmt, io, time::Duration};
+use std::fmt;
 
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, TlsMode,
-    sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
-};
+use redis::{ConnectionAddr, ErrorKind, RedisError, RedisResult, Value};
 use tokio::task::JoinSet;
 
-use super::{
-    backoff::MAX_PAUSE,
-    redact::Passwords,
-    url::{self, Security, tcp_settings},
-};
-use crate::{error::ConfigError, runtime::deadline::within};
+use super::{endpoint::Endpoint, progress::DialProgress, redact::Passwords, security::Security, url, wire::Wire};
+use crate::error::ConfigError;
 
 /// Sentinels and the name of the master that they monitor.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    sentinels: Vec<ConnectionInfo>,
+    sentinels: Vec<Endpoint>,
     /// The login, database and TLS settings of the master. Its "host" is the master's name.
-    master: ConnectionInfo,
-    name: String,
-    /// Time for a lookup of the master.
-    timeout: Duration,
-    #[cfg(feature = "tls")]
-    security: Security,
+    master: Endpoint,
 }
 
-/// Round trips of a lookup, each of which may take as long as a check. The sentinel and the master are each connected
-/// to, greeted and asked for the role; the sentinel is also asked for the master. One round trip is a reserve.
-const ROUND_TRIPS: u32 = 8;
+/// A step towards the master.
+enum Step {
+    /// A sentinel has named this host and port.
+    Named(String, u16),
+    /// A server that reports the role of a master.
+    Dialled(Wire),
+}
 
 impl Sentinels {
     /// Parses the URLs of the sentinels, and `master`: a name, or a URL with the name in place of the host.
@@ -38,7 +30,6 @@ impl Sentinels {
         sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
         security: &Security,
-        deadline: Duration,
     ) -> Result<Self, ConfigError> {
         let sentinels: Vec<_> =
             sentinels.into_iter().map(|url| url::read_any(url.as_ref(), security)).collect::<Result<_, _>>()?;
@@ -55,100 +46,86 @@ impl Sentinels {
                      for a login",
                 ));
             }
-            false => url::read_any("redis://unnamed", security)?.set_addr(ConnectionAddr::Tcp(master.to_owned(), 0)),
+            false => url::read_any("redis://unnamed", security)?.on_host(master.to_owned(), 0),
         };
-        let name = match master.addr() {
-            ConnectionAddr::Tcp(name, _) | ConnectionAddr::TcpTls { host: name, .. } if !name.is_empty() => {
-                name.clone()
-            }
-            _ => return Err(url::invalid("the master has no name; write \"mymaster\" or redis://mymaster")),
-        };
-        if !url::is_encrypted(&master) && sentinels.iter().any(url::is_encrypted) {
-            return Err(ConfigError::PlaintextMaster { master: name });
+        if master.host().is_empty() {
+            return Err(url::invalid("the master has no name; write \"mymaster\" or redis://mymaster"));
+        }
+        if !master.is_encrypted() && sentinels.iter().any(Endpoint::is_encrypted) {
+            return Err(ConfigError::PlaintextMaster { master: master.host().to_owned() });
         }
         security.check(&master)?;
-        let this = Self {
-            sentinels,
-            master,
-            name,
-            timeout: MAX_PAUSE.max(deadline.saturating_mul(ROUND_TRIPS)),
-            #[cfg(feature = "tls")]
-            security: security.clone(),
-        };
-        for sentinel in &this.sentinels {
-            this.client(sentinel).map_err(|error| url::unreadable(&error))?;
+        if sentinels.iter().any(|sentinel| matches!(sentinel.info.addr(), ConnectionAddr::Unix(_))) {
+            return Err(url::invalid("sentinels are reached by TCP; write redis://host:26379"));
         }
-        Ok(this)
+        Ok(Self { sentinels, master })
     }
 
-    /// Asks all sentinels at the same time for the master. Returns the first server that a sentinel names and that
-    /// reports the role of a master.
-    pub(crate) async fn master(&self) -> RedisResult<Client> {
-        let late = || Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)));
-        within(self.timeout, self.ask()).await.unwrap_or_else(late)
-    }
-
-    /// Asks each sentinel with a client of its own. A single client asks the sentinels in order, and the first one may
-    /// be lost together with the machine of the master. The clients are new, because connections belong to the current
-    /// runtime.
-    async fn ask(&self) -> RedisResult<Client> {
-        let mut asked = JoinSet::new();
-        for sentinel in &self.sentinels {
-            let mut client = self.client(sentinel)?;
-            asked.spawn(async move { client.async_get_client().await });
+    /// Asks all sentinels at the same time, because the first one may be lost together with the machine of the master.
+    /// Each server that one of them names is dialled once. Returns the first that reports the role of a master.
+    pub(crate) async fn dial_master(&self, progress: &DialProgress) -> RedisResult<Wire> {
+        let mut steps = JoinSet::new();
+        for sentinel in self.sentinels.clone() {
+            let (name, progress) = (self.master.host().to_owned(), progress.clone());
+            steps.spawn(async move { named_by(&sentinel, &name, &progress).await });
         }
-        let mut failure = RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered"));
-        while let Some(answer) = asked.join_next().await {
-            match answer {
-                Ok(Ok(master)) => return Ok(master),
-                Ok(Err(error)) => failure = error,
+        let (mut named, mut failure) = (Vec::new(), None);
+        while let Some(step) = steps.join_next().await {
+            match step {
+                Ok(Ok(Step::Dialled(wire))) => return Ok(wire),
+                Ok(Ok(Step::Named(host, port))) => {
+                    let (master, progress) = (self.master.on_host(host, port), progress.clone());
+                    let address = master.info.addr().to_string();
+                    if !named.contains(&address) {
+                        named.push(address);
+                        steps.spawn(async move { dialled(&master, &progress).await });
+                    }
+                }
+                // A sentinel without the name says less than a failure: it may monitor other masters.
+                Ok(Err(error)) if error.kind() == ErrorKind::MasterNameNotFoundBySentinel => {
+                    failure.get_or_insert(error);
+                }
+                Ok(Err(error)) => failure = Some(error),
                 // The runtime is shutting down.
                 Err(_) => {}
             }
         }
-        Err(failure)
+        Err(failure.unwrap_or_else(|| RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered"))))
     }
 
     /// The passwords that no error may show.
     pub(crate) fn passwords(&self) -> Passwords<'_> {
-        Passwords::of(self.sentinels.iter().chain([&self.master]))
+        Passwords::of(self.sentinels.iter().chain([&self.master]).map(|endpoint| &endpoint.info))
     }
+}
 
-    fn client(&self, sentinel: &ConnectionInfo) -> RedisResult<SentinelClient> {
-        let address = vec![sentinel.addr().clone()];
-        let mut builder = SentinelClientBuilder::new(address, &self.name, SentinelServerType::Master)?
-            .set_client_to_sentinel_tcp_settings(tcp_settings())
-            .set_client_to_redis_tcp_settings(tcp_settings())
-            .set_client_to_redis_db(self.master.redis_settings().db())
-            .set_client_to_redis_protocol(self.master.redis_settings().protocol());
-        if let Some(username) = self.master.redis_settings().username() {
-            builder = builder.set_client_to_redis_username(username);
-        }
-        if let Some(password) = self.master.redis_settings().password() {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        // All sentinels have the same login, because they log in to each other.
-        if let Some(username) = self.sentinels.first().and_then(|sentinel| sentinel.redis_settings().username()) {
-            builder = builder.set_client_to_sentinel_username(username);
-        }
-        if let Some(password) = self.sentinels.first().and_then(|sentinel| sentinel.redis_settings().password()) {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-        if let ConnectionAddr::TcpTls { insecure, .. } = self.master.addr() {
-            let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
-            builder = builder.set_client_to_redis_tls_mode(mode);
-            #[cfg(feature = "tls")]
-            if let Some(certificates) = &self.security.certificates {
-                builder = builder.set_client_to_redis_certificates(certificates.clone());
-            }
-        }
-        builder.build()
+/// The master that a sentinel names.
+async fn named_by(sentinel: &Endpoint, name: &str, progress: &DialProgress) -> RedisResult<Step> {
+    let mut wire = Wire::dial(sentinel, progress).await?;
+    let lookup = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).to_owned();
+    match lookup.query_async::<Option<(String, u16)>>(&mut wire.connection).await? {
+        Some((host, port)) => Ok(Step::Named(host, port)),
+        None => Err(RedisError::from((
+            ErrorKind::MasterNameNotFoundBySentinel,
+            "no sentinel knows a master of this name",
+            format!("correct the name {name} in the call of connect_sentinel"),
+        ))),
+    }
+}
+
+/// A connection to a server that a sentinel has named, if the server is a master. A sentinel may lag behind a failover.
+async fn dialled(server: &Endpoint, progress: &DialProgress) -> RedisResult<Step> {
+    let mut wire = Wire::dial(server, progress).await?;
+    let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut wire.connection).await?;
+    match role.first() {
+        Some(Value::BulkString(role)) if role == b"master" => Ok(Step::Dialled(wire)),
+        _ => Err(RedisError::from((ErrorKind::Io, "the server that a sentinel names is not a master yet"))),
     }
 }
 
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of ", self.name)?;
-        f.debug_list().entries(self.sentinels.iter().map(|sentinel| sentinel.addr().to_string())).finish()
+        write!(f, "{} of ", self.master.host())?;
+        f.debug_list().entries(self.sentinels.iter().map(|sentinel| sentinel.info.addr().to_string())).finish()
     }
 }

@@ -1,50 +1,128 @@
-//! Certificates and the cryptography provider of `rediss://`.
+//! TLS connections: certificates that are read once, and handshakes.
 
-use redis::{Client, ConnectionInfo, TlsCertificates};
+use std::{env, fs, io, path::PathBuf, sync::Arc};
+
+use redis::{
+    ConnectionAddr, ConnectionInfo,
+    io::tcp::{TcpSettings, socket2::SockRef},
+};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
+use tokio::{net::TcpStream, task::JoinSet};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use super::progress::DialProgress;
 use crate::error::ConfigError;
+
+/// The certificates of a store, as PEM.
+#[derive(Clone, Default)]
+pub(crate) struct Certificates {
+    /// What servers are verified with. `None`: with the certificates that the operating system trusts.
+    pub(crate) roots: Option<Vec<u8>>,
+    /// The chain and the key with which this process identifies itself.
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Certificates {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.roots.is_none() && self.client.is_none()
+    }
+}
+
+/// What connections with TLS trust and show. Clones share the parsed certificates.
+#[derive(Clone)]
+pub(crate) struct Tls(TlsConnector);
+
+impl Tls {
+    /// Parses the certificates, or reads those of the operating system, so that a wrong one is an error here and not at
+    /// each dial.
+    pub(crate) fn new(certificates: &Certificates) -> Result<Self, ConfigError> {
+        install_crypto_provider();
+        let roots = match &certificates.roots {
+            Some(pem) => own_roots(pem)?,
+            None => system_roots()?,
+        };
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let config = match &certificates.client {
+            None => builder.with_no_client_auth(),
+            Some((chain_pem, key_pem)) => {
+                let invalid = |reason: &str| invalid("client_certificate", reason);
+                let chain = chain(chain_pem).map_err(|reason| invalid(&format!("the chain: {reason}")))?;
+                let key = PrivateKeyDer::from_pem_slice(key_pem);
+                let key = key.map_err(|_| invalid("there is no private key in the second argument"))?;
+                // Also fails if the key belongs to another certificate.
+                builder.with_client_auth_cert(chain, key).map_err(|error| invalid(&error.to_string()))?
+            }
+        };
+        Ok(Self(TlsConnector::from(Arc::new(config))))
+    }
+
+    /// Connects to a server and shakes hands. `progress` learns that the server's host has accepted the connection.
+    pub(crate) async fn connect(
+        &self,
+        info: &ConnectionInfo,
+        progress: &DialProgress,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the address has no TLS"));
+        };
+        let name = ServerName::try_from(host.clone());
+        let name = name.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the host is no valid name"))?;
+        let stream = connect_tcp(host, *port).await?;
+        configure(&stream, info.tcp_settings())?;
+        progress.is_accepted();
+        self.0.connect(name, stream).await
+    }
+}
 
 /// Installs ring as the process's cryptography provider, if the process has none.
 ///
-/// redis uses the process's provider and accepts no other. Without a provider rustls panics as soon as two crates of
-/// the process enable different ones.
-pub(crate) fn install_crypto_provider() {
+/// Pools of the caller use the process's provider and accept no other. Without a provider rustls panics as soon as two
+/// crates of the process enable different ones.
+fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         // Another thread installed a provider first; fine.
         let _ = ring::default_provider().install_default();
     }
 }
 
-/// Adds the certificates to an address. Parses them at once, so that a wrong certificate is an error here.
-///
-/// Needs a [cryptography provider](install_crypto_provider).
-pub(crate) fn with_certificates(
-    info: ConnectionInfo,
-    certificates: &TlsCertificates,
-) -> Result<ConnectionInfo, ConfigError> {
+/// The certificates that the caller trusts.
+fn own_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
-    if let Some(pem) = &certificates.root_cert {
-        for certificate in chain(pem).map_err(|reason| invalid("root_certificates", &reason))? {
-            roots.add(certificate).map_err(|error| invalid("root_certificates", &error.to_string()))?;
-        }
+    for certificate in chain(pem).map_err(|reason| invalid("root_certificates", &reason))? {
+        roots.add(certificate).map_err(|error| invalid("root_certificates", &error.to_string()))?;
     }
-    if let Some(client) = &certificates.client_tls {
-        let invalid = |reason: &str| invalid("client_certificate", reason);
-        let chain = chain(&client.client_cert).map_err(|reason| invalid(&format!("the chain: {reason}")))?;
-        let key = PrivateKeyDer::from_pem_slice(&client.client_key);
-        let key = key.map_err(|_| invalid("there is no private key in the second argument"))?;
-        // Also fails if the key belongs to another certificate.
-        let config = ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key);
-        config.map_err(|error| invalid(&error.to_string()))?;
+    Ok(roots)
+}
+
+/// The certificates that the operating system trusts. A file that cannot be read is an error that names it.
+fn system_roots() -> Result<RootCertStore, ConfigError> {
+    let found = rustls_native_certs::load_native_certs();
+    if let Some(error) = found.errors.first() {
+        let file = malformed_system_file().map_or_else(String::new, |file| format!(" ({})", file.display()));
+        return Err(ConfigError::SystemCertificates { reason: format!("{error}{file}") });
     }
-    let client = Client::build_with_tls(info, certificates.clone());
-    let client = client.map_err(|error| invalid("root_certificates", &error.to_string()))?;
-    Ok(client.get_connection_info().clone())
+    let mut roots = RootCertStore::empty();
+    // Systems carry a few old certificates that rustls does not accept.
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    match added {
+        0 => Err(ConfigError::SystemCertificates { reason: "there are none".to_owned() }),
+        _ => Ok(roots),
+    }
+}
+
+/// The file of the operating system's certificates that cannot be parsed. The error of its reader does not name it.
+fn malformed_system_file() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).map(PathBuf::from);
+    let is_default = set("SSL_CERT_FILE").is_none() && set("SSL_CERT_DIR").is_none();
+    let directories = ["/etc/ssl/certs", "/etc/pki/tls/certs"].map(PathBuf::from);
+    let directories = set("SSL_CERT_DIR").into_iter().chain(directories.into_iter().filter(|_| is_default));
+    let files = directories.filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
+    let mut files = set("SSL_CERT_FILE").into_iter().chain(files.map(|entry| entry.path()));
+    files.find(|file| CertificateDer::pem_file_iter(file).is_ok_and(|mut found| found.any(|one| one.is_err())))
 }
 
 /// The certificates in a PEM text, at least one.
@@ -56,4 +134,35 @@ fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn invalid(setting: &'static str, reason: &str) -> ConfigError {
     ConfigError::InvalidCertificate { setting, reason: reason.to_owned() }
+}
+
+/// Connects to the address of `host` that accepts first. All are tried at the same time, because one of them may not
+/// answer at all.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    for address in tokio::net::lookup_host((host, port)).await? {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error,
+            // The runtime is shutting down.
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+/// Sets the options of a socket, as the redis crate does for connections without TLS.
+fn configure(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    stream.set_nodelay(settings.nodelay())?;
+    let socket = SockRef::from(stream);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
 }

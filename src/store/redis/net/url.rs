@@ -4,70 +4,24 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use redis::TlsCertificates;
 use redis::{
     ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
-#[cfg(feature = "tls")]
-use super::tls;
-use super::wire::with_protocol;
+use super::{endpoint::Endpoint, security::Security};
 use crate::error::ConfigError;
 
-/// The TLS settings of all servers of a store.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Security {
-    #[cfg(feature = "tls")]
-    pub(crate) certificates: Option<TlsCertificates>,
-}
-
-#[cfg(feature = "tls")]
-impl Security {
-    /// Adds the certificates to the address of a server with TLS.
-    fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ConfigError> {
-        if !is_encrypted(&info) {
-            return Ok(info);
-        }
-        tls::install_crypto_provider();
-        match &self.certificates {
-            Some(certificates) => tls::with_certificates(info, certificates),
-            None => Ok(info),
-        }
-    }
-
-    /// Refuses certificates for a server without TLS: the login would cross the network in clear.
-    pub(crate) fn check(&self, info: &ConnectionInfo) -> Result<(), ConfigError> {
-        match &self.certificates {
-            Some(_) if !is_encrypted(info) => Err(ConfigError::CertificatesWithoutTls),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Without the feature `tls` there are no certificates.
-#[cfg(not(feature = "tls"))]
-impl Security {
-    fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ConfigError> {
-        Ok(info)
-    }
-
-    pub(crate) fn check(&self, _: &ConnectionInfo) -> Result<(), ConfigError> {
-        Ok(())
-    }
-}
-
 /// Parses the URL of a server, checks that this build supports it, and sets up its sockets.
-pub(crate) fn read(url: &str, security: &Security) -> Result<ConnectionInfo, ConfigError> {
-    let info = read_any(url, security)?;
-    security.check(&info)?;
-    Ok(info)
+pub(crate) fn read(url: &str, security: &Security) -> Result<Endpoint, ConfigError> {
+    let endpoint = read_any(url, security)?;
+    security.check(&endpoint)?;
+    Ok(endpoint)
 }
 
 /// Parses a URL as [`read`] does, but accepts one without TLS although certificates are set: they may belong to another
 /// server.
-pub(crate) fn read_any(url: &str, security: &Security) -> Result<ConnectionInfo, ConfigError> {
+pub(crate) fn read_any(url: &str, security: &Security) -> Result<Endpoint, ConfigError> {
     let url = url.trim();
     if let Some(mistake) = mistake(url) {
         return Err(invalid(mistake));
@@ -76,18 +30,18 @@ pub(crate) fn read_any(url: &str, security: &Security) -> Result<ConnectionInfo,
     let info = info.set_tcp_settings(tcp_settings());
     // RESP3 reports idle connections that the server closes.
     let info = if url.contains("protocol=") { info } else { with_protocol(info, ProtocolVersion::RESP3) };
-    security.apply(info)
+    security.endpoint(info)
+}
+
+/// Sets the version of the protocol with which an address is dialled.
+pub(crate) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    info.set_redis_settings(settings)
 }
 
 /// The error of a URL that cannot be used. `reason` says what to write instead.
 pub(crate) fn invalid(reason: impl Into<String>) -> ConfigError {
     ConfigError::InvalidRedisUrl { reason: reason.into() }
-}
-
-/// Whether connections to this address use TLS.
-#[cfg(any(feature = "sentinel", feature = "tls"))]
-pub(crate) fn is_encrypted(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
 }
 
 /// The client's error about a URL, without its details, which may be a part of the URL.

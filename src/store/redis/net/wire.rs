@@ -1,4 +1,4 @@
-//! Dials one server and negotiates the version of the protocol.
+//! Dials one server, with TLS or without, and negotiates the version of the protocol.
 //!
 //! A server may close an idle connection: after its `timeout`, before a restart, or when it becomes a replica. With
 //! RESP3 the client reports the close at once, so that no check is sent on a closed connection. Servers and proxies
@@ -10,17 +10,21 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
+#[cfg(feature = "test-util")]
+use redis::ConnectionAddr;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    aio::MultiplexedConnection,
 };
 
-/// Time after which a dial is given up, if the deadline is short. TLS, a distant server, or a server that was just
-/// elected and is dialled by all instances take a while.
-pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(1_200);
+#[cfg(any(feature = "test-util", feature = "tls"))]
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{endpoint::Endpoint, progress::DialProgress};
+#[cfg(feature = "test-util")]
+use crate::runtime::world;
 
 /// A connection of the redis crate, and whether the server has closed it.
 pub(crate) struct Wire {
@@ -30,12 +34,17 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Dials the server of `client`. Looks the name of the server up again.
-    pub(crate) async fn dial(client: &Client, config: AsyncConnectionConfig) -> RedisResult<Self> {
+    /// Dials a server, for as long as the caller waits. Looks the name of the server up again.
+    pub(crate) async fn dial(endpoint: &Endpoint, progress: &DialProgress) -> RedisResult<Self> {
         let closed = Arc::<AtomicBool>::default();
-        let info = client.get_connection_info();
-        if info.redis_settings().protocol() == ProtocolVersion::RESP2 {
-            let connection = connect(client, &config).await?;
+        let config = AsyncConnectionConfig::new()
+            // The caller limits the time of a dial, and [`Connection`](super::connection::Connection) that of a
+            // command. Neither counts time in which the process did not run.
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(1024);
+        if endpoint.info.redis_settings().protocol() == ProtocolVersion::RESP2 {
+            let connection = connect(endpoint, config, progress).await?;
             return Ok(Self { connection, closed });
         }
         let watched = config.clone().set_push_sender({
@@ -47,11 +56,8 @@ impl Wire {
                 Ok::<(), Infallible>(())
             }
         });
-        let connection = match connect(client, &watched).await {
-            Err(error) if lacks_resp3(&error) => {
-                let client = Client::open(with_protocol(info.clone(), ProtocolVersion::RESP2))?;
-                connect(&client, &config).await?
-            }
+        let connection = match connect(endpoint, watched, progress).await {
+            Err(error) if lacks_resp3(&error) => connect(&endpoint.with_resp2(), config, progress).await?,
             result => result?,
         };
         Ok(Self { connection, closed })
@@ -59,18 +65,37 @@ impl Wire {
 }
 
 /// The one place that opens connections for commands.
-async fn connect(client: &Client, config: &AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only handshakes of TLS have progress"))]
+async fn connect(
+    endpoint: &Endpoint,
+    config: AsyncConnectionConfig,
+    progress: &DialProgress,
+) -> RedisResult<MultiplexedConnection> {
     #[cfg(feature = "test-util")]
-    if let Some(connection) = super::simulated::connect(client.get_connection_info(), config).await {
-        return connection;
+    if let ConnectionAddr::Tcp(host, port) = endpoint.info.addr()
+        && let Some(dialled) = world::dial(host, *port)
+    {
+        return connection_over(dialled.await?, endpoint, config).await;
     }
-    client.get_multiplexed_async_connection_with_config(config).await
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &endpoint.tls {
+        return connection_over(tls.connect(&endpoint.info, progress).await?, endpoint, config).await;
+    }
+    Client::open(endpoint.info.clone())?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Sets the version of the protocol with which an address is dialled.
-pub(crate) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    info.set_redis_settings(settings)
+/// Logs in over a stream that is not the redis crate's.
+#[cfg(any(feature = "test-util", feature = "tls"))]
+async fn connection_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    endpoint: &Endpoint,
+    config: AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    let settings = endpoint.info.redis_settings();
+    let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+    // The driver ends with the last clone of the connection.
+    tokio::spawn(driver);
+    Ok(connection)
 }
 
 /// Whether the server lacks RESP3, or even the command HELLO, which requests RESP3. Some servers hang up instead of

@@ -6,12 +6,14 @@
 //! The slot map is refreshed when a node redirects, does not answer or cannot be reached: in the background, one
 //! refresh at a time, with a backoff.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use redis::RedisResult;
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinSet,
@@ -19,8 +21,8 @@ use tokio::{
 
 use super::{
     super::{
-        address::Address, backoff::Backoff, connection::Connection, error, first_dial::FirstDial,
-        server_pool::ServerPool, settings::Settings, wire::DIAL_TIMEOUT,
+        address::Address, backoff::Backoff, connection::Connection, first_dial::FirstDial, progress::DialProgress,
+        server_pool::ServerPool, settings::Settings,
     },
     seeds::{self, Seeds},
     slot_map::{Layout, Majority, NodeAddress, SlotMap},
@@ -73,6 +75,9 @@ impl State {
 /// of 99.97 %.
 const MAX_PROBE_NUMBERS: u64 = 1 << 17;
 
+/// Time for the report of one node, a dial included, unless handshakes take longer.
+const LAYOUT_TIMEOUT: Duration = Duration::from_millis(1_200);
+
 impl Nodes {
     pub(crate) fn new(seeds: Seeds, size: u32, settings: Settings) -> Self {
         Self {
@@ -101,7 +106,7 @@ impl Nodes {
             self.refresh();
             return Some(self.first_load.clone());
         }
-        let dial = owner.and_then(|address| self.pool(&address).ok()?.first_dial().cloned());
+        let dial = owner.and_then(|address| self.pool(&address).first_dial().cloned());
         let state = self.state();
         let is_dialled =
             |address: &NodeAddress| state.pools.get(address).is_some_and(|pool| pool.first_dial().is_none());
@@ -157,8 +162,7 @@ impl Nodes {
 
     /// A connection to the node at `address`.
     pub(crate) async fn connect(self: &Arc<Self>, address: NodeAddress) -> Result<Connection, Error> {
-        let pool = self.pool(&address).map_err(|error| error::convert_dial(&error, &self.seeds.passwords()))?;
-        pool.get().await
+        self.pool(&address).get().await
     }
 
     /// The turns to send calls to the node at `address`.
@@ -167,19 +171,19 @@ impl Nodes {
     }
 
     /// The pool of the node at `address`, which is opened if there is none.
-    fn pool(&self, address: &NodeAddress) -> RedisResult<Arc<ServerPool>> {
+    fn pool(&self, address: &NodeAddress) -> Arc<ServerPool> {
         let mut state = self.state();
         if let Some(pool) = state.pools.get(address) {
-            return Ok(Arc::clone(pool));
+            return Arc::clone(pool);
         }
-        let server = Address::Server(Box::new(self.seeds.client(address)?));
+        let server = Address::Server(Box::new(self.seeds.node(address)));
         let first_dial = match self.has_dialled_all.load(Ordering::Relaxed) {
             true => FirstDial::over(),
             false => FirstDial::begin(self.settings.first_dial_deadline),
         };
         let pool = Arc::new(ServerPool::open(server, self.size, self.settings, first_dial));
         state.pools.insert(address.clone(), Arc::clone(&pool));
-        Ok(pool)
+        pool
     }
 
     /// The error of a check whose slot has no master.
@@ -200,9 +204,12 @@ impl Nodes {
     }
 
     /// The layout that most masters report, or that the first seed to answer reports.
-    async fn layout(self: &Arc<Self>) -> Result<Layout, Error> {
+    async fn layout(self: &Arc<Self>, progress: &DialProgress) -> Result<Layout, Error> {
         let mut asked = JoinSet::new();
-        let masters = self.state().map.masters().to_vec();
+        let (masters, patience) = {
+            let state = self.state();
+            (state.map.masters().to_vec(), state.backoff.patience(LAYOUT_TIMEOUT))
+        };
         let mut majority = Majority::of(masters.len());
         for address in masters {
             let nodes = Arc::clone(self);
@@ -211,7 +218,7 @@ impl Nodes {
                 seeds::layout(&mut connection, &address.host, &nodes.seeds.passwords()).await
             };
             // A silent master is given up after this time, however long the deadline is.
-            asked.spawn(within(DIAL_TIMEOUT, ask));
+            asked.spawn(within(LAYOUT_TIMEOUT, ask));
         }
         while !majority.is_decided()
             && let Some(answer) = asked.join_next().await
@@ -221,7 +228,7 @@ impl Nodes {
         }
         match majority.most() {
             Some(layout) => Ok(layout),
-            None => self.seeds.layout(self.settings.deadline).await,
+            None => self.seeds.layout(patience, self.settings.deadline, progress).await,
         }
     }
 
@@ -268,12 +275,14 @@ impl Drop for Refresh {
 /// Loads the slot map and adopts it, or records the failure.
 async fn refresh(refresh: Refresh) {
     let nodes = &refresh.0;
-    match nodes.layout().await {
+    let progress = DialProgress::default();
+    match nodes.layout(&progress).await {
         Ok(layout) => nodes.adopt(&layout),
         Err(error) => {
             let mut state = nodes.state();
             match error.kind() {
                 ErrorKind::Misconfigured => state.backoff.was_refused(),
+                _ if progress.is_in_handshake() => state.backoff.was_slow(),
                 _ => state.backoff.failed(),
             }
             state.failure = Some(error);

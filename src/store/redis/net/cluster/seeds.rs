@@ -2,18 +2,20 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult};
+use redis::ConnectionAddr;
 use tokio::task::JoinSet;
 
 use super::{
     super::{
         connection::{Connection, no_reply},
+        endpoint::Endpoint,
         error,
         liveness::{ConnectionLiveness, PoolLiveness},
+        progress::DialProgress,
         redact::Passwords,
-        tls_mismatch,
-        url::{self, Security},
-        wire::{DIAL_TIMEOUT, Wire},
+        security::Security,
+        tls_mismatch, url,
+        wire::Wire,
     },
     slot_map::{Layout, NodeAddress},
 };
@@ -24,7 +26,7 @@ use crate::{
 
 /// The nodes of a cluster that the caller has given.
 #[derive(Clone)]
-pub(crate) struct Seeds(Vec<ConnectionInfo>);
+pub(crate) struct Seeds(Vec<Endpoint>);
 
 impl Seeds {
     pub(crate) fn new(urls: impl IntoIterator<Item: AsRef<str>>, security: &Security) -> Result<Self, ConfigError> {
@@ -32,22 +34,29 @@ impl Seeds {
         if seeds.is_empty() {
             return Err(url::invalid("there is no node of a cluster; give the URL of at least one"));
         }
-        if seeds.iter().any(|seed| matches!(seed.addr(), ConnectionAddr::Unix(_))) {
+        if seeds.iter().any(|seed| matches!(seed.info.addr(), ConnectionAddr::Unix(_))) {
             return Err(url::invalid("the nodes of a cluster are reached by TCP; write redis://host:port"));
         }
-        if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
+        if seeds.iter().any(|seed| seed.info.redis_settings().db() != 0) {
             return Err(url::invalid("a cluster has only database 0; write redis://host:port"));
         }
         Ok(Self(seeds))
     }
 
-    /// The layout that the first seed to answer reports. All seeds are asked at the same time.
-    pub(crate) async fn layout(&self, deadline: Duration) -> Result<Layout, Error> {
+    /// The layout that the first seed to answer reports. All seeds are asked at the same time. Each dial may take
+    /// `patience`, and each command `deadline`.
+    pub(crate) async fn layout(
+        &self,
+        patience: Duration,
+        deadline: Duration,
+        progress: &DialProgress,
+    ) -> Result<Layout, Error> {
         let mut asked = JoinSet::new();
         for seed in self.0.clone() {
+            let progress = progress.clone();
             asked.spawn(async move {
-                let mut connection = dial(&seed, deadline).await?;
-                layout(&mut connection, host(seed.addr()), &Passwords::of([&seed])).await
+                let mut connection = dial(&seed, patience, deadline, &progress).await?;
+                layout(&mut connection, seed.host(), &Passwords::of([&seed.info])).await
             });
         }
         let mut failure = None;
@@ -64,49 +73,34 @@ impl Seeds {
 
     /// The passwords that no error may show.
     pub(crate) fn passwords(&self) -> Passwords<'_> {
-        Passwords::of(&self.0)
+        Passwords::of(self.0.iter().map(|seed| &seed.info))
     }
 
-    /// A client for a node that another node has named. Login and TLS settings are those of the first seed.
-    pub(crate) fn client(&self, NodeAddress { host, port }: &NodeAddress) -> RedisResult<Client> {
-        let first = &self.0[0];
-        let (host, port) = (host.to_string(), *port);
-        let addr = match first.addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Client::open(first.clone().set_addr(addr))
+    /// A node that another node has named. Login and TLS settings are those of the first seed.
+    pub(crate) fn node(&self, NodeAddress { host, port }: &NodeAddress) -> Endpoint {
+        self.0[0].on_host(host.to_string(), *port)
     }
 }
 
 impl fmt::Debug for Seeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|seed| seed.addr().to_string())).finish()
-    }
-}
-
-fn host(addr: &ConnectionAddr) -> &str {
-    match addr {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
-        // `Seeds::new` refuses the paths of sockets.
-        _ => "",
+        f.debug_list().entries(self.0.iter().map(|seed| seed.info.addr().to_string())).finish()
     }
 }
 
 /// A connection for a single use.
-async fn dial(seed: &ConnectionInfo, deadline: Duration) -> Result<Connection, Error> {
-    let dialled = async {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        Wire::dial(&Client::open(seed.clone())?, config).await
-    };
-    match within(DIAL_TIMEOUT, dialled).await.unwrap_or_else(no_reply) {
+async fn dial(
+    seed: &Endpoint,
+    patience: Duration,
+    deadline: Duration,
+    progress: &DialProgress,
+) -> Result<Connection, Error> {
+    match within(patience, Wire::dial(seed, progress)).await.unwrap_or_else(no_reply) {
         Ok(wire) => {
             let liveness = ConnectionLiveness::new(Arc::new(PoolLiveness::new(deadline)), wire.closed);
             Ok(Connection::new(wire.connection, Arc::new(liveness), deadline))
         }
-        Err(error) => Err(tls_mismatch::dial_error(&error, seed).await),
+        Err(error) => Err(tls_mismatch::dial_error(&error, &seed.info).await),
     }
 }
 
