@@ -49,7 +49,7 @@ fn a_store_with_own_root_certificates_does_not_read_those_of_the_system() {
 #[test]
 fn certificates_of_the_system_that_cannot_be_read_are_a_configuration_error_that_names_the_file() {
     let directory = Directory::new();
-    let broken = directory.write("broken.pem", "-----BEGIN CERTIFICATE-----\nAAAA".to_owned());
+    let broken = directory.write("broken.pem", "-----BEGIN CERTIFICATE-----\nAAAA");
     for file in ["/nonexistent/bundle.pem", &broken] {
         let output = with_system_certificates(file, "rediss://127.0.0.1:1", None);
         assert!(output.contains("refused: ") && output.contains(file), "{output}");

@@ -101,7 +101,8 @@ impl RsaServer {
 async fn all_judged(limiters: &[Limiter]) -> Duration {
     let start = Instant::now();
     let mut judged = JoinSet::new();
-    for limiter in limiters.iter().cloned() {
+    for limiter in limiters {
+        let limiter = limiter.clone();
         judged.spawn(async move {
             while limiter.check("k", &policy(), 1).await.is_err() {
                 sleep(Duration::from_millis(20)).await;
