@@ -1,6 +1,58 @@
 //! Waiters of one key are served in their order, at the policy's rate.
 
+use std::collections::VecDeque;
+
+use tollgate::{
+    Check, Key,
+    store::{Answer, Store, Verdict},
+};
+
 use super::*;
+
+/// A store to which checks travel for as long as given here, one after the other, and then at once.
+#[derive(Clone, Debug)]
+struct FarStore {
+    store: MemoryStore,
+    ways: Arc<Mutex<VecDeque<Duration>>>,
+}
+
+impl Store for FarStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (store, check) = (self.store.clone(), check.clone());
+        let way = self.ways.lock().unwrap().pop_front().unwrap_or_default();
+        Answer::pending(async move {
+            tokio::time::sleep(way).await;
+            match store.check(&check) {
+                Answer::Ready(verdict) => verdict,
+                Answer::Pending(verdict) => verdict.await,
+            }
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.store.reset(key, policy)
+    }
+}
+
+/// A check that is judged early counts as a denial, and the first denial bans the key.
+#[tokio::test(start_paused = true)]
+async fn no_check_is_early_under_a_policy_that_bans_although_others_were_held_up_on_their_way() {
+    let policy = bucket(100).ban_after(1, Duration::from_secs(3_600)).unwrap();
+    for ways_ms in [[8, 0, 0, 0], [0, 8, 0, 0], [1, 9, 3, 0], [30, 20, 10, 5]] {
+        let ways = ways_ms.map(Duration::from_millis).into();
+        let store = MemoryStore::new().with_clock(TokioClock::new());
+        let limiter = Limiter::new(FarStore { store, ways: Arc::new(Mutex::new(ways)) });
+        let ended = Ended::default();
+        let mut waiting = Vec::new();
+        for waiter in 0..6 {
+            waiting.push(ended.start(waiter, limiter.acquire(KEY, &policy, 1).within(60 * SECOND)).await);
+        }
+        for waiter in waiting {
+            waiter.await.unwrap();
+        }
+        assert_eq!(ended.admitted(), [0, 1, 2, 3, 4, 5], "{ways_ms:?}");
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn waiters_are_served_in_their_order_at_the_rate() {

@@ -137,6 +137,8 @@ impl Queue {
 
     fn forecast_from(&mut self, decision: &Decision, sent: Instant, now: Instant) -> Option<Forecast> {
         let start = match decision.time_us() {
+            // The store has judged before it replied, so a check that is sent this much later is never early.
+            _ if decision.policies().first().is_some_and(|standing| standing.policy.counts_denials()) => now,
             Some(time_us) if decision.source() == Source::Store => {
                 self.aim.usual_start(sent, time_us, now.saturating_duration_since(sent))
             }
