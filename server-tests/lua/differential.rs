@@ -243,8 +243,9 @@ fn law_12_memory_and_redis_agree_on_every_field() {
                 let agreed = limiters.check_all(&check);
                 prop_assert!(agreed.is_ok(), "{}", agreed.unwrap_err());
             }
-            // At one instant: all units are spent, Redis denies another unit, and the deny cache the next one. The cache
-            // holds no denial that counts towards a ban, and takes a thousandth off a wait, so it holds none of 1 us.
+            // At one instant: all units are spent, Redis denies another unit, and the deny cache the next one. The
+            // cache holds no denial that counts towards a ban, and takes a thousandth off a wait, so it holds none of
+            // 1 us.
             limiters.clock.set_us(latest.get());
             let policy = policies[0].clone().with_count_rejected(false).with_shadow(false);
             let cached_before = limiters.cached_denials.get();

@@ -76,8 +76,8 @@ fn shared_count() -> impl Strategy<Value = SharedCount> {
     })
 }
 
-/// Logs that have dropped rejections: more rejections than the first policy's limit were counted, and the second policy,
-/// which has a higher limit, charges after them. Then random steps follow.
+/// Logs that have dropped rejections: more rejections than the first policy's limit were counted, and the second
+/// policy, which has a higher limit, charges after them. Then random steps follow.
 fn logs_with_dropped_rejections() -> impl Strategy<Value = (SharedCount, Vec<Step>)> {
     let limits = (1..=8_u32, 9..=100_u32, 0..=8_u32);
     (limits, prop_oneof![Just(10_000), Just(60_000_000), 8..=31_622_400_000_000_u64]).prop_flat_map(

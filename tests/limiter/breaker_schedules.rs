@@ -1,7 +1,7 @@
 //! Searches for schedules that break the breaker. A seed decides when tasks are polled, dropped and panic.
 //!
-//! Time is paused and each seed has one thread, so failures are reproducible: `TOLLGATE_SEED=17` begins with that seed. A
-//! schedule that locks a mutex twice blocks its thread for ever, so each seed has its own thread and a timeout.
+//! Time is paused and each seed has one thread, so failures are reproducible: `TOLLGATE_SEED=17` begins with that seed.
+//! A schedule that locks a mutex twice blocks its thread for ever, so each seed has its own thread and a timeout.
 
 use std::{
     future::{pending, poll_fn},

@@ -17,8 +17,8 @@ use crate::{
 const LONGEST_CLOSE: u32 = 3;
 
 impl Limiter {
-    /// Gives back the units of all [leases](Policy::with_lease). Call it before the process ends. Later checks go to the
-    /// store.
+    /// Gives back the units of all [leases](Policy::with_lease). Call it before the process ends. Later checks go to
+    /// the store.
     ///
     /// Waits until the store has answered, at most three times its deadline. Blocks that are not given back, because
     /// the store is away or the process is killed, are charged in full when the time-to-live of their policy's

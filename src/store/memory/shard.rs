@@ -40,8 +40,8 @@ pub(super) struct Shard {
 /// Number of neighbours that are inspected to make room for a new key, and smallest number of candidates for eviction.
 const SWEEP: usize = 8;
 /// Largest number of candidates for eviction. More than [`SWEEP`] are inspected only while all of them have spent a
-/// [`LARGE_SHARE`] of their limits or have open holds. If three of four counts have done so, one in 100 million evictions finds no other
-/// count.
+/// [`LARGE_SHARE`] of their limits or have open holds. If three of four counts have done so, one in 100 million
+/// evictions finds no other count.
 const MAX_CANDIDATES: usize = 64;
 /// A large share of a limit: half of it. Shares are fractions of 2^32.
 const LARGE_SHARE: u64 = 1 << 31;

@@ -41,7 +41,8 @@ pub enum WhenFull {
     /// Drops a live count, whose client then starts with a fresh budget. The store inspects eight counts at random
     /// places, or up to 64 while all of them have spent half of their limits or more, or have open holds. It drops the
     /// count that has spent the smallest share of its limit, and among equals the count that becomes idle soonest.
-    /// Counts with open holds, which are those of requests that run, are dropped only if all inspected counts have some.
+    /// Counts with open holds, which are those of requests that run, are dropped only if all inspected counts have
+    /// some.
     ///
     /// The default, because a store that is too small should not refuse new clients.
     #[default]

@@ -12,7 +12,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, at_end, one_client, request};
 
-/// A memory store behind a network: each call takes effect after a millisecond, and its answer arrives after another one.
+/// A memory store behind a network: each call takes effect after a millisecond, and its answer arrives after another.
 #[derive(Clone, Debug, Default)]
 struct Remote(MemoryStore);
 
