@@ -39,12 +39,14 @@ fn a_redis_that_freezes_under_load_is_left_to_the_failure_policy() {
     exclusively(|| {
         let server = RedisServer::start();
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+        // No check of a healthy Redis takes as long as half of this, also on a busy machine.
+        let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect(&server.url());
+        let limiter = Limiter::new(store.unwrap());
         runtime.block_on(wait_until_connected(&limiter));
-        let errors = runtime.block_on(errors(&limiter, Duration::from_secs(1), || server.signal("STOP")));
+        let errors = runtime.block_on(errors(&limiter, Duration::from_millis(2_500), || server.signal("STOP")));
         let refused = errors.iter().filter(|kind| **kind == ErrorKind::Overloaded).count();
         print_line(&format!("frozen in_flight={IN_FLIGHT} errors={} overloaded={refused}", errors.len()));
-        assert!(errors.len() > 600 && limiter.is_breaker_open(), "{}", errors.len());
+        assert!(errors.len() as u64 >= IN_FLIGHT && limiter.is_breaker_open(), "{}", errors.len());
         assert_eq!(refused, 0, "of {}", errors.len());
     });
 }

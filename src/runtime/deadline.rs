@@ -103,10 +103,15 @@ impl<F: Future> Future for Within<F> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/stopwatch.rs"]
+#[allow(unreachable_pub)]
+mod stopwatch;
+
+#[cfg(test)]
 mod tests {
     use std::{future::poll_fn, pin::pin, thread};
 
-    use super::*;
+    use super::{stopwatch::Stopwatch, *};
 
     const TIME: Duration = Duration::from_millis(50);
 
@@ -128,10 +133,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_deadline_passes_at_its_end_and_not_earlier() {
         for time in [1, 2, 3, 7, 49, 50, 1_000].map(Duration::from_millis) {
-            let start = Instant::now();
+            let stopwatch = Stopwatch::start();
             let mut deadline = pin!(Deadline::after(time).unwrap());
             poll_fn(|cx| deadline.as_mut().poll(cx)).await;
-            assert_eq!(start.elapsed(), time);
+            stopwatch.assert_elapsed(time);
         }
         // A time that cannot be represented never comes.
         let mut never = pin!(Deadline::after(Duration::MAX).unwrap());
