@@ -1,5 +1,6 @@
 //! Trouble outside of Redis: network latency, and processes that are stalled or stopped. Redis stays healthy, so every
-//! request must get a verdict, in one of three runs: a busy machine stops Redis and the proxy too.
+//! request must get a verdict, in one of three runs of `tests/run --long`: a busy machine stops Redis and the proxy
+//! too.
 
 use std::{thread, time::Duration};
 
@@ -7,7 +8,7 @@ use crate::{
     environment::{Environment, HOLD},
     load::{Interference, Load, Workers},
     record::now_us,
-    scenario::{exclusively, one_of_three, print_line, print_report},
+    scenario::{measured, print_line, print_report, undisturbed},
     support::proxy::Fault,
     target::Target,
     worker::policies_for,
@@ -15,8 +16,8 @@ use crate::{
 
 /// Runs a load on a healthy Redis with each failure policy, and checks every verdict.
 fn assert_every_request_gets_a_verdict(name: &str, load: Load, round_trip: Duration) {
-    exclusively(|| {
-        policies_for(name).for_each(|policy| one_of_three(|| run(name, policy, load, round_trip)));
+    undisturbed(|| {
+        policies_for(name).for_each(|policy| measured(|| run(name, policy, load, round_trip)));
     });
 }
 

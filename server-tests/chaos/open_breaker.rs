@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use crate::{
     environment::Environment,
     load::{Load, Workers},
-    scenario::{exclusively, outage, print_line},
+    scenario::{outage, print_line, undisturbed},
     support::proxy::Fault,
     target::Target,
     worker::POLICIES,
@@ -18,7 +18,7 @@ const MAX_ADDED_US: u32 = 50;
 /// where requests are so short that few are interrupted.
 #[test]
 fn an_open_breaker_adds_almost_no_latency() {
-    exclusively(|| {
+    undisturbed(|| {
         let policies: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
         let mut environment = Environment::start(&[], true, Duration::from_secs(3));
         let workers = Workers::start(&environment.address(), &policies, Load::STEADY);

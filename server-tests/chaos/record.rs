@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     Passed,
     /// No verdict; refused with 503 by the failure policy.
     Refused,
+    /// No verdict; refused with 503 because the process sends more than Redis answers in time.
+    Overloaded,
     /// Not a request: the overrun of a plain sleep, during which the process did not run.
     Oversleep,
     /// Not a request: memory and task count of the process.
@@ -23,7 +25,7 @@ pub(crate) enum Kind {
     Unlimited,
 }
 
-use Kind::{Allowed, Cached, Denied, Oversleep, Passed, Refused, Unlimited, Usage};
+use Kind::{Allowed, Cached, Denied, Overloaded, Oversleep, Passed, Refused, Unlimited, Usage};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -66,7 +68,7 @@ impl Record {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let kinds = [Allowed, Denied, Cached, Passed, Refused, Oversleep, Usage, Unlimited];
+        let kinds = [Allowed, Denied, Cached, Passed, Refused, Overloaded, Oversleep, Usage, Unlimited];
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         Self {
             kind: kinds[usize::from(bytes[0])],

@@ -1,5 +1,7 @@
-//! Runs one fault under load, once with each failure policy, and asserts the guarantees. Times may miss their bounds in
-//! two of three runs, because a busy machine stops Redis and the proxy too, which no worker can measure.
+//! Runs one fault under load, once with each failure policy, and asserts the guarantees.
+//!
+//! `tests/run --long` also asserts the times of waits and recoveries. Times may miss their bounds in two of three runs,
+//! because a busy machine stops Redis and the proxy too, which no worker can measure.
 
 use std::{thread, time::Duration};
 
@@ -14,7 +16,7 @@ use crate::{
     worker::policies_for,
 };
 
-pub(crate) use crate::support::{exclusively, one_of_three, print_line};
+pub(crate) use crate::support::{measured, print_line, undisturbed};
 
 /// Injects a fault; returns when the fault has ended.
 pub(crate) type InjectFault = fn(&mut Environment);
@@ -66,8 +68,8 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn run<P: Target>(&self, set: impl Fn() -> P, fault: fn(&mut P)) {
-        exclusively(|| {
-            policies_for(self.name).for_each(|policy| one_of_three(|| self.run_with(policy, set(), fault)));
+        undisturbed(|| {
+            policies_for(self.name).for_each(|policy| measured(|| self.run_with(policy, set(), fault)));
         });
     }
 

@@ -6,7 +6,7 @@ use crate::{
     environment::Environment,
     faults::LOSSLESS,
     load::{Load, Workers},
-    scenario::{ONE_SECOND_US, exclusively, outage, print_line, print_report},
+    scenario::{ONE_SECOND_US, outage, print_line, print_report, undisturbed},
     target::Target,
     worker::POLICIES,
 };
@@ -29,7 +29,7 @@ fn long_ten_million_requests_and_a_fault_every_few_seconds() {
 
 /// Runs until `requests` requests have been sent and every fault has occurred at least once.
 fn soak(requests: u64, hold: Duration, calm: Duration) {
-    exclusively(|| {
+    undisturbed(|| {
         let policies: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
         let mut environment = Environment::start(SERVER, true, hold);
         let workers = Workers::start(&environment.address(), &policies, Load::BRISK);

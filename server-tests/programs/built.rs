@@ -17,7 +17,8 @@ pub(crate) struct Programs {
 }
 
 /// Builds all programs once, with the profile of the tests and the features of the whole workspace, so that nothing is
-/// compiled that `tests/run` has compiled already.
+/// compiled that `tests/run` has compiled already: also without the variables that cargo sets for this test, because
+/// build scripts that depend on one of them would run again.
 pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
     let this = env::current_exe().unwrap();
     let profile_directory = this.ancestors().nth(2).unwrap();
@@ -25,7 +26,15 @@ pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
         "debug" => "dev",
         profile => profile,
     };
-    let output = Command::new(env!("CARGO"))
+    let of_this_test =
+        ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PRIMARY_", "CARGO_TARGET_TMP"];
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in env::vars_os() {
+        if of_this_test.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            cargo.env_remove(name);
+        }
+    }
+    let output = cargo
         .args(["build", "--workspace", "--all-features", "--offline", "--locked", "--message-format", "json"])
         .args(["--bin", "tollgate-inspect", "--example", "server", "--example", "model_gateway"])
         .args(["--profile", profile, "--target-dir"])

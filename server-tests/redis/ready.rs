@@ -6,6 +6,7 @@ use tollgate::{Algorithm, Error, ErrorKind, Limiter, MemoryStore, Policy, RedisS
 
 use super::{address::MINIMAL_ACL, policy};
 use crate::support::{
+    asserts_times,
     proxy::{Fault, Proxy},
     redis_server::RedisServer,
     until,
@@ -111,7 +112,8 @@ async fn ready_fails_after_five_seconds_on_a_silent_server() {
         let start = Instant::now();
         let error = limiter.ready().await.unwrap_err();
         let waited = start.elapsed();
-        assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(6), "{waited:?}: {error}");
+        assert!(waited > Duration::from_secs(4), "{waited:?}: {error}");
+        assert!(!asserts_times() || waited < Duration::from_secs(6), "{waited:?}: {error}");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("no connection within 5s"), "{error}");
     });

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Policy};
 
 use crate::{
-    exclusively,
     load::{Admission, drain, limiter},
     print_line,
-    support::{link::Link, one_of_three, redis_server::RedisServer},
+    support::{link::Link, measured, redis_server::RedisServer},
+    undisturbed,
 };
 
 const WAITERS: usize = 200;
@@ -16,7 +16,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Drains the waiters over a link with `round_trip`, and returns how long that took, and the calls for each admission.
 fn run(policy: &Policy, round_trip: Duration) -> (Duration, f64, Vec<Admission>) {
-    exclusively(|| {
+    undisturbed(|| {
         let server = RedisServer::start();
         let url = if round_trip.is_zero() { server.url() } else { Link::to(server.port(), round_trip).url() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -55,7 +55,7 @@ fn two_hundred_waiters_drain_in_order_at_the_rate_of_a_bucket_of_one() {
 #[test]
 fn two_hundred_waiters_drain_in_order_at_the_rate_of_a_log() {
     let policy = Policy::per_second("upstream", 50).unwrap();
-    one_of_three(|| {
+    measured(|| {
         let (took, calls, admissions) = run(&policy, Duration::from_millis(1));
         print_line(&format!("waiting alone log took={took:?} calls_per_admission={calls:.2}"));
         assert!(is_in_order(&admissions));

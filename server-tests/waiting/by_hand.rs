@@ -6,10 +6,10 @@ use tokio::task::JoinSet;
 use tollgate::{Algorithm, Limiter, Policy};
 
 use crate::{
-    exclusively,
     load::{drain, limiter},
     print_line,
     support::redis_server::RedisServer,
+    undisturbed,
 };
 
 const WAITERS: usize = 200;
@@ -50,7 +50,7 @@ async fn in_a_queue(limiter: &Limiter, policy: &Policy, start: Instant) -> Vec<D
 }
 
 fn run(in_queue: bool) -> Drained {
-    exclusively(|| {
+    undisturbed(|| {
         let server = RedisServer::start();
         let policy = Policy::per_second("upstream", 50).unwrap().with_algorithm(Algorithm::TokenBucket);
         let policy = policy.with_burst(1).unwrap();

@@ -6,10 +6,10 @@ use tokio::task::JoinHandle;
 use tollgate::{Algorithm, Policy};
 
 use crate::{
-    exclusively,
     load::limiter,
     print_line,
-    support::{link::Link, one_of_three, random::Random, redis_server::RedisServer},
+    support::{link::Link, measured, random::Random, redis_server::RedisServer},
+    undisturbed,
 };
 
 const WAITERS: usize = 200;
@@ -19,7 +19,7 @@ const REFILL: Duration = Duration::from_millis(10);
 /// would need more time for more units.
 #[test]
 fn dropped_waiters_cost_no_time_and_no_units() {
-    one_of_three(|| exclusively(drop_half));
+    measured(|| undisturbed(drop_half));
 }
 
 /// Returns the time that the others took, if it is too long.

@@ -14,7 +14,7 @@ use tollgate::{Algorithm, Policy};
 use crate::{
     load::limiter,
     print_line,
-    support::{link::Link, one_of_three, redis_server::RedisServer, time_us},
+    support::{link::Link, measured, redis_server::RedisServer, time_us},
 };
 
 const PROCESSES: usize = 4;
@@ -122,7 +122,7 @@ fn assert_fair(kind: &str) {
     thread::scope(|scope| {
         for round_trip in [0, 5].map(Duration::from_millis) {
             scope.spawn(move || {
-                one_of_three(|| {
+                measured(|| {
                     let figures @ (rate, least_share, calls) = run(kind, round_trip);
                     let is_fair = rate >= 0.9 && least_share >= 0.6 && calls <= 4.0;
                     (!is_fair).then(|| format!("rate, least share, calls: {figures:?}"))

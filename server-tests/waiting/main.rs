@@ -10,7 +10,7 @@ mod pauses;
 #[path = "../support/mod.rs"]
 mod support;
 
-pub(crate) use support::{exclusively, print_line};
+pub(crate) use support::{print_line, undisturbed};
 
 /// Not a test: the entry point of the processes of a fleet.
 #[test]

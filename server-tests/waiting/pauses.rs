@@ -14,10 +14,10 @@ use tollgate::{Policy, ThrottleLayer};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::{
-    exclusively,
     load::limiter,
     print_line,
-    support::{link::Link, one_of_three, redis_server::RedisServer},
+    support::{link::Link, measured, redis_server::RedisServer},
+    undisturbed,
 };
 
 /// Refuses the first call with 429 and Retry-After: 2, and records the times of all calls.
@@ -47,7 +47,7 @@ impl Service<Request<()>> for Upstream {
 
 #[test]
 fn a_pause_that_one_process_is_asked_for_holds_in_all_and_ends_without_a_herd() {
-    one_of_three(|| exclusively(pause_two));
+    measured(|| undisturbed(pause_two));
 }
 
 /// Returns the times of the calls after the pause, if they are late or a herd.

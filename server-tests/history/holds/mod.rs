@@ -17,19 +17,19 @@ use tollgate::{Limiter, RedisStore};
 
 use self::record::Record;
 use crate::support::{
-    print_line,
+    is_thorough, print_line,
     redis_server::{Directory, RedisServer},
 };
 
 /// Every reply follows a write to the disk, so that a restart loses nothing that a process has seen.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 const PROCESSES: usize = 4;
-const OPERATIONS: usize = 1_000_000;
 /// Kills, and a restart at every fifth fault, spread over the run.
 const FAULTS: usize = 20;
 
 #[test]
 fn law_1_holds_of_four_processes_with_kills_and_restarts_never_pass_the_limit_and_all_units_are_accounted_for() {
+    let operations = if is_thorough() { 1_000_000 } else { 100_000 };
     let mut server = RedisServer::start_with(DURABLE);
     let directory = Directory::new();
     let started = Instant::now();
@@ -45,7 +45,7 @@ fn law_1_holds_of_four_processes_with_kills_and_restarts_never_pass_the_limit_an
     };
     // An operation has two records: what was asked, and the answer.
     for fault in 1..=FAULTS {
-        while written(PROCESSES + kills) < 2 * OPERATIONS * fault / FAULTS {
+        while written(PROCESSES + kills) < 2 * operations * fault / FAULTS {
             thread::sleep(Duration::from_millis(50));
             assert!(started.elapsed() < Duration::from_secs(600), "the processes stand still");
         }
@@ -95,7 +95,8 @@ fn law_1_holds_of_four_processes_with_kills_and_restarts_never_pass_the_limit_an
     assert_eq!(found.over, 0, "{found:?}");
     let is_contended = found.denied * 10 > found.asked && found.denied * 10 < found.asked * 9;
     assert!(is_contended && found.underestimates > 1_000, "{found:?}");
-    assert!(uncertain * 20 < certain, "{uncertain} of {certain} units are uncertain");
+    // Those of the faults, which are as many in a short history.
+    assert!(uncertain * 5 < certain, "{uncertain} of {certain} units are uncertain");
 }
 
 /// Not a test: the entry point of the worker processes.
