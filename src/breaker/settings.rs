@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::runtime::random;
+
 /// The settings of the circuit breaker: when a [`Limiter`](crate::Limiter) stops asking its store, and how it detects
 /// that the store is back.
 ///
@@ -31,7 +33,6 @@ use std::time::Duration;
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// use std::time::Duration;
 /// use tollgate::{RedisStore, failure::Breaker};
-use crate::runtime::random;
 ///
 /// let breaker = Breaker::default()
 ///     .with_consecutive_timeouts(2)
