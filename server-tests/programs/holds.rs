@@ -129,9 +129,6 @@ fn tokens_are_held_at_first_and_charged_with_what_was_used() {
     let left =
         |tokens| move |server: &Server| server.fetch("POST", "/generate?estimate=1&actual=0").remaining() == tokens;
     until("31 are charged", || left(1_000 - 31 - 1)(&other));
-    // The excess is charged too.
-    assert_eq!(other.fetch("POST", "/generate?actual=5000").body, "{\"charged\":5000}");
-    until("nothing is left", || one.fetch("POST", "/generate").status == 429);
 
     for (query, text) in [
         ("estimate=many", "estimate=many is not a whole number"),
@@ -144,6 +141,11 @@ fn tokens_are_held_at_first_and_charged_with_what_was_used() {
         let refused = one.fetch("POST", &format!("/generate?{query}"));
         assert!(refused.status == 400 && refused.body.contains(text), "{query}: {refused:?}");
     }
+
+    // The excess is charged too.
+    assert_eq!(other.fetch("POST", "/generate?actual=5000").body, "{\"charged\":5000}");
+    until("nothing is left", || one.fetch("POST", "/generate").status == 429);
+
     for query in ["ms=soon", "ms=86400001", "s=1"] {
         assert_eq!(one.fetch("GET", &format!("/upload?{query}")).status, 400, "{query}");
     }
