@@ -157,16 +157,16 @@ impl RedisStoreBuilder {
     /// Keys that always compete together for scarce limits are better joined into one key. A check across slots takes
     /// one round trip to evaluate and one for each slot to commit, so the deadline has to exceed their sum.
     ///
-    /// A slot that moves is followed to its new node. While a slot moves, Redis refuses calls with several keys of which
-    /// some have moved or do not exist: several policies of a key, a policy with a ban, holds, slots and leases. The
-    /// keys of such a check are asked one by one, as if each were in a slot of its own. So it gets a verdict too, after
+    /// A slot that moves is followed to its new node. While a slot moves, Redis refuses calls with several keys of
+    /// which some have moved or do not exist: several policies of a key, a policy with a ban, holds, slots and leases.
+    /// The keys of such a check are asked one by one, as if each were in a slot of its own. So it gets a verdict too, after
     /// two to five more round trips, and is never over a limit. What differs until the slot has moved:
     ///
     /// * A settlement that charges units waits until all keys of its count are on one node. Its hold is kept open
     ///   meanwhile, and the store's callers repeat the settlement. Releases and renewals are made at once.
     /// * Two checks of one key under a policy with holds may deny each other.
-    /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban is
-    ///   an error that can be repeated.
+    /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban
+    ///   is an error that can be repeated.
     ///
     /// A check that was lost with its connection is not sent again.
     ///
