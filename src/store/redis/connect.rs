@@ -159,8 +159,8 @@ impl RedisStoreBuilder {
     ///
     /// A slot that moves is followed to its new node. While a slot moves, Redis refuses calls with several keys of
     /// which some have moved or do not exist: several policies of a key, a policy with a ban, holds, slots and leases.
-    /// The keys of such a check are asked one by one, as if each were in a slot of its own. So it gets a verdict too, after
-    /// two to five more round trips, and is never over a limit. What differs until the slot has moved:
+    /// The keys of such a check are asked one by one, as if each were in a slot of its own. So it gets a verdict too,
+    /// after two to five more round trips, and is never over a limit. What differs until the slot has moved:
     ///
     /// * A settlement that charges units waits until all keys of its count are on one node. Its hold is kept open
     ///   meanwhile, and the store's callers repeat the settlement. Releases and renewals are made at once.
