@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod live;
+mod lives;
 mod lua;
 mod observe;
 mod redis;

@@ -1,0 +1,220 @@
+//! The service: a handler for each protocol, which puts units on its bill as it goes.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::{
+    Extension, Router,
+    body::{Body, HttpBody},
+    extract::Request,
+    http::{Response, StatusCode, request},
+    routing::get,
+};
+use bytes::Bytes;
+use hyper::{body::Frame, upgrade};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Sleep, sleep},
+};
+use tollgate::{
+    Limiter, Policy, RateLimitLayer,
+    middleware::{Bill, HoldGuard, Settle},
+    policy::{Holds, Unsettled},
+};
+use tonic::{Status, async_trait, codegen::tokio_stream::Stream, service::Routes};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse,
+    health_server::{Health, HealthServer},
+};
+
+/// Slots of each protocol: fewer than its clients, so that some requests are denied.
+pub(super) const SLOTS: u32 = 8;
+
+pub(super) fn slots() -> Policy {
+    Policy::concurrent("slots", SLOTS).unwrap()
+}
+
+/// Requests that fail before their handlers have put anything on the bill are free.
+pub(super) fn units() -> Policy {
+    let policy = Policy::per_day("units", 1_000_000_000).unwrap().with_resolution(Duration::from_secs(90)).unwrap();
+    policy.with_holds(Holds::new().with_unsettled(Unsettled::Release)).unwrap()
+}
+
+/// The sum of the bills of each protocol.
+#[derive(Clone, Default)]
+pub(super) struct Ledger(Arc<Mutex<HashMap<&'static str, u64>>>);
+
+impl Ledger {
+    pub(super) fn of(&self, protocol: &str) -> i64 {
+        self.0.lock().unwrap().get(protocol).map_or(0, |units| *units as i64)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.lock().unwrap().values().sum()
+    }
+
+    /// The bill of a request, with the same units in this ledger.
+    fn meter(&self, protocol: &'static str, bill: Bill) -> Meter {
+        bill.set_cost_of("units", 0);
+        Meter { protocol, bill, ledger: self.clone() }
+    }
+}
+
+struct Meter {
+    protocol: &'static str,
+    bill: Bill,
+    ledger: Ledger,
+}
+
+impl Meter {
+    fn add(&self, units: u32) {
+        self.bill.add_to("units", units);
+        *self.ledger.0.lock().unwrap().entry(self.protocol).or_default() += u64::from(units);
+    }
+}
+
+fn protocol(parts: &request::Parts) -> &'static str {
+    match parts.uri.path() {
+        "/sse" => "sse",
+        "/upgrade" => "upgrade",
+        "/h2" => "h2",
+        "/h1" => "h1",
+        _ => "grpc",
+    }
+}
+
+/// The service behind a layer that holds a slot and ten units for each request.
+pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
+    let limit = RateLimitLayer::new(limiter.clone(), [slots(), units()], |parts: &request::Parts| {
+        tollgate::Key::from(protocol(parts))
+    });
+    let limit = limit.with_cost_of("units", 10).unwrap().fail_local().unwrap().settle(|_| Settle::AtEnd).unwrap();
+    let stream = |protocol: &'static str, kind: &'static str| {
+        let ledger = ledger.clone();
+        get(move |Extension(bill): Extension<Bill>, guard: HoldGuard| async move {
+            let meter = ledger.meter(protocol, bill);
+            sleep(Duration::from_micros(500)).await;
+            meter.add(3);
+            let work = ledger.meter_of_work(protocol, &guard);
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(2)).await;
+                work.add(2);
+                drop(guard); // after the units
+            });
+            Response::builder().header("content-type", kind).body(Body::new(Events::new(4, meter))).unwrap()
+        })
+    };
+    let upgrades = {
+        let ledger = ledger.clone();
+        get(move |Extension(bill): Extension<Bill>, request: Request| async move {
+            upgrade(request, ledger.meter("upgrade", bill))
+        })
+    };
+    let grpc = Routes::new(HealthServer::new(Calls(ledger.clone()))).into_axum_router();
+    let plain = Router::new()
+        .route("/h1", stream("h1", "text/plain"))
+        .route("/h2", stream("h2", "text/plain"))
+        .route("/sse", stream("sse", "text/event-stream"))
+        .route("/upgrade", upgrades);
+    plain.merge(grpc).layer(limit)
+}
+
+impl Ledger {
+    /// The bill of work that goes on without its request.
+    fn meter_of_work(&self, protocol: &'static str, guard: &HoldGuard) -> Meter {
+        Meter { protocol, bill: guard.bill().clone(), ledger: self.clone() }
+    }
+}
+
+/// Events, a unit each.
+struct Events {
+    left: u32,
+    meter: Meter,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Events {
+    fn new(left: u32, meter: Meter) -> Self {
+        Self { left, meter, pause: Box::pin(sleep(Duration::from_millis(1))) }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<u32>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        ready!(self.pause.as_mut().poll(cx));
+        self.pause = Box::pin(sleep(Duration::from_millis(1)));
+        self.left -= 1;
+        self.meter.add(1);
+        Poll::Ready(Some(self.left))
+    }
+}
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let event = ready!(self.poll_event(cx));
+        Poll::Ready(event.map(|left| Ok(Frame::data(Bytes::from(format!("data: {left}\n\n"))))))
+    }
+}
+
+/// Answers each byte of an upgraded connection, a unit each, until the client sends a `q`.
+fn upgrade(mut request: Request, meter: Meter) -> Response<Body> {
+    let upgraded = upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgraded.await else { return };
+        let mut io = TokioIo::new(upgraded);
+        let mut byte = [0];
+        while matches!(io.read(&mut byte).await, Ok(1)) && byte != *b"q" {
+            meter.add(1);
+            if io.write_all(&byte).await.is_err() {
+                break;
+            }
+        }
+        // Dropping the bill in the meter ends the holds.
+    });
+    let switching = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    switching.header("connection", "upgrade").header("upgrade", "websocket").body(Body::empty()).unwrap()
+}
+
+/// A gRPC service whose calls stream four messages.
+struct Calls(Ledger);
+
+struct Messages(Events);
+
+impl Stream for Messages {
+    type Item = Result<HealthCheckResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_event(cx).map(|event| event.map(|_| Ok(HealthCheckResponse { status: 1 })))
+    }
+}
+
+#[async_trait]
+impl Health for Calls {
+    type WatchStream = Messages;
+
+    async fn check(
+        &self,
+        _: tonic::Request<HealthCheckRequest>,
+    ) -> Result<tonic::Response<HealthCheckResponse>, Status> {
+        Err(Status::unimplemented("not tested"))
+    }
+
+    async fn watch(&self, request: tonic::Request<HealthCheckRequest>) -> Result<tonic::Response<Messages>, Status> {
+        let bill = request.extensions().get::<Bill>().cloned();
+        let meter = self.0.meter("grpc", bill.ok_or_else(|| Status::internal("no bill"))?);
+        meter.add(3);
+        Ok(tonic::Response::new(Messages(Events::new(4, meter))))
+    }
+}

@@ -1,0 +1,171 @@
+//! The stores, their outages, and an observer that panics.
+
+use std::{
+    panic,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tollgate::{
+    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RedisStore,
+    observe::{Abandoned, Batch, BreakerChange, Decided, HoldEnded, Observer, StoreFailure},
+    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+};
+
+use crate::support::redis_server::RedisServer;
+
+/// A store with outages.
+#[derive(Clone)]
+pub(super) enum Tested {
+    Memory(Flaky),
+    Redis(Arc<RedisServer>),
+}
+
+impl Tested {
+    pub(super) fn memory() -> Self {
+        Self::Memory(Flaky::default())
+    }
+
+    pub(super) fn redis() -> Self {
+        Self::Redis(Arc::new(RedisServer::start()))
+    }
+
+    /// A limiter with a local fallback, alone on the store.
+    pub(super) fn limiter(&self) -> Limiter {
+        let limiter = match self {
+            Self::Memory(store) => Limiter::new(store.clone()),
+            Self::Redis(server) => Limiter::new(RedisStore::connect(&server.url()).unwrap()),
+        };
+        limiter.with_local(MemoryStore::new(), 1).unwrap()
+    }
+
+    fn set_down(&self, down: bool) {
+        match self {
+            Self::Memory(store) => store.down.store(down, Ordering::SeqCst),
+            Self::Redis(server) => server.signal(if down { "STOP" } else { "CONT" }),
+        }
+    }
+}
+
+/// A memory store that refuses everything during an outage.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flaky {
+    store: MemoryStore,
+    down: Arc<AtomicBool>,
+}
+
+impl Flaky {
+    fn answer<T>(&self, answer: impl FnOnce(&MemoryStore) -> Answer<T>) -> Answer<T> {
+        if self.down.load(Ordering::SeqCst) {
+            return Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "down")));
+        }
+        answer(&self.store)
+    }
+}
+
+impl Store for Flaky {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.answer(|store| store.check(check))
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.answer(|store| store.reset(key, policy))
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        self.answer(|store| store.change_hold(hold, change))
+    }
+}
+
+/// Takes the store away for 120 ms, twice a second.
+pub(super) struct Outages {
+    thread: JoinHandle<u32>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Outages {
+    pub(super) fn start(tested: Tested) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut outages = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(180));
+                tested.set_down(true);
+                thread::sleep(Duration::from_millis(120));
+                tested.set_down(false);
+                outages += 1;
+                thread::sleep(Duration::from_millis(200));
+            }
+            outages
+        });
+        Self { thread, stop }
+    }
+
+    /// Returns how many outages there were.
+    pub(super) fn stop(self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Panics on one event of ten.
+#[derive(Default)]
+pub(super) struct Panics(AtomicU32);
+
+const PANIC: &str = "the observer of the lives";
+
+impl Panics {
+    fn event(&self) {
+        if self.0.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
+            panic::panic_any(PANIC);
+        }
+    }
+}
+
+impl Observer for Panics {
+    fn on_decision(&self, _: &Decided<'_>) {
+        self.event();
+    }
+
+    fn on_store_failure(&self, _: &StoreFailure<'_>) {
+        self.event();
+    }
+
+    fn on_batch(&self, _: &Batch) {
+        self.event();
+    }
+
+    fn on_breaker_change(&self, _: &BreakerChange) {
+        self.event();
+    }
+
+    fn on_abandoned(&self, _: &Abandoned<'_>) {
+        self.event();
+    }
+
+    fn on_hold_ended(&self, _: &HoldEnded<'_>) {
+        self.event();
+    }
+}
+
+/// Thousands of panics of the observer are no news.
+pub(super) fn silence_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if info.payload().downcast_ref::<&str>() != Some(&PANIC) {
+                report(info);
+            }
+        }));
+    });
+}
