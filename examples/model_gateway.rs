@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The layer that is added last is the outermost one, so a request passes them from the bottom up.
     let app = Router::new()
         .route("/v1/complete", post(complete))
-        .layer(limits(limiter)?)
+        .layer(limits(limiter.clone())?)
         .layer(from_fn(read_prompt))
         .layer(from_fn(authenticate));
 
@@ -45,6 +45,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Listening on http://{}", listener.local_addr()?);
     let stop = async { drop(signal::ctrl_c().await) };
     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+    // What the last requests have held is settled before the process ends.
+    limiter.close().await;
     Ok(())
 }
 
@@ -53,7 +55,7 @@ type Limits = RateLimitLayer<ExtensionKey<Account>, ProblemJson, WrappedBody>;
 
 /// The four limits of an account. A request passes all of them, or takes nothing from any.
 fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
-    // Longer than the longest answer. If a process is killed, what it holds is charged after this time.
+    // If a process is killed, what it holds is charged after this time. Requests that live are renewed.
     let holds = Holds::new().with_ttl(Duration::from_secs(300));
     let policies = [
         Policy::per_minute("requests", 10)?,

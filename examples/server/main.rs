@@ -65,6 +65,7 @@ async fn run() -> Result<(), Failure> {
         let error = error.to_string();
         eprintln!("limits are not enforced yet: {}", error.trim_end_matches('.'));
     }
+    let at_the_end = limiter.clone();
     let app = Router::new()
         .route("/watch", get(|| async { "watching\n" }))
         .route("/search", get(|| async { "found\n" }))
@@ -82,6 +83,8 @@ async fn run() -> Result<(), Failure> {
     options.print_commands_to_try(listener.local_addr()?);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).with_graceful_shutdown(shutdown_signal()).await?;
+    // What the last requests have held is given back before the process ends.
+    at_the_end.close().await;
     Ok(())
 }
 

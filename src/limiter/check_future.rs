@@ -105,6 +105,14 @@ impl CheckFuture {
         Self { state: CheckState::Failed(error.into()), ..self }
     }
 
+    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
+    pub(super) fn abandon(&mut self) -> bool {
+        match &mut self.state {
+            CheckState::Waiting(waiting) => waiting.abandon(),
+            CheckState::Unsent | CheckState::Failed(_) | CheckState::Done => false,
+        }
+    }
+
     /// Sends a check under policies with shards or leases.
     #[inline(never)]
     fn poll_detour(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {

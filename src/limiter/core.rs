@@ -10,11 +10,12 @@ use crate::{
     key::Key,
     limiter::{
         acquire::Queues,
-        hold::{Slots, Unanswered},
+        hold::{Ends, Renewals},
         lease::Leases,
         sharded::Turns,
     },
     observe::{CheckSpan, NearLimits, Notices, Observer, Warning},
+    runtime::workers::Workers,
     store::{Pending, Store},
     verdict::{Source, Verdict},
 };
@@ -35,12 +36,14 @@ pub(super) struct Core {
     pub(super) queues: Arc<Queues>,
     /// The blocks that this process holds, of policies with leases.
     pub(super) leases: Arc<Leases>,
-    /// The changes of holds that no store has answered yet.
-    pub(super) unanswered: Arc<Unanswered>,
+    /// The ends of holds that the store has not answered yet.
+    pub(super) ends: Arc<Ends>,
+    /// The holds that are renewed while they are held.
+    pub(super) renewals: Arc<Renewals>,
+    /// The tasks that look after both, one in each runtime.
+    pub(super) workers: Arc<Workers>,
     /// The turns of checks under policies with shards.
     pub(super) turns: Arc<Turns>,
-    /// The slots of concurrency limits that this process holds.
-    pub(super) slots: Arc<Slots>,
     /// The keys that were reported to observers as near a limit.
     pub(super) near_limits: Arc<NearLimits>,
 }

@@ -67,6 +67,13 @@ pub(crate) struct DecisionFuture {
     waiting: Waiting,
 }
 
+impl DecisionFuture {
+    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
+    pub(crate) fn abandon(&mut self) -> bool {
+        self.waiting.abandon()
+    }
+}
+
 impl Future for DecisionFuture {
     type Output = Decision;
 

@@ -105,6 +105,15 @@ impl<T: Send + 'static> Guarded<T> {
     }
 }
 
+impl<T: Send + 'static> Guarded<T> {
+    /// Gives the call up. Returns whether the store may have received it, or may still receive it. A probe goes on.
+    pub(super) fn abandon(&mut self) -> bool {
+        let Some(wait) = &mut self.wait else { return false };
+        let is_probe = wait.as_mut().project().permit.as_ref().is_some_and(Permit::is_probe);
+        is_probe || mem::replace(&mut self.pending, Pending::never()).abandon()
+    }
+}
+
 impl<T: Send + 'static> Drop for Guarded<T> {
     fn drop(&mut self) {
         let Some(mut wait) = self.wait.take() else { return };

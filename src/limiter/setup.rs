@@ -29,9 +29,10 @@ impl Limiter {
             fallback: None,
             queues: Arc::default(),
             leases: Arc::default(),
-            unanswered: Arc::default(),
+            ends: Arc::default(),
+            renewals: Arc::default(),
+            workers: Arc::default(),
             turns: Arc::default(),
-            slots: Arc::default(),
             near_limits: Arc::default(),
         };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))

@@ -30,7 +30,7 @@ enum Awaited {
 impl Waiting {
     /// Also sends the ends of holds that an ended runtime has left, so that they reach the store with this check.
     pub(super) fn new(core: &Arc<Core>, verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
-        core.send_unanswered(None);
+        core.look_after_holds();
         Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span }
     }
 
@@ -56,6 +56,14 @@ impl Waiting {
         match &mut self.verdict {
             Awaited::Store(verdict) => verdict.poll(core, admit, cx),
             Awaited::Detour(verdict) => verdict.as_mut().poll(cx),
+        }
+    }
+
+    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
+    pub(super) fn abandon(&mut self) -> bool {
+        match &mut self.verdict {
+            Awaited::Store(verdict) => verdict.abandon(),
+            Awaited::Detour(_) => true,
         }
     }
 

@@ -62,12 +62,26 @@ pin_project! {
 
 /// A request that waits for its decision. Boxed, so that the future of a request that does not wait is small.
 struct Waiting<S, K, R, ReqBody> {
-    check: DecisionFuture,
+    asked: Asked,
     service: S,
     request: Request<ReqBody>,
-    tab: Option<Box<Tab>>,
     config: Arc<Config<K, R>>,
     rules: KeptRules,
+}
+
+/// A check, and the holds that it asks for.
+struct Asked {
+    check: DecisionFuture,
+    tab: Option<Box<Tab>>,
+}
+
+impl Drop for Asked {
+    /// The request goes away without a decision: nothing is given back for a check that the store has not received.
+    fn drop(&mut self) {
+        if self.tab.is_some() && !self.check.abandon() {
+            discard(self.tab.take());
+        }
+    }
 }
 
 const POLLED_AGAIN: &str = "`ResponseFuture` polled after completion";
@@ -97,7 +111,7 @@ impl<S, F, K, R, ReqBody, ResBody, B> ResponseFuture<S, F, K, R, ReqBody, ResBod
         config: Arc<Config<K, R>>,
         rules: KeptRules,
     ) -> Self {
-        let waiting = Waiting { check, service, request, tab, config, rules };
+        let waiting = Waiting { asked: Asked { check, tab }, service, request, config, rules };
         Self::new(State::Checking { waiting: Some(Box::new(waiting)) })
     }
 }
@@ -116,13 +130,13 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Checking { waiting } => {
-                    let Waiting { check, tab, .. } = &mut **waiting.as_mut().expect(POLLED_AGAIN);
+                    let Asked { check, tab } = &mut waiting.as_mut().expect(POLLED_AGAIN).asked;
                     if let Some(tab) = tab {
                         tab.ask();
                     }
                     let decision = ready!(Pin::new(check).poll(cx));
-                    let Waiting { mut service, mut request, tab, config, rules, .. } =
-                        *waiting.take().expect(POLLED_AGAIN);
+                    let tab = tab.take();
+                    let Waiting { mut service, mut request, config, rules, .. } = *waiting.take().expect(POLLED_AGAIN);
                     let rules = rules.load(&config.rules);
                     if decision.is_allowed() {
                         let admitted = config.admit(&rules, decision, tab, request.extensions_mut());

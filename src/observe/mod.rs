@@ -138,6 +138,12 @@ pub use self::{
     warning::Warning,
 };
 pub(crate) use self::{
-    effects::FailureEffect, fanout::fan_out, near_limits::NearLimits, notices::Notices, observer_cell::ObserverCell,
-    reporter::Reporter, span::CheckSpan, throttle::Once,
+    effects::FailureEffect,
+    fanout::fan_out,
+    near_limits::NearLimits,
+    notices::Notices,
+    observer_cell::ObserverCell,
+    reporter::Reporter,
+    span::CheckSpan,
+    throttle::{Once, Throttle},
 };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Spaces the warnings of one kind.
 #[derive(Debug, Default)]
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     next_us: AtomicU64,
     left_out: AtomicU64,
 }
@@ -12,7 +12,7 @@ pub(super) struct Throttle {
 impl Throttle {
     /// Allows one warning every `pause_us`. Returns the number of warnings left out since the last allowed one, or
     /// `None` if this warning is left out too.
-    pub(super) fn claim(&self, now_us: u64, pause_us: u64) -> Option<u64> {
+    pub(crate) fn claim(&self, now_us: u64, pause_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
         // If the next warning is further away than a pause, the clock was put back.
         let early = now_us < next_us && next_us - now_us <= pause_us;

@@ -38,6 +38,13 @@ pub enum Warning {
         /// The policy's name.
         policy: String,
     },
+    /// The ends of holds were given up: the store has not answered them within the time-to-live of their holds, or more
+    /// than 10 000 waited for an answer. The store ends these holds by itself, unless an end has reached it. Reported
+    /// once a minute at most.
+    EndsGivenUp {
+        /// The number of holds since the last report.
+        ends: u64,
+    },
     /// The Redis server may drop the keys of limits when its memory is full.
     Eviction {
         /// The server's `maxmemory-policy`.
@@ -132,6 +139,7 @@ impl Warning {
     pub fn cause(&self) -> &'static str {
         match self {
             Self::ChargedTwice { .. } => "charged_twice",
+            Self::EndsGivenUp { .. } => "ends_given_up",
             Self::Eviction { .. } => "eviction",
             Self::ForwardedHeader { .. } => "forwarded_header",
             Self::ForwardedHeaderMissing { .. } => "forwarded_header_missing",
@@ -157,6 +165,12 @@ impl fmt::Display for Warning {
                 f,
                 "a request was charged twice under policy {policy:?}: it passes two layers with this policy and the \
                  same key; remove one of them, or give it a policy with another name"
+            ),
+            Self::EndsGivenUp { ends } => write!(
+                f,
+                "the ends of {ends} holds were given up, because the store has not answered them: their units stay taken \
+                 until their time-to-live, and are then charged or given back as their policies say; see why the store \
+                 does not answer, or give the policies a shorter time-to-live"
             ),
             Self::Eviction { policy } => write!(
                 f,

@@ -54,7 +54,8 @@ impl Holds {
     }
 
     /// Sets the time-to-live: a hold that is neither settled nor renewed for so long ends by itself, by the store's
-    /// clock. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
+    /// clock. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW). A layer renews its holds three times in each
+    /// time-to-live, for as long as their requests live.
     ///
     /// Defaults to [60 s](Self::DEFAULT_TTL).
     #[must_use]

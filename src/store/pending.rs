@@ -31,6 +31,9 @@ pub(crate) trait DeadlineHandler: Send + Sync {
     /// was made. `None` ends the wait.
     fn more_time(&self, deadline: Duration) -> Option<Duration>;
 
+    /// Whether the store may have received the check, or may still receive it, now that its caller has gone.
+    fn may_reach_store(&self) -> bool;
+
     /// Hands over the breakers of the failure domains. Returns whether the store itself asks them for this check,
     /// because the check may span several domains; otherwise the limiter asks. Called at the first poll.
     fn takes_over(&self, breakers: &Arc<Breakers>) -> bool;
@@ -60,6 +63,13 @@ impl<T> Pending<T> {
     pub(crate) fn takes_over(&self, breakers: Option<&Arc<Breakers>>) -> bool {
         let both = self.handler.as_ref().zip(breakers);
         both.is_some_and(|(handler, breakers)| handler.takes_over(breakers))
+    }
+
+    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
+    pub(crate) fn abandon(self) -> bool {
+        let Self { future, handler } = self;
+        drop(future);
+        handler.is_none_or(|handler| handler.may_reach_store())
     }
 
     /// The extra time of the check. See [`DeadlineHandler::more_time`].

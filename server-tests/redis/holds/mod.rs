@@ -1,6 +1,7 @@
 //! Holds on Redis.
 
 mod agreement;
+mod bursts;
 mod clock_steps;
 mod cluster;
 mod costs;

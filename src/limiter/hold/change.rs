@@ -15,7 +15,7 @@ use crate::{
     hold::{HoldChange, OpenHold, Settlement},
     limiter::{core::Core, guarded::Guarded},
     observe::{HoldEnd, HoldEnded},
-    store::Answer,
+    store::{Answer, Pending},
 };
 
 /// The end of a hold, which has to reach the store.
@@ -68,6 +68,15 @@ pub(super) struct Call(Option<Guarded<Settlement>>);
 impl Call {
     pub(super) const UNSENT: Self = Self(None);
 
+    /// The change that this answer of the store is for.
+    pub(super) fn of(pending: Pending<Settlement>) -> Self {
+        Self(Some(Guarded::new(pending, CallOutcome::of)))
+    }
+
+    pub(super) fn is_unsent(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Sends the change at the first poll, behind the breaker and within the deadline.
     pub(super) fn poll(
         &mut self,
@@ -79,7 +88,7 @@ impl Call {
         if self.0.is_none() {
             match core.store.change_hold(hold, change) {
                 Answer::Ready(result) => return Poll::Ready(result),
-                Answer::Pending(pending) => self.0 = Some(Guarded::new(pending, CallOutcome::of)),
+                Answer::Pending(pending) => *self = Self::of(pending),
             }
         }
         match &mut self.0 {
@@ -128,16 +137,21 @@ impl Core {
         settlement
     }
 
-    /// Notes the last answer to the end of a hold.
-    pub(super) fn on_last_answer(&self, ending: &Ending, answer: &Result<Settlement, Error>) {
-        let end = match answer {
-            Ok(Settlement::Settled) => ending.end(),
-            Ok(Settlement::Expired | Settlement::NotHeld) => HoldEnd::Expired,
-            Err(_) => HoldEnd::Unanswered,
+    /// Notes the last answer to the end of a hold. `is_repeated`: an earlier attempt may have reached the store, so an
+    /// answer that the hold had ended says that this attempt has ended it.
+    pub(super) fn on_last_answer(&self, ending: &Ending, answer: &Result<Settlement, Error>, is_repeated: bool) {
+        let is_settled = match answer {
+            Ok(settlement) => *settlement == Settlement::Settled || is_repeated,
+            Err(_) => false,
         };
-        if let (Ok(Settlement::Settled), Some(fallback)) = (answer, &self.fallback) {
+        if let (true, Some(fallback)) = (is_settled, &self.fallback) {
             fallback.mirror_change(&ending.hold, ending.change());
         }
+        let end = match answer {
+            Ok(_) if is_settled => ending.end(),
+            Ok(_) => HoldEnd::Expired,
+            Err(_) => HoldEnd::Unanswered,
+        };
         self.report_hold_end(ending, end);
     }
 

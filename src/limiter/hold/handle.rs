@@ -13,8 +13,8 @@ use crate::{
         core::Core,
         hold::{
             change::Ending,
+            renewals::RenewedHold,
             settle::{SettleFuture, merged},
-            slots::RenewedSlot,
         },
     },
     policy::{Policy, Unsettled},
@@ -89,8 +89,9 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// # When the store gives no answer
 ///
 /// A settlement that the store does not answer is an error for its caller, and is kept: it is sent again in the
-/// background for one time-to-live of the hold. A limiter keeps up to 10 000 of them, and drops the oldest first. Later
-/// than that, the store ends the hold by itself, as its policy says. Observers see the
+/// background for one time-to-live of the hold. Later than that, the store ends the hold by itself, as its policy says.
+/// A limiter keeps up to 10 000 settlements that the store may have received, and gives up the oldest first with a
+/// [warning](crate::observe::Warning::EndsGivenUp). Observers see the
 /// [end of each hold](crate::observe::Observer::on_hold_ended).
 ///
 /// # Examples
@@ -119,14 +120,15 @@ pub struct Hold {
     decision: Decision,
     open: OpenHolds,
     /// The renewals of the slots of concurrency limits.
-    renewals: SmallVec<[RenewedSlot; 1]>,
+    renewals: SmallVec<[RenewedHold; 1]>,
 }
 
 impl Hold {
     pub(super) fn new(core: Arc<Core>, decision: Decision, open: OpenHolds) -> Self {
         let runtime = if open.is_empty() { None } else { Handle::try_current().ok() };
         let is_local = decision.source() == Source::Local;
-        let renewals = open.iter().filter_map(|(hold, _)| core.renew_slot(hold, is_local)).collect();
+        let slots = open.iter().filter(|(hold, _)| hold.policy.is_concurrent());
+        let renewals = slots.filter_map(|(hold, _)| core.renew(hold, is_local)).collect();
         Self { core: Some(core), runtime, decision, open, renewals }
     }
 

@@ -9,19 +9,18 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use smallvec::SmallVec;
-
 use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    hold::OpenHold,
     key::Key,
     limiter::{
         check_future::CheckFuture,
-        core::Core,
         handle::Limiter,
-        hold::handle::{Held, Hold},
+        hold::{
+            handle::{Held, Hold},
+            request::{Charged, RequestHolds},
+        },
         purpose::Purpose,
     },
     policy::Policy,
@@ -56,8 +55,8 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is sent before the first poll. If the future is dropped later, the units may be held until their
-    /// time-to-live has passed.
+    /// Nothing is sent before the first poll. If the future is dropped later, the units that the store may hold end as
+    /// those of a handle that is dropped, in the background.
     ///
     /// # Examples
     ///
@@ -110,26 +109,11 @@ impl Limiter {
     }
 
     fn hold_named(&self, check: Check) -> HoldFuture {
-        let holds = AskedHolds::of(&check);
+        let holds = RequestHolds::of(Arc::clone(&self.core), &check);
         if !holds.is_empty() && !self.core.store.has_holds() {
             return HoldFuture::failed(ConfigError::StoreWithoutHolds);
         }
-        let asked = Asked { core: Arc::clone(&self.core), holds };
-        HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), asked) }
-    }
-}
-
-/// The holds of a check that is sent, with the numbers of their charges and their units.
-#[derive(Debug)]
-struct AskedHolds(SmallVec<[(usize, OpenHold, u32); 1]>);
-
-impl AskedHolds {
-    fn of(check: &Check) -> Self {
-        Self(check.holds().collect())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), holds) }
     }
 }
 
@@ -137,8 +121,8 @@ impl AskedHolds {
 ///
 /// # Cancel safety
 ///
-/// Nothing is sent before the first poll. If the future is dropped later, the units may be held until their
-/// time-to-live has passed; the hold is never sent again.
+/// Nothing is sent before the first poll. If the future is dropped later, the units that the store may hold end as
+/// those of a handle that is dropped, in the background. The hold is never sent again.
 ///
 /// # Panics
 ///
@@ -149,30 +133,18 @@ pub struct HoldFuture {
 }
 
 enum State {
-    Asked(CheckFuture, Asked),
+    Asked(CheckFuture, RequestHolds),
     /// The call was wrong.
     Failed(Error),
     Done,
 }
 
-struct Asked {
-    core: Arc<Core>,
-    holds: AskedHolds,
-}
-
-impl Asked {
-    fn into_held(self, decision: Decision) -> Held {
-        let Self { core, holds } = self;
-        // The store has answered, or the limiter is in use in a runtime.
-        core.send_unanswered(None);
-        if !decision.is_allowed() {
-            return Held::Denied(decision);
-        }
-        // A shadow charge that does not fit is not held. A decision without a verdict has no policies.
-        let is_held = |number: usize| decision.policies().get(number).is_some_and(|standing| !standing.would_deny);
-        let held = holds.0.into_iter().filter(|(number, ..)| is_held(*number));
-        let open = held.map(|(_, hold, units)| (hold, units)).collect();
-        Held::Open(Hold::new(core, decision, open))
+fn into_held(holds: RequestHolds, decision: Decision) -> Held {
+    let (core, open) = holds.into_open(&decision);
+    core.look_after_holds();
+    match decision.is_allowed() {
+        true => Held::Open(Hold::new(core, decision, open)),
+        false => Held::Denied(decision),
     }
 }
 
@@ -203,10 +175,12 @@ impl HoldFuture {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn fail_local(self) -> Self {
-        match self.state {
-            State::Asked(check, asked) => Self { state: State::Asked(check.fail_local(), asked) },
-            state => Self { state },
+    pub fn fail_local(mut self) -> Self {
+        Self {
+            state: match mem::replace(&mut self.state, State::Done) {
+                State::Asked(check, holds) => State::Asked(check.fail_local(), holds),
+                state => state,
+            },
         }
     }
 }
@@ -223,10 +197,21 @@ impl Future for HoldFuture {
         };
         let asked = mem::replace(state, State::Done);
         Poll::Ready(match (asked, result) {
-            (State::Asked(_, asked), Ok(decision)) => Ok(asked.into_held(decision)),
+            (State::Asked(_, holds), Ok(decision)) => Ok(into_held(holds, decision)),
             (_, Ok(decision)) => Ok(Held::Denied(decision)),
             (_, Err(error)) => Err(error),
         })
+    }
+}
+
+impl Drop for HoldFuture {
+    fn drop(&mut self) {
+        // Without a verdict. The future that has returned a result is done.
+        if let State::Asked(check, holds) = &mut self.state
+            && check.abandon()
+        {
+            holds.end(Charged::AsUnsettled);
+        }
     }
 }
 

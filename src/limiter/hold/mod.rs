@@ -1,24 +1,28 @@
 //! Holds: units that are held until their cost is known.
 //!
 //! `make` asks for holds, `failure` turns an error into a handle or a denial, `handle` is what the caller gets, and
-//! `settle` is the future that ends a handle. `change` sends one change to the store, `unanswered` keeps the ends of
-//! holds that have to be sent again, and `sender` sends them. `request` is what the middleware gets, and `slots` renews
-//! the slots of concurrency limits.
+//! `settle` is the future that ends a handle. `request` is what the middleware gets. `change` sends one change to the
+//! store. `ends` keeps the ends of holds until they are answered, in the queues of each failure `domain`, and `sending`
+//! sends them. `renewals` has the holds that are renewed while they are held, and `renewing` renews them. `worker` is
+//! what each runtime does for both.
 
 mod change;
+mod domain;
+mod ends;
 mod failure;
 mod handle;
 mod make;
+mod renewals;
+mod renewing;
 mod request;
-mod sender;
+mod sending;
 mod settle;
-mod slots;
-mod unanswered;
+mod worker;
 
 pub(crate) use self::request::{Charged, RequestHolds};
+pub(super) use self::{ends::Ends, renewals::Renewals};
 pub use self::{
     handle::{Held, Hold},
     make::HoldFuture,
     settle::SettleFuture,
 };
-pub(super) use self::{slots::Slots, unanswered::Unanswered};

@@ -12,7 +12,11 @@ use crate::{
     limiter::{
         core::Core,
         handle::Limiter,
-        hold::{change::Ending, handle::is_released, slots::RenewedSlot},
+        hold::{
+            change::Ending,
+            handle::{OpenHolds, is_released},
+            renewals::RenewedHold,
+        },
     },
     policy::Policy,
     verdict::Source,
@@ -42,8 +46,8 @@ struct HeldUnits {
     hold: OpenHold,
     /// The units that are held.
     held: u32,
-    /// The renewal of a slot of a concurrency limit.
-    renewal: Option<RenewedSlot>,
+    /// The renewal of the hold, while its request lives.
+    renewal: Option<RenewedHold>,
 }
 
 /// What is charged when holds end.
@@ -64,9 +68,7 @@ impl Limiter {
         if check.charges().iter().all(|charge| charge.hold.is_none()) {
             return None;
         }
-        let units = check.holds().map(|(number, hold, held)| HeldUnits { number, hold, held, renewal: None });
-        let (core, runtime) = (Arc::clone(&self.core), Handle::try_current().ok());
-        Some(RequestHolds { core, units: units.collect(), runtime, is_made: false, local: None })
+        Some(RequestHolds::of(Arc::clone(&self.core), check))
     }
 
     /// Whether the store has holds.
@@ -76,6 +78,19 @@ impl Limiter {
 }
 
 impl RequestHolds {
+    /// The holds that `check` asks for.
+    pub(super) fn of(core: Arc<Core>, check: &Check) -> Self {
+        let units = check.holds().map(|(number, hold, held)| HeldUnits { number, hold, held, renewal: None });
+        let (units, runtime) = (units.collect(), Handle::try_current().ok());
+        Self { core, units, runtime, is_made: false, local: None }
+    }
+
+    /// The core, and the holds that an allowed check has made.
+    pub(super) fn into_open(mut self, decision: &Decision) -> (Arc<Core>, OpenHolds) {
+        self.retain_held(decision);
+        (self.core, self.units.into_iter().map(|units| (units.hold, units.held)).collect())
+    }
+
     /// Whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.units.is_empty()
@@ -86,16 +101,20 @@ impl RequestHolds {
         self.units.iter().map(|units| &units.hold.policy)
     }
 
-    /// Keeps the holds that an allowed check has made, and renews those that are slots. A shadow charge that did not
-    /// fit is not held, and neither is anything without a verdict: what the store may have made all the same is being
-    /// released.
-    pub(crate) fn keep_made(&mut self, decision: &Decision) {
+    /// A shadow charge that did not fit is not held, and neither is anything without a verdict: what the store may have
+    /// made all the same is being released.
+    fn retain_held(&mut self, decision: &Decision) {
         let is_held = |number: usize| decision.policies().get(number).is_some_and(|standing| !standing.would_deny);
         self.units.retain(|units| is_held(units.number));
+    }
+
+    /// Keeps the holds that an allowed check has made, and renews them until they end.
+    pub(crate) fn keep_made(&mut self, decision: &Decision) {
+        self.retain_held(decision);
         self.is_made = true;
         self.local = (decision.source() == Source::Local).then(|| decision.is_owed());
         for units in &mut self.units {
-            units.renewal = self.core.renew_slot(&units.hold, self.local.is_some());
+            units.renewal = self.core.renew(&units.hold, self.local.is_some());
         }
     }
 

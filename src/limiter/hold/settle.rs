@@ -101,13 +101,13 @@ impl Future for SettleFuture {
                     continue;
                 };
                 let (ending, _) = this.unanswered.remove(number);
-                core.on_end_answer(ending, &answer, this.runtime.as_ref());
+                core.on_end_answer(ending, &answer);
                 this.merge(answer);
             }
             if !this.unanswered.is_empty() {
                 return Poll::Pending;
             }
-            core.send_unanswered(None);
+            core.look_after_holds();
         }
         this.is_done = true;
         Poll::Ready(mem::replace(&mut this.result, Ok(Settlement::NotHeld)))
@@ -117,8 +117,11 @@ impl Future for SettleFuture {
 impl Drop for SettleFuture {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
-            for (ending, _) in self.unanswered.drain(..) {
-                core.end_hold_in_background(ending, self.runtime.as_ref());
+            for (ending, call) in self.unanswered.drain(..) {
+                match call.is_unsent() {
+                    true => core.end_hold_in_background(ending, self.runtime.as_ref()),
+                    false => core.send_in_background(ending, call, self.runtime.as_ref()),
+                }
             }
         }
     }

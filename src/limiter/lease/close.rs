@@ -1,4 +1,4 @@
-//! Giving blocks back: before the process ends, and before a reset.
+//! Giving blocks and ends of holds to the store before the process ends; giving blocks back before a reset.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,21 +12,25 @@ use crate::{
     runtime::deadline::within,
 };
 
-/// The longest time that [`Limiter::close`] waits, in deadlines of the store: a block that is on its way is received
-/// and then released.
+/// The longest time that [`Limiter::close`] waits for a store that does not answer, in its deadlines: a block that is on
+/// its way is received and then released.
 const LONGEST_CLOSE: u32 = 3;
 
 impl Limiter {
-    /// Gives back the units of all [leases](Policy::with_lease). Call it before the process ends. Later checks go to
-    /// the store.
+    /// Gives back the units of all [leases](Policy::with_lease), and waits until the ends of all
+    /// [holds](crate::limiter::Hold) have reached the store. Call it before the process ends, after the server has
+    /// finished its requests: otherwise what the last of them have held stays taken until its time-to-live has passed.
+    /// Later checks go to the store.
     ///
-    /// Waits until the store has answered, at most three times its deadline. Blocks that are not given back, because
-    /// the store is away or the process is killed, are charged in full when the time-to-live of their policy's
-    /// [holds](Policy::with_holds) has passed. Clones of the limiter share its leases. Does nothing without leases.
+    /// Waits until the store has answered: at most three times its deadline for leases, and then at most 5 s for the
+    /// ends of holds. `close` gives up as soon as the store has answered none of them for three deadlines. Blocks that are not given back, because the store is away or the process is killed, are charged in
+    /// full when the time-to-live of their policy's [holds](Policy::with_holds) has passed, and other holds end as their
+    /// policies say. Clones of the limiter share its leases and holds. Returns at once without leases and holds. Holds
+    /// whose handles still exist stay open.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the blocks are given back in the background, as long as the runtime runs.
+    /// If the future is dropped, blocks and holds are given back in the background, as long as the runtime runs.
     ///
     /// # Examples
     ///
@@ -49,7 +53,9 @@ impl Limiter {
         let ended = core.leases.close(Instant::now()).into_ended();
         drop(settle(core, ended));
         let time: Duration = core.store.deadline() * LONGEST_CLOSE;
-        let _ = within(time, core.leases.quiet()).await;
+        if within(time, core.leases.quiet()).await.is_some() {
+            core.ends_answered(time).await;
+        }
     }
 }
 

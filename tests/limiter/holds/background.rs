@@ -6,6 +6,7 @@ use tokio::{runtime::Runtime, time::timeout};
 use tollgate::{
     ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
     limiter::Hold,
+    observe::Warning,
     policy::{Holds, Unsettled},
     store::{HoldChange, Settlement},
 };
@@ -15,7 +16,7 @@ use super::{
     remote_store::{Network, RemoteStore},
     tokens, with_holds,
 };
-use crate::support::recorder::Recorder;
+use crate::support::recorder::{RecordedEvents, Recorder};
 
 /// The clock of the store stands still, so no hold ends by itself.
 fn remote() -> (Limiter, RemoteStore) {
@@ -167,23 +168,38 @@ async fn a_settlement_is_given_up_after_the_time_to_live() {
     assert_eq!(store.received(), []);
 }
 
-/// No more than 10 000 settlements are kept, and the oldest are dropped first.
-#[tokio::test]
-async fn law_6_a_bounded_number_of_settlements_is_kept() {
+/// More settlements than are kept end while the store is down or silent.
+async fn settle_many(network: Network) -> (RecordedEvents, RemoteStore) {
     let (recorder, (limiter, store)) = (Recorder::default(), remote());
     let limiter = limiter.with_observer(recorder.clone());
     let policy = with_holds(100_000, Holds::new());
-    store.is(Network::Silent);
-    // Without an await in between, no task can take them out of the queue.
     let mut holds = Vec::new();
     for _ in 0..10_007 {
         holds.push(limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap());
     }
-    for (number, hold) in holds.into_iter().enumerate() {
-        drop(hold.settle(u32::try_from(number).unwrap()));
-    }
-    let dropped: Vec<u32> = recorder.take().holds.into_iter().map(|(_, _, actual, _)| actual).collect();
-    assert_eq!(dropped, [0, 1, 2, 3, 4, 5, 6]);
+    store.is(network);
+    holds.into_iter().for_each(|hold| drop(hold.settle(1)));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    (recorder.take(), store)
+}
+
+/// The store may have received all of them, and the oldest are given up.
+#[tokio::test(start_paused = true)]
+async fn law_6_and_13_a_bounded_number_of_settlements_without_an_answer_is_kept_and_the_rest_is_reported() {
+    let (events, _) = settle_many(Network::Silent).await;
+    assert!(events.holds.iter().all(|(.., end)| *end == "unanswered"));
+    assert_eq!(events.holds.len(), 7);
+    assert_eq!(events.warnings, [Warning::EndsGivenUp { ends: 7 }]);
+}
+
+/// What was never sent is bounded by the open holds.
+#[tokio::test(start_paused = true)]
+async fn law_15_settlements_that_were_never_sent_are_all_kept_until_the_store_is_back() {
+    let (events, store) = settle_many(Network::Down).await;
+    assert_eq!((events.holds, events.warnings), (vec![], vec![]));
+    store.is(Network::Well);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(store.received().len(), 10_007);
 }
 
 #[tokio::test]

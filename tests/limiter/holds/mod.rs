@@ -1,11 +1,14 @@
 //! Holds: units that are held until their cost is known.
 
 mod background;
+mod distant_store;
+mod ends;
 mod fallback;
 mod full;
 mod handle;
 mod laws;
 mod remote_store;
+mod runtimes;
 mod traces;
 
 use std::time::Duration;

@@ -7,6 +7,7 @@ mod estimates;
 mod failures;
 mod guards;
 mod large_bodies;
+mod lasting;
 mod overtaken;
 mod runtimes;
 mod servers;

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
     time::Duration,
 };
@@ -34,6 +34,8 @@ pub(crate) struct Progress {
     /// Length of the earlier periods with calls in flight.
     with_store_us: AtomicU64,
     may_have_charged: AtomicBool,
+    /// Whether a request of the check has left the queue for a call.
+    is_taken: AtomicBool,
     /// The traffic when the check was queued last.
     queued: Mutex<Option<Queued>>,
     /// Whether the check has several keys of a cluster, which may be in several failure domains.
@@ -77,6 +79,7 @@ impl Progress {
             since_us: AtomicU64::new(0),
             with_store_us: AtomicU64::new(0),
             may_have_charged: AtomicBool::new(false),
+            is_taken: AtomicBool::new(false),
             queued: Mutex::default(),
             spans_domains,
             breakers: OnceLock::new(),
@@ -131,8 +134,16 @@ impl Progress {
         });
     }
 
+    /// Records that a request of the check leaves the queue. The caller then looks whether the check is still wanted,
+    /// and a check that is given up asks in the opposite order, so that one of them sees the other.
+    pub(crate) fn taken(&self) {
+        self.is_taken.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
     /// Records that a call of the check is sent at `now_us`, by the process's clock.
     pub(crate) fn sent(&self, may_charge: bool, now_us: u64) {
+        self.is_taken.store(true, Ordering::Relaxed);
         if may_charge {
             self.may_have_charged.store(true, Ordering::Relaxed);
         }
@@ -222,6 +233,11 @@ impl DeadlineHandler for Progress {
             FirstConnection::Waited { until } => (until, deadline),
         };
         Some(time.saturating_sub(since.running(Instant::now()))).filter(|more| !more.is_zero())
+    }
+
+    fn may_reach_store(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_taken.load(Ordering::Relaxed)
     }
 
     fn takes_over(&self, breakers: &Arc<Breakers>) -> bool {

@@ -147,6 +147,7 @@ impl Queue {
             };
             empty = 0;
             popped += 1;
+            waiting.request.outgoing.progress.taken();
             if waiting.verdict.is_closed() {
                 continue;
             }

@@ -1,0 +1,151 @@
+//! Workers: tasks that do what is due for all runtimes of a process, one in each runtime that takes part.
+//!
+//! A runtime may end, may be driven only now and then, or may compute for seconds, and none of this can be seen from
+//! outside. So no runtime relies on the worker of another one: each has its own, and all of them do the same job. A job
+//! that is overdue is done by the first worker that sees it.
+
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
+};
+
+use tokio::{
+    runtime::{self, Handle},
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use super::drivers::Driver;
+
+/// What the workers of a process do.
+pub(crate) trait Job: Send + Sync + 'static {
+    /// Does what is due, without waiting: what takes time is spawned. `here` is the runtime of the caller. Returns when
+    /// something is due next, or `None` if nothing is left to do in any runtime.
+    fn run(&self, here: runtime::Id) -> Option<Instant>;
+
+    /// Notes that the runtime has ended before its work was done.
+    fn on_runtime_end(&self, ended: runtime::Id);
+}
+
+/// The workers of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    running: Mutex<HashMap<runtime::Id, Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    wake: Arc<Notify>,
+    /// When the worker looks next. `None` while it works.
+    wakes: Option<Instant>,
+}
+
+impl Workers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<runtime::Id, Running>> {
+        // A panic under the lock leaves the map valid, so a poisoned lock is usable.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that the current runtime has a worker, which looks at `due` at the latest, and that the workers of
+    /// other runtimes look at `elsewhere` at the latest. Starts none without a runtime with timers.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        due: Instant,
+        elsewhere: Option<Instant>,
+        job: impl FnOnce() -> Arc<dyn Job>,
+    ) {
+        let runtime = Handle::try_current().ok();
+        let here = runtime.as_ref().map(Handle::id);
+        let is_here = {
+            let running = self.lock();
+            for (id, running) in &*running {
+                let due = if Some(*id) == here { Some(due) } else { elsewhere };
+                if running.wakes.zip(due).is_some_and(|(wakes, due)| due < wakes) {
+                    running.wake.notify_one();
+                }
+            }
+            here.is_some_and(|here| running.contains_key(&here))
+        };
+        let Some(runtime) = runtime.filter(|_| !is_here && Driver::Timers.is_there()) else { return };
+        if let Some(wake) = self.register(runtime.id()) {
+            let worker = Worker { workers: Arc::clone(self), job: job(), runtime: runtime.id(), wake, is_done: false };
+            drop(runtime.spawn(worker.run()));
+        }
+    }
+
+    /// `None` if the runtime has a worker.
+    fn register(&self, runtime: runtime::Id) -> Option<Arc<Notify>> {
+        let mut running = self.lock();
+        if running.contains_key(&runtime) {
+            return None;
+        }
+        let wake = Arc::<Notify>::default();
+        running.insert(runtime, Running { wake: Arc::clone(&wake), wakes: None });
+        Some(wake)
+    }
+
+    fn set_wakes(&self, runtime: runtime::Id, wakes: Option<Instant>) {
+        if let Some(running) = self.lock().get_mut(&runtime) {
+            running.wakes = wakes;
+        }
+    }
+}
+
+/// The worker of one runtime.
+struct Worker {
+    workers: Arc<Workers>,
+    job: Arc<dyn Job>,
+    runtime: runtime::Id,
+    wake: Arc<Notify>,
+    is_done: bool,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        loop {
+            self.workers.set_wakes(self.runtime, None);
+            let Some(due) = self.job.run(self.runtime) else {
+                if self.ends() {
+                    self.is_done = true;
+                    return;
+                }
+                continue;
+            };
+            self.workers.set_wakes(self.runtime, Some(due));
+            let (mut woken, mut due) = (pin!(self.wake.notified()), pin!(sleep_until(due)));
+            std::future::poll_fn(|cx| match woken.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => due.as_mut().poll(cx),
+            })
+            .await;
+        }
+    }
+
+    /// Ends the worker, unless there was something to do again just before: whoever brought it has relied on this
+    /// worker.
+    fn ends(&mut self) -> bool {
+        self.workers.lock().remove(&self.runtime);
+        if self.job.run(self.runtime).is_none() {
+            return true;
+        }
+        match self.workers.register(self.runtime) {
+            Some(wake) => {
+                self.wake = wake;
+                false
+            }
+            // Another worker has started meanwhile.
+            None => true,
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.workers.lock().remove(&self.runtime);
+            self.job.on_runtime_end(self.runtime);
+        }
+    }
+}

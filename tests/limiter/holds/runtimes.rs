@@ -1,0 +1,148 @@
+//! Holds in several runtimes, of which one ends, is not driven, or computes.
+
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::sleep,
+};
+use tollgate::{Limiter, MemoryStore, Policy, limiter::Hold, policy::Holds};
+
+use super::distant_store::DistantStore;
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn policy(ttl: Duration) -> Policy {
+    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_ttl(ttl)).unwrap()
+}
+
+async fn slot(limiter: &Limiter, key: &str, policy: &Policy) -> Option<Hold> {
+    limiter.hold(key, policy, 1).await.unwrap().into_hold()
+}
+
+fn is_free(memory: &MemoryStore, key: &str, policy: &Policy) -> bool {
+    current_thread().block_on(Limiter::new(memory.clone()).peek(key, policy)).unwrap().is_allowed()
+}
+
+/// Waits until the slot of `key` is free, for as long as a slot can last without its end: no longer than `longest`.
+fn is_free_within(memory: &MemoryStore, key: &str, policy: &Policy, longest: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < longest {
+        if is_free(memory, key, policy) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// What a second runtime does after it has dropped a hold.
+#[derive(Clone, Copy, Debug)]
+enum Afterwards {
+    /// It exists, and nothing drives it.
+    Idles,
+    /// Its thread computes.
+    Computes,
+    Ends,
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// The slots last a minute without an end.
+#[test]
+fn law_15_a_second_runtime_that_does_not_run_keeps_no_end_from_the_store() {
+    for afterwards in [Afterwards::Idles, Afterwards::Computes, Afterwards::Ends] {
+        let memory = MemoryStore::new();
+        let limiter = Limiter::new(DistantStore::over(memory.clone()));
+        let policy = policy(Duration::from_secs(60));
+        let (dropped, first_is_dropped) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let second = {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            thread::spawn(move || {
+                let runtime = current_thread();
+                runtime.block_on(async {
+                    drop(slot(&limiter, "second", &policy).await.unwrap());
+                    if let Afterwards::Computes = afterwards {
+                        dropped.send(()).unwrap();
+                        let _ = stopped.recv();
+                    }
+                });
+                if let Afterwards::Ends = afterwards {
+                    drop(runtime);
+                    dropped.send(()).unwrap();
+                } else if let Afterwards::Idles = afterwards {
+                    dropped.send(()).unwrap();
+                    let _ = stopped.recv();
+                    drop(runtime);
+                }
+            })
+        };
+        first_is_dropped.recv().unwrap();
+        let main = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        for key in ["a", "b", "c"] {
+            main.block_on(async { drop(slot(&limiter, key, &policy).await.unwrap()) });
+            assert!(is_free_within(&memory, key, &policy, LONG), "{afterwards:?}: the end of {key} is sent");
+        }
+        // With the next use, another runtime sends what the second one has not sent.
+        sleep_on(&main, Duration::from_millis(600));
+        main.block_on(async { drop(slot(&limiter, "d", &policy).await.unwrap()) });
+        assert!(is_free_within(&memory, "second", &policy, LONG), "{afterwards:?}: the end of the second runtime");
+        drop(stop);
+        second.join().unwrap();
+    }
+}
+
+fn sleep_on(runtime: &Runtime, time: Duration) {
+    runtime.block_on(async { sleep(time).await });
+}
+
+/// Each slot is held by a handle that lives on, whatever its runtime does.
+#[test]
+fn law_1_slots_of_a_runtime_that_does_not_run_are_renewed_in_another_one() {
+    let policy = policy(Duration::from_millis(1_200));
+    for afterwards in [Afterwards::Idles, Afterwards::Computes, Afterwards::Ends] {
+        let memory = MemoryStore::new();
+        let limiter = Limiter::new(DistantStore::over(memory.clone()));
+        let main = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (made, is_made) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let second = {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            thread::spawn(move || {
+                let runtime = current_thread();
+                let held = runtime.block_on(async {
+                    let held = slot(&limiter, "second", &policy).await.unwrap();
+                    if let Afterwards::Computes = afterwards {
+                        made.send(()).unwrap();
+                        let _ = stopped.recv();
+                    }
+                    held
+                });
+                let runtime = Some(runtime).filter(|_| !matches!(afterwards, Afterwards::Ends));
+                if !matches!(afterwards, Afterwards::Computes) {
+                    made.send(()).unwrap();
+                    let _ = stopped.recv();
+                }
+                drop((held, runtime));
+            })
+        };
+        is_made.recv().unwrap();
+        let own = main.block_on(slot(&limiter, "main", &policy)).unwrap();
+        for _ in 0..8 {
+            sleep_on(&main, Duration::from_millis(400));
+            for key in ["main", "second"] {
+                assert!(main.block_on(slot(&limiter, key, &policy)).is_none(), "{afterwards:?}: two hold {key}");
+            }
+        }
+        drop(own);
+        drop(stop);
+        second.join().unwrap();
+    }
+}
