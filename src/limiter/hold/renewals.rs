@@ -18,7 +18,14 @@ use crate::{
 /// The holds that this process renews.
 #[derive(Debug, Default)]
 pub(in crate::limiter) struct Renewals {
-    holds: Mutex<RandomMap<HoldId, Renewal>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    holds: RandomMap<HoldId, Renewal>,
+    /// The holds that are renewed next.
+    queue: VecDeque<HoldId>,
 }
 
 #[derive(Debug)]
@@ -30,6 +37,7 @@ struct Renewal {
     home: Option<runtime::Id>,
     interval: Duration,
     due: Instant,
+    is_queued: bool,
     /// When the store was asked last, without an answer so far.
     asked: Option<Instant>,
 }
@@ -43,10 +51,12 @@ pub(crate) struct RenewedHold {
 
 impl Drop for RenewedHold {
     fn drop(&mut self) {
-        self.renewals.lock().remove(&self.id);
+        self.renewals.lock().holds.remove(&self.id);
     }
 }
 
+/// The pause of a worker while holds wait for their renewal, so that it helps the other workers.
+const HELP: Duration = Duration::from_millis(100);
 /// The shortest time between two renewals, whatever the time-to-live is.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -81,52 +91,67 @@ impl Renewals {
     ) -> Option<(RenewedHold, Instant, Instant)> {
         let interval = (hold.policy.holds()?.ttl() / 3).max(SHORTEST);
         let due = Instant::now() + interval;
-        let renewal = Renewal { hold: hold.clone(), is_local, home, interval, due, asked: None };
+        let renewal = Renewal { hold: hold.clone(), is_local, home, interval, due, is_queued: false, asked: None };
         let elsewhere = due + renewal.retry();
-        self.lock().insert(hold.id, renewal);
+        self.lock().holds.insert(hold.id, renewal);
         Some((RenewedHold { renewals: Arc::clone(self), id: hold.id }, due, elsewhere))
     }
 
-    fn lock(&self) -> MutexGuard<'_, RandomMap<HoldId, Renewal>> {
-        // A panic under the lock leaves the map valid, so a poisoned lock is usable.
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock leaves the state valid, so a poisoned lock is usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the holds of a runtime to the others.
     pub(super) fn on_runtime_end(&self, ended: runtime::Id) {
-        for renewal in self.lock().values_mut() {
+        for renewal in self.lock().holds.values_mut() {
             if renewal.home == Some(ended) {
                 renewal.home = None;
             }
         }
     }
 
-    /// Takes the holds that are due, and those of `here` that are due soon, so that they share calls. Returns them, and
-    /// when the next one is due.
-    pub(super) fn take_due(&self, here: runtime::Id) -> (VecDeque<(OpenHold, bool)>, Option<Instant>) {
+    /// Queues the holds that are due, and those of `here` that are due soon, so that they share calls. Returns the
+    /// number of holds in the queue, and when the next one is due.
+    pub(super) fn queue_due(&self, here: runtime::Id) -> (usize, Option<Instant>) {
         let now = Instant::now();
-        let mut due = VecDeque::new();
-        let mut next = None::<Instant>;
-        let mut holds = self.lock();
+        let mut state = self.lock();
+        let State { holds, queue } = &mut *state;
         if holds.capacity() > 1_024 && holds.len() < holds.capacity() / 8 {
             let some = holds.len() * 2;
             holds.shrink_to(some);
+            queue.shrink_to(some);
         }
-        let is_any_due = holds.values().any(|renewal| renewal.due_in(here) <= now);
-        for renewal in holds.values_mut() {
-            if is_any_due && renewal.is_due_soon_in(here, now) {
-                (renewal.home, renewal.asked) = (Some(here), Some(now));
-                due.push_back((renewal.hold.clone(), renewal.is_local));
+        let is_any_due = holds.values().any(|renewal| !renewal.is_queued && renewal.due_in(here) <= now);
+        let mut next = None::<Instant>;
+        for (id, renewal) in holds {
+            if is_any_due && !renewal.is_queued && renewal.is_due_soon_in(here, now) {
+                (renewal.home, renewal.is_queued) = (Some(here), true);
+                queue.push_back(*id);
             }
-            let wakes = renewal.due_in(here);
+            let wakes = if renewal.is_queued { now + HELP } else { renewal.due_in(here) };
             next = Some(next.map_or(wakes, |next| next.min(wakes)));
         }
-        (due, next)
+        (queue.len(), next)
+    }
+
+    /// Takes the next hold to renew, and whether the local fallback has made it.
+    pub(super) fn take(&self) -> Option<(OpenHold, bool)> {
+        let now = Instant::now();
+        let State { holds, queue } = &mut *self.lock();
+        while let Some(id) = queue.pop_front() {
+            // A hold may have ended meanwhile.
+            if let Some(renewal) = holds.get_mut(&id) {
+                (renewal.is_queued, renewal.asked) = (false, Some(now));
+                return Some((renewal.hold.clone(), renewal.is_local));
+            }
+        }
+        None
     }
 
     /// Notes the answer to a renewal that was sent at `sent`.
     pub(super) fn on_renewed(&self, id: HoldId, sent: Instant, result: &Result<Settlement, Error>) {
-        let mut holds = self.lock();
+        let holds = &mut self.lock().holds;
         match result {
             Ok(Settlement::Settled) => {
                 if let Some(renewal) = holds.get_mut(&id) {

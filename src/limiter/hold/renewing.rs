@@ -1,8 +1,8 @@
 //! Renewal of open holds.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use tokio::{
@@ -29,18 +29,19 @@ impl Core {
     pub(in crate::limiter) fn renew(self: &Arc<Self>, hold: &OpenHold, is_local: bool) -> Option<RenewedHold> {
         let home = Handle::try_current().ok().map(|runtime| runtime.id());
         let (renewed, due, elsewhere) = self.renewals.add(hold, is_local, home)?;
-        self.workers.start(due, Some(elsewhere), || Arc::new(HoldJob(Arc::clone(self))));
+        self.workers.start(due, Some(elsewhere), || Arc::new(HoldJob::new(Arc::clone(self))));
         Some(renewed)
     }
 
-    /// Renews what is due from the current runtime. Returns when the next hold is due.
-    pub(super) fn renew_due_holds(self: &Arc<Self>, here: runtime::Id) -> Option<Instant> {
-        let (due, next) = self.renewals.take_due(here);
-        let tasks = due.len().min(MOST_IN_FLIGHT);
-        let due = Arc::new(Mutex::new(due));
+    /// Renews what is due from the current runtime, of which `tasks` is the number of tasks that do. Returns when the
+    /// next hold is due.
+    pub(super) fn renew_due_holds(self: &Arc<Self>, here: runtime::Id, tasks: &Arc<AtomicUsize>) -> Option<Instant> {
+        let (waiting, next) = self.renewals.queue_due(here);
+        let running = tasks.load(Ordering::Relaxed);
         if let Ok(runtime) = Handle::try_current() {
-            for _ in 0..tasks {
-                runtime.spawn(renew_all(Arc::clone(self), Arc::clone(&due)));
+            for _ in running..MOST_IN_FLIGHT.min(running + waiting) {
+                tasks.fetch_add(1, Ordering::Relaxed);
+                runtime.spawn(renew_all(Arc::clone(self), Running(Arc::clone(tasks))));
             }
         }
         next
@@ -54,12 +55,22 @@ impl Core {
     }
 }
 
+/// Counts a task until it has ended.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Renews one hold after the other, until the queue is empty.
-async fn renew_all(core: Arc<Core>, due: Arc<Mutex<VecDeque<(OpenHold, bool)>>>) {
-    let next = || due.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    while let Some((hold, is_local)) = next() {
+async fn renew_all(core: Arc<Core>, _running: Running) {
+    while let Some((hold, is_local)) = core.renewals.take() {
         let sent = Instant::now();
         let result = core.renew_once(&hold, is_local).await;
         core.renewals.on_renewed(hold.id, sent, &result);
+        // A store that answers at once must not keep the thread from other tasks.
+        tokio::task::yield_now().await;
     }
 }

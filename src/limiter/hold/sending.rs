@@ -173,7 +173,7 @@ impl Core {
     /// Makes sure that the current runtime has a worker, if something is due.
     fn work_at(self: &Arc<Self>, due: Option<Instant>) {
         if let Some(due) = due {
-            self.workers.start(due, None, || Arc::new(HoldJob(Arc::clone(self))));
+            self.workers.start(due, None, || Arc::new(HoldJob::new(Arc::clone(self))));
         }
     }
 
