@@ -38,10 +38,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Time-to-live
     ///
-    /// The layer renews slots of [concurrency limits](crate::Policy::concurrent), and no other holds. If a response
-    /// takes longer than the [time-to-live](crate::policy::Holds::with_ttl), its hold ends meanwhile: what was held is
-    /// charged, or nothing if the policy releases it. What the response or its bill says then has no effect. Set the
-    /// time-to-live to more than the longest response takes.
+    /// The layer renews all holds of a request while it lives, so a response may take longer than the
+    /// [time-to-live](crate::policy::Holds::with_ttl). The holds of a process that is killed or stands still for longer
+    /// end at their time-to-live: what was held is charged, or nothing if the policy releases it. What the response or
+    /// its bill says then has no effect.
     ///
     /// # Bodies
     ///

@@ -210,7 +210,7 @@ impl Drop for HoldFuture {
         if let State::Asked(check, holds) = &mut self.state
             && check.abandon()
         {
-            holds.end(Charged::AsUnsettled);
+            holds.end(|_| Charged::AsUnsettled);
         }
     }
 }
