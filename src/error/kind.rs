@@ -9,7 +9,7 @@
 /// | [`Overloaded`](Self::Overloaded) | this process sends more checks than the store answers in time | operator: a faster store, a cluster, fewer requests | yes, if the check was sent | refuses, sheds load |
 /// | [`Misconfigured`](Self::Misconfigured) | wrong credentials, missing permissions, an unusable script | operator | if the check was sent | follows the failure policy until the setup is corrected |
 /// | [`BadKey`](Self::BadKey) | the key holds a value that no limiter has written: another program's, or a damaged one | operator: reset the key, or another key prefix | no | follows the failure policy; other keys are unaffected |
-/// | [`Config`](Self::Config) | the check itself is wrong, see [`ConfigError`](crate::ConfigError) | developer | no | corrects the call |
+/// | [`Config`](Self::Config) | the check itself is wrong, see [`ConfigError`](crate::ConfigError) | developer | no | refuses, and corrects the call |
 ///
 /// Where the table says "if", [`Error::may_have_charged`](crate::Error::may_have_charged) says whether this one check
 /// may have been charged. No error is worth an immediate retry: tollgate itself never sends a check again whose fate is
@@ -33,6 +33,9 @@ pub enum ErrorKind {
     /// The key holds a value that no limiter has written. Only checks of this key are affected.
     BadKey,
     /// The check itself is wrong, see [`ConfigError`](crate::ConfigError).
+    ///
+    /// Every failure policy refuses such a request: no outage has caused the error, so it would lift the limit for as
+    /// long as the program runs.
     Config,
     /// The store did not answer within the deadline. Counts for the [`Breaker`](crate::failure::Breaker).
     Deadline,
@@ -50,6 +53,15 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether the failure policy decides about a check with such an error. If not, every failure policy refuses the
+    /// check: the store is not away, and to let the check pass would be to have no limit.
+    pub(crate) fn follows_failure_policy(self) -> bool {
+        match self {
+            Self::BadKey | Self::Deadline | Self::Misconfigured | Self::Unavailable => true,
+            Self::Config | Self::Overloaded => false,
+        }
+    }
+
     /// The failure in a few words, with which the message of an error begins.
     pub(crate) fn summary(self) -> &'static str {
         match self {

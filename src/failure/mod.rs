@@ -10,7 +10,8 @@
 //! 2. Without a verdict, the failure policy of the route or the layer decides: open, closed or local.
 //! 3. After a few failures the [`Breaker`] opens, and checks fail at once. Probes detect when the store is back.
 //! 4. A check of an overloaded process ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)) is refused by every
-//!    failure policy, because a flood must not lift the limit that it exceeds.
+//!    failure policy, because a flood must not lift the limit that it exceeds. So is a check that is wrong
+//!    ([`ErrorKind::Config`](crate::ErrorKind::Config)), because a mistake in the program is no outage.
 //! 5. A check whose fate is unknown is never sent again.
 //!
 //! | policy | request | fields | choose it where |

@@ -43,8 +43,8 @@ pub enum FailurePolicy {
 impl FailurePolicy {
     /// Turns an error into a decision. A decision is returned unchanged.
     ///
-    /// Every policy refuses [`ErrorKind::Overloaded`]: the store is healthy, and a flood must not lift the limit that
-    /// it exceeds.
+    /// Every policy refuses [`ErrorKind::Overloaded`] and [`ErrorKind::Config`]: the store is not away. A flood must
+    /// not lift the limit that it exceeds, and neither must a mistake in the program.
     ///
     /// [`Local`](Self::Local) refuses here, because the check that the fallback would judge is gone. To use the
     /// fallback, call [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before the check is awaited.
@@ -62,8 +62,8 @@ impl FailurePolicy {
     pub fn resolve(self, result: Result<Decision, Error>) -> Decision {
         result.unwrap_or_else(|error| match self {
             _ if error.kind() == ErrorKind::Overloaded => Decision::without_store(false, Source::Overloaded),
-            Self::Closed | Self::Local => Decision::without_store(false, Source::Closed),
-            Self::Open => Decision::without_store(true, Source::Open),
+            Self::Open if error.kind().follows_failure_policy() => Decision::without_store(true, Source::Open),
+            Self::Closed | Self::Local | Self::Open => Decision::without_store(false, Source::Closed),
         })
     }
 }

@@ -83,7 +83,7 @@ impl Core {
     ) -> Result<Decision, Error> {
         // A check that was held back is no failure of the store.
         if error.evidence() != StoreEvidence::HeldBack {
-            let effect = self.failure_effect(check, purpose, failure);
+            let effect = self.failure_effect(check, &error, purpose, failure);
             if let Some(span) = span {
                 span.failed(&error, effect);
             }
@@ -93,8 +93,8 @@ impl Core {
         }
         let may_hold = error.may_have_charged();
         let result = match &self.fallback {
-            // An overloaded store is healthy and has the counts: a share beside them would be a second budget.
-            Some(fallback) if purpose.uses_fallback() && error.kind() != ErrorKind::Overloaded => {
+            // A store that is not away has the counts: a share beside them would be a second budget.
+            Some(fallback) if purpose.uses_fallback() && error.kind().follows_failure_policy() => {
                 fallback.judge(check, &error)
             }
             _ => Err(error),
@@ -111,9 +111,16 @@ impl Core {
     }
 
     /// What a check gets instead of a verdict, for reports.
-    fn failure_effect(&self, check: &Check, purpose: Purpose, failure: Option<FailurePolicy>) -> FailureEffect {
+    fn failure_effect(
+        &self,
+        check: &Check,
+        error: &Error,
+        purpose: Purpose,
+        failure: Option<FailurePolicy>,
+    ) -> FailureEffect {
         match &self.fallback {
             _ if check.is_shadow() => FailureEffect::Shadow,
+            _ if !error.kind().follows_failure_policy() => failure.map(|_| FailurePolicy::Closed).into(),
             Some(fallback) if purpose.uses_fallback() && fallback.can_judge() => FailureEffect::Share,
             Some(_) if purpose.uses_fallback() && failure.is_some() => FailureEffect::UnknownShare,
             _ => failure.into(),

@@ -59,9 +59,11 @@ impl fmt::Display for FailureMessage<'_> {
             (ErrorKind::Overloaded, Some(effect @ FailureEffect::Shadow)) => {
                 write!(f, "Limits are not counted: {cause}. {}", effect.sentence())?
             }
-            // Every failure policy refuses a check of an overloaded process.
-            (ErrorKind::Overloaded, Some(FailureEffect::Error)) => write!(f, "Checks get no verdict: {cause}.")?,
-            (ErrorKind::Overloaded, _) => write!(f, "Requests are refused with 503: {cause}.")?,
+            // Every failure policy refuses such a check.
+            (kind, Some(FailureEffect::Error)) if !kind.follows_failure_policy() => {
+                write!(f, "Checks get no verdict: {cause}.")?
+            }
+            (kind, _) if !kind.follows_failure_policy() => write!(f, "Requests are refused with 503: {cause}.")?,
             (_, Some(effect)) => write!(f, "Limits are not enforced: {cause}. {}", effect.sentence())?,
             (_, None) => write!(f, "Limits are not enforced: {cause}. Checks so far: {}.", self.effects)?,
         }

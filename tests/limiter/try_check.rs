@@ -83,11 +83,11 @@ fn law_13_a_limiter_that_cannot_answer_at_once_says_so_once() {
     let limiter = AnswerKind::Pending.limiter();
     for _ in 0..10 {
         let result = limiter.try_check("k", &per_minute("p", 1), 1);
-        assert!(FailurePolicy::Open.resolve(result).is_allowed());
+        assert!(!FailurePolicy::Open.resolve(result).is_allowed(), "a wrong call is no outage");
     }
     let lines = log.take();
     let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.contains("Limits are not enforced: the check is misconfigured: try_check needs a store"), "{line}");
+    assert!(line.contains("Checks get no verdict: the check is misconfigured: try_check needs a store"), "{line}");
 }
 
 /// A store that was not asked has not failed, so neither the breaker nor the local fallback acts.

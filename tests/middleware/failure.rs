@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{Router, body::Body, http::request::Parts, response::Response};
 use tollgate::{
-    Check, Decision, Error, ErrorKind, GlobalKey, Key, Limiter, Policy, RateLimitLayer,
+    Check, Decision, Error, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     decision::Source,
     rejection::{Denial, Reason},
     store::{Answer, Store, Verdict},
@@ -80,13 +80,35 @@ async fn the_retry_after_of_an_outage_can_be_set() {
 }
 
 #[tokio::test]
-async fn every_kind_of_failure_follows_the_policy() {
-    for kind in KINDS {
+async fn every_kind_of_failure_of_a_store_follows_the_policy() {
+    for kind in KINDS.into_iter().filter(|kind| *kind != ErrorKind::Config) {
         for pending in [false, true] {
             let limit = limit(Limiter::new(ErrorStore { kind, pending }));
             assert_eq!(get(&app(limit.clone()), "/").await.status, 200, "{kind:?}");
             assert_eq!(get(&app(limit.fail_closed()), "/").await.status, 503, "{kind:?}");
         }
+    }
+}
+
+/// A check that is wrong fails as long as the program runs, so to let it pass would be to have no limit.
+#[tokio::test]
+async fn law_14_an_error_of_configuration_is_refused_by_every_failure_policy() {
+    for pending in [false, true] {
+        let wrong = || Limiter::new(ErrorStore { kind: ErrorKind::Config, pending }).quiet();
+        let local = wrong().with_local(MemoryStore::new(), 1).unwrap();
+        let layers =
+            [limit(wrong()).fail_open(), limit(wrong()).fail_closed(), limit(local.clone()).fail_local().unwrap()];
+        for layer in layers {
+            assert_eq!(get(&app(layer), "/").await.status, 503);
+        }
+        let policy = per_minute(1);
+        let checked = local.check("k", &policy, 1).fail_local().await;
+        assert_eq!(checked.unwrap_err().kind(), ErrorKind::Config, "the share does not judge a check that is wrong");
+    }
+    let error = Error::new(ErrorKind::Config, "wrong");
+    for policy in [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local] {
+        assert!(!policy.resolve(Err(error.clone())).is_allowed());
+        assert!(!policy.resolve_hold(Err(error.clone())).is_allowed());
     }
 }
 
