@@ -13,6 +13,7 @@
 //! 4. Clones of a limiter share the store, the breaker and the local fallback, so they spend from one budget.
 //! 5. [`Limiter::acquire`] waits for the units. Callers that wait for one key are served first come, first served.
 //! 6. [`Limiter::hold`] charges a cost that is known only afterwards: it is held first and settled at the end.
+//!    [`Limiter::acquire_hold`] waits for it.
 //! 7. Under a policy [with a lease](crate::Policy::with_lease), a key that is checked often is decided from a block of
 //!    units that this process holds. [`Limiter::close`] gives such blocks back.
 //! 8. [`Limiter::ban`] and [`Limiter::unban`], [`Limiter::record`] and [`Limiter::credit`] change a count by hand;
@@ -78,7 +79,7 @@ mod try_check;
 mod waiting;
 
 pub use self::{
-    acquire::{Acquire, AcquireFuture},
+    acquire::{Acquire, AcquireFuture, AcquireHold, AcquireHoldFuture},
     check_future::CheckFuture,
     handle::Limiter,
     hold::{Held, Hold, HoldFuture, SettleFuture},

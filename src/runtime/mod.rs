@@ -6,6 +6,7 @@ pub(crate) mod drivers;
 pub(crate) mod precise_sleep;
 pub(crate) mod random;
 pub(crate) mod real_time;
+pub(crate) mod shutdown;
 pub(crate) mod stalls;
 pub(crate) mod workers;
 #[cfg(feature = "test-util")]

@@ -9,13 +9,14 @@ use tokio::time::Instant;
 
 use crate::{
     check::Check,
+    decision::Decision,
     error::{Error, ErrorKind},
     limiter::{
         acquire::{
             pause,
             queue::{Group, Step},
             queue_id::QueueId,
-            waiter::Reply,
+            waiter::{Delivery, Reply},
         },
         core::Core,
     },
@@ -29,8 +30,8 @@ struct Dispatcher {
     id: QueueId,
     /// See [`Queues::take_over`](super::queues::Queues::take_over).
     number: u64,
-    /// The group whose check is on its way.
-    in_flight: Option<Group>,
+    /// The group whose check is on its way, and the check.
+    in_flight: Option<(Group, Check)>,
     is_done: bool,
 }
 
@@ -80,24 +81,43 @@ impl Dispatcher {
     /// Charges for a group, and replies to its waiters.
     async fn ask(&mut self, group: Group) {
         let Some((_, head)) = group.waiters.first() else { return };
-        let purpose = self.id.purpose;
-        let check = Check::new(self.id.key.clone(), &head.policy, group.units);
+        let key = self.id.key.clone();
+        let check = match head.holds {
+            true => Check::hold(key, &head.policy, group.units).expect("the caller has checked that it can hold"),
+            false => Check::new(key, &head.policy, group.units),
+        };
         let check = if head.shares_pauses { pause::heed(check, &self.id.key, &head.policy) } else { check };
-        self.in_flight = Some(group);
+        let holds = head.holds;
+        self.in_flight = Some((group, check.clone()));
         let sent = Instant::now();
-        let result = self.core.ask(check, purpose).await;
-        let Some(group) = self.in_flight.take() else { return };
-        let decision = result.as_ref().ok().filter(|decision| decision.is_allowed()).cloned();
-        let queues = &self.core.queues;
-        let mut left = deliver(queues.finish(&self.id, self.number, group, result, sent));
-        // What was charged for waiters that are gone goes to the next ones.
-        while let (Some(decision), true) = (&decision, left > 0) {
-            let heirs = queues.inherit(&self.id, &mut left, decision);
-            if heirs.is_empty() {
-                return;
-            }
-            left = left.saturating_add(deliver(heirs));
+        let Delivery { outcome, hold } = self.answer(check, holds).await;
+        let Some((mut group, _)) = self.in_flight.take() else { return };
+        if let Some((_, head)) = group.waiters.first_mut() {
+            head.hold = hold;
         }
+        let decision = outcome.as_ref().ok().filter(|decision| decision.is_allowed()).cloned();
+        let left = deliver(self.core.queues.finish(&self.id, self.number, group, outcome, sent));
+        if let Some(decision) = decision {
+            hand_on(&self.core, &self.id, left, &decision);
+        }
+    }
+
+    async fn answer(&self, check: Check, holds: bool) -> Delivery {
+        match holds {
+            true => Delivery::of_held(self.core.ask_for_hold(check, self.id.purpose).await),
+            false => Delivery::of(self.core.ask(check, self.id.purpose).await),
+        }
+    }
+}
+
+/// Gives units that were charged for callers that are gone to the next waiters.
+pub(super) fn hand_on(core: &Core, id: &QueueId, mut units: u32, decision: &Decision) {
+    while units > 0 {
+        let heirs = core.queues.inherit(id, &mut units, decision);
+        if heirs.is_empty() {
+            return;
+        }
+        units = units.saturating_add(deliver(heirs));
     }
 }
 
@@ -108,8 +128,11 @@ impl Drop for Dispatcher {
         }
         let message = "the task that sent the check has ended";
         let error = Error::new(ErrorKind::Unavailable, message).charge_unknown();
-        for (_, waiter) in self.in_flight.take().into_iter().flat_map(|group| group.waiters) {
-            Reply { waiter, outcome: Err(error.clone()) }.send();
+        if let Some((group, check)) = self.in_flight.take() {
+            self.core.release_uncertain(&check);
+            for (_, waiter) in group.waiters {
+                Reply { waiter, outcome: Err(error.clone()) }.send();
+            }
         }
         self.core.queues.disband(&self.id, self.number);
     }

@@ -90,21 +90,22 @@ impl Forecast {
     }
 
     /// Whether the waits are certain. Those of one shard of several are not, because another shard may have room
-    /// earlier.
+    /// earlier. Those beside holds are not, because a hold may end at any time.
     pub(super) fn is_certain(&self) -> bool {
-        !self.policy.is_sharded()
+        !self.policy.is_sharded() && self.policy.holds().is_none()
+    }
+
+    /// Whether a denial with this wait is certain, because charges cause it and no holds: a wait for holds is at most
+    /// as long as they typically last.
+    fn is_caused_by_charges(&self, wait: Duration) -> bool {
+        !self.policy.is_sharded() && self.policy.holds().is_none_or(|holds| wait > holds.typical())
     }
 
     /// The earliest time at which checks of `units` in all can have passed, one after the other.
     pub(super) fn earliest(&self, units: u64) -> Instant {
-        if !self.is_certain() {
-            return self.sent;
-        }
-        let wait = match self.denied {
-            Some((cost, wait)) if units >= u64::from(cost) => wait.max(self.wait(units)),
-            _ => self.wait(units),
-        };
-        after(self.sent, wait)
+        let denied = self.denied.filter(|(cost, wait)| units >= u64::from(*cost) && self.is_caused_by_charges(*wait));
+        let computed = if self.is_certain() { self.wait(units) } else { Duration::ZERO };
+        after(self.sent, denied.map_or(computed, |(_, wait)| wait.max(computed)))
     }
 
     /// When the count is empty, if no caller spends.

@@ -16,7 +16,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
     limiter::{
-        acquire::{forecast::after, handle::Acquire, place::Place, queue_id::QueueId},
+        acquire::{forecast::after, handle::Acquire, place::Place, queue_id::QueueId, waiter::Delivery},
         check_future::CheckFuture,
         guarded::NO_TIMERS,
     },
@@ -38,46 +38,60 @@ pub struct AcquireFuture(Pin<Box<dyn Future<Output = Result<Decision, Error>> + 
 
 impl AcquireFuture {
     pub(super) fn new(acquire: Acquire, max_wait: Duration) -> Self {
-        Self(Box::pin(acquire.run(max_wait)))
+        Self(Box::pin(async move { acquire.run(max_wait).await?.outcome }))
     }
 }
 
 impl Acquire {
-    async fn run(self, max_wait: Duration) -> Result<Decision, Error> {
-        let Self { core, key, policy, cost, purpose, shares_pauses } = self;
+    /// Waits for the units, and makes a hold if `holds`.
+    pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
+        let Self { core, key, policy, cost, purpose, shares_pauses, holds } = self;
         if purpose.uses_fallback() && core.fallback.is_none() {
-            return Err(ConfigError::LocalWithoutFallback.into());
+            return Err(ConfigError::LocalWithoutFallback);
         }
-        let check = Check::new(key.clone(), &policy, cost);
-        check.refuse_holds()?;
-        if policy.is_shadow() {
-            return CheckFuture::new(purpose, core, check).await;
+        if holds && !core.store.has_holds() {
+            return Err(ConfigError::StoreWithoutHolds);
+        }
+        let check = match holds {
+            true => Check::hold(key.clone(), &policy, cost)?,
+            false => Check::new(key.clone(), &policy, cost),
+        };
+        if !holds {
+            check.refuse_holds()?;
+        }
+        if policy.is_shadow() && !holds {
+            return Ok(Delivery::of(CheckFuture::new(purpose, core, check).await));
         }
         let span = core.start_span(&check);
-        let result = if cost == 0 || cost > policy.capacity() {
+        let result = if cost == 0 || cost > policy.capacity() || policy.is_shadow() {
             // No wait changes the outcome.
-            core.ask(check, purpose).await
+            match holds {
+                true => Delivery::of_held(core.ask_for_hold(check, purpose).await),
+                false => Delivery::of(core.ask(check, purpose).await),
+            }
         } else if !Driver::Timers.is_there() {
-            Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS))
+            Delivery::of(Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS)))
         } else {
             let place = Place {
                 core: Arc::clone(&core),
                 id: QueueId { key, policy, purpose },
                 cost,
                 shares_pauses,
+                holds,
                 deadline: after(Instant::now(), max_wait),
                 ticket: None,
                 watches: false,
+                delivery: None,
             };
             place.wait().await
         };
         if let Some(span) = span {
-            if let Err(error) = &result {
+            if let Err(error) = &result.outcome {
                 span.failed(error, FailureEffect::Error);
             }
-            span.end(result.as_ref().ok());
+            span.end(result.outcome.as_ref().ok());
         }
-        result
+        Ok(result)
     }
 }
 

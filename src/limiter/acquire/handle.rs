@@ -28,6 +28,8 @@ pub struct Acquire {
     pub(super) cost: u32,
     pub(super) purpose: Purpose,
     pub(super) shares_pauses: bool,
+    /// Whether the units are held.
+    pub(super) holds: bool,
 }
 
 impl Limiter {
@@ -112,6 +114,7 @@ impl Limiter {
             cost,
             purpose: Purpose::CHECK,
             shares_pauses: false,
+            holds: false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Waiting for units: `Limiter::acquire`.
+//! Waiting for units: `Limiter::acquire` and `Limiter::acquire_hold`.
 //!
 //! Callers that wait for one key form a queue, and only its head asks the store, at the time that the store gave. The
 //! queue is served by a task of its own. The future of a caller only has a place in the queue.
@@ -9,6 +9,7 @@ mod dispatcher;
 mod forecast;
 mod future;
 mod handle;
+mod hold;
 mod pause;
 mod paused_keys;
 mod place;
@@ -19,4 +20,8 @@ mod rivals;
 mod waiter;
 
 pub(super) use self::queues::Queues;
-pub use self::{future::AcquireFuture, handle::Acquire};
+pub use self::{
+    future::AcquireFuture,
+    handle::Acquire,
+    hold::{AcquireHold, AcquireHoldFuture},
+};

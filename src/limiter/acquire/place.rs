@@ -8,16 +8,17 @@ use tokio::{
 };
 
 use crate::{
+    error::{Error, ErrorKind},
     limiter::{
         acquire::{
             dispatcher,
             queue_id::QueueId,
             queues::Joined,
-            waiter::{Outcome, Reply, Waiter},
+            waiter::{Delivery, Reply, Waiter},
         },
         core::Core,
     },
-    runtime::deadline::within,
+    runtime::{deadline::within, shutdown::takes_tasks},
     store::no_answer,
 };
 
@@ -27,11 +28,15 @@ pub(super) struct Place {
     pub(super) id: QueueId,
     pub(super) cost: u32,
     pub(super) shares_pauses: bool,
+    /// Whether the caller asks for a hold.
+    pub(super) holds: bool,
     pub(super) deadline: Instant,
     /// `None` before the caller has joined.
     pub(super) ticket: Option<u64>,
     /// Whether the dispatcher runs on another runtime, which may not run.
     pub(super) watches: bool,
+    /// What the caller waits for, until it has received it.
+    pub(super) delivery: Option<oneshot::Receiver<Delivery>>,
 }
 
 /// How long a waiter may still be charged after its time is over: long enough for a check that is about to be sent.
@@ -41,53 +46,62 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Place {
     /// Waits for the outcome.
-    pub(super) async fn wait(mut self) -> Outcome {
+    pub(super) async fn wait(mut self) -> Delivery {
         loop {
-            let outcome = match self.join() {
-                Ok(outcome) => outcome,
-                Err(refused) => return refused.outcome,
-            };
-            // The dispatcher has ended without an outcome if the channel is closed.
-            match self.outcome_in_time(outcome).await {
-                Some(outcome) => return outcome,
-                None => continue,
+            if let Err(refused) = self.join() {
+                return Delivery::of(refused.outcome);
+            }
+            // A runtime that shuts down ends its dispatchers, and each one that is started on it.
+            if self.watches && !takes_tasks() {
+                return Delivery::of(Err(shutting_down()));
+            }
+            match self.delivery_in_time().await {
+                Some(delivery) => return delivery,
+                None if !takes_tasks() => return Delivery::of(Err(shutting_down())),
+                None => {}
             }
         }
     }
 
-    async fn outcome_in_time(&self, mut outcome: oneshot::Receiver<Outcome>) -> Option<Outcome> {
-        let (queues, ticket) = (&self.core.queues, self.ticket?);
-        if let Some(received) = self.receive_until(self.deadline, &mut outcome).await {
+    /// What the caller gets, or `None` if the dispatcher has ended without a reply.
+    async fn delivery_in_time(&mut self) -> Option<Delivery> {
+        let ticket = self.ticket?;
+        if let Some(received) = self.receive_until(self.deadline).await {
             return received;
         }
-        if let Some(reply) = queues.give_up(&self.id, ticket) {
-            return Some(reply.outcome);
+        if let Some(reply) = self.core.queues.give_up(&self.id, ticket) {
+            return Some(Delivery::of(reply.outcome));
         }
         // The next check may charge for this waiter.
-        if let Some(received) = self.receive_until(Instant::now() + LINGER, &mut outcome).await {
+        if let Some(received) = self.receive_until(Instant::now() + LINGER).await {
             return received;
         }
-        if let Some(reply) = queues.expire(&self.id, ticket) {
-            return Some(reply.outcome);
+        if let Some(reply) = self.core.queues.expire(&self.id, ticket) {
+            return Some(Delivery::of(reply.outcome));
         }
         // A check is on its way. Its verdict comes within the store's deadline, if its runtime runs.
         let time = self.core.store.deadline();
-        if let Some(received) = within(time.saturating_add(LINGER), &mut outcome).await {
+        if let Some(received) = within(time.saturating_add(LINGER), self.delivery.as_mut()?).await {
+            self.delivery = None;
             return received.ok();
         }
         // What the check charges belongs to this caller, whose failure policy may let it pass. While the channel is
         // open, the charge goes to no other waiter.
-        tokio::spawn(outcome);
-        Some(Err(no_answer(time).charge_unknown()))
+        tokio::spawn(self.delivery.take()?);
+        Some(Delivery::of(Err(no_answer(time).charge_unknown())))
     }
 
-    /// The outcome, or `None` at `end`. The outcome is `None` if the dispatcher has ended.
-    async fn receive_until(&self, end: Instant, outcome: &mut oneshot::Receiver<Outcome>) -> Option<Option<Outcome>> {
+    /// The delivery, or `None` at `end`. The delivery is `None` if the dispatcher has ended.
+    async fn receive_until(&mut self, end: Instant) -> Option<Option<Delivery>> {
+        let Some(delivery) = &mut self.delivery else { return Some(None) };
         loop {
             let now = Instant::now();
             let until = if self.watches { end.min(now + WATCH_INTERVAL) } else { end };
-            match timeout_at(until, &mut *outcome).await {
-                Ok(received) => return Some(received.ok()),
+            match timeout_at(until, &mut *delivery).await {
+                Ok(received) => {
+                    self.delivery = None;
+                    return Some(received.ok());
+                }
                 Err(_) if until == end => return None,
                 Err(_) => {
                     if let Some(number) = self.core.queues.take_over(&self.id, self.core.store.deadline()) {
@@ -98,32 +112,47 @@ impl Place {
         }
     }
 
-    fn join(&mut self) -> Result<oneshot::Receiver<Outcome>, Box<Reply>> {
-        let (reply, outcome) = oneshot::channel();
+    fn join(&mut self) -> Result<(), Box<Reply>> {
+        let (reply, delivery) = oneshot::channel();
         let waiter = Waiter {
             policy: self.id.policy.clone(),
             cost: self.cost,
             shares_pauses: self.shares_pauses,
             deadline: self.deadline,
+            holds: self.holds,
+            hold: None,
             reply,
         };
         match self.core.queues.join(&self.id, self.ticket, waiter) {
             Joined::Refused(refused) => Err(refused),
             Joined::Waiting { ticket, start, is_elsewhere } => {
-                (self.ticket, self.watches) = (Some(ticket), is_elsewhere);
+                (self.ticket, self.watches, self.delivery) = (Some(ticket), is_elsewhere, Some(delivery));
                 if let Some(number) = start {
                     dispatcher::start(&self.core, self.id.clone(), number);
                 }
-                Ok(outcome)
+                Ok(())
             }
         }
     }
+}
+
+/// The error of a caller whose runtime starts no task that could send its check.
+fn shutting_down() -> Error {
+    Error::new(ErrorKind::Unavailable, "the check was not sent, because the runtime is shutting down")
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.core.queues.leave(&self.id, ticket);
+        }
+        // A reply may have arrived that the caller has not received.
+        let Some(mut delivery) = self.delivery.take() else { return };
+        delivery.close();
+        if let Ok(delivery) = delivery.try_recv()
+            && let Ok(decision) = delivery.outcome.clone()
+        {
+            dispatcher::hand_on(&self.core, &self.id, delivery.take_back(self.cost), &decision);
         }
     }
 }

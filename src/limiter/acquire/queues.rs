@@ -1,7 +1,10 @@
 //! The queues of a limiter, one for each key and policy with waiters.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -30,6 +33,8 @@ pub(in crate::limiter) struct Queues {
     max_per_key: usize,
     /// The largest number of waiters in all.
     max_in_all: usize,
+    /// Whether a caller has ever waited. Most processes hold units without callers that wait.
+    is_used: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +70,7 @@ impl Queues {
     const MAX_IDLE: usize = 10_000;
 
     pub(in crate::limiter) fn new(max_per_key: usize, max_in_all: usize) -> Self {
-        Self { table: Mutex::default(), max_per_key, max_in_all }
+        Self { table: Mutex::default(), max_per_key, max_in_all, is_used: AtomicBool::new(false) }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -75,6 +80,7 @@ impl Queues {
 
     /// Adds a waiter. One that has waited before keeps its ticket, and so its place.
     pub(super) fn join(&self, id: &QueueId, ticket: Option<u64>, waiter: Waiter) -> Joined {
+        self.is_used.store(true, Ordering::Release);
         let now = Instant::now();
         let mut table = self.table();
         table.sweep(now);
@@ -188,6 +194,15 @@ impl Queues {
     pub(in crate::limiter) fn forget(&self, key: &Key, policy: &Policy) {
         for id in QueueId::both(key, policy) {
             self.with(&id, Queue::forget);
+        }
+    }
+
+    /// Wakes the waiters of a key, because a hold has ended whose units they may get.
+    pub(in crate::limiter) fn hold_ended(&self, key: &Key, policy: &Policy) {
+        if self.is_used.load(Ordering::Acquire) {
+            for id in QueueId::both(key, policy) {
+                self.with(&id, Queue::hold_ended);
+            }
         }
     }
 

@@ -2,10 +2,52 @@
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{decision::Decision, error::Error, policy::Policy};
+use crate::{
+    decision::Decision,
+    error::Error,
+    limiter::hold::{Held, Hold},
+    policy::Policy,
+};
+
+/// The decision on a waiter, or why there is none.
+pub(super) type Outcome = Result<Decision, Error>;
 
 /// What a waiter gets.
-pub(super) type Outcome = Result<Decision, Error>;
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) outcome: Outcome,
+    /// What was made for a waiter that asks for a hold.
+    pub(super) hold: Option<Box<Hold>>,
+}
+
+impl Delivery {
+    /// A delivery without a hold.
+    pub(super) fn of(outcome: Outcome) -> Self {
+        Self { outcome, hold: None }
+    }
+
+    /// The answer to a hold.
+    pub(super) fn of_held(held: Result<Held, Error>) -> Self {
+        match held {
+            Ok(Held::Open(hold)) => Self { outcome: Ok(hold.decision().clone()), hold: Some(Box::new(hold)) },
+            Ok(Held::Denied(decision)) => Self::of(Ok(decision)),
+            Err(error) => Self::of(Err(error)),
+        }
+    }
+
+    /// Takes the delivery back, because its waiter is gone: releases the hold, or returns the units that were charged.
+    pub(super) fn take_back(self, cost: u32) -> u32 {
+        match (self.hold, self.outcome) {
+            (Some(hold), _) => {
+                // A settlement that is dropped is sent in the background.
+                drop(hold.release());
+                0
+            }
+            (None, Ok(decision)) if decision.is_allowed() => cost,
+            (None, _) => 0,
+        }
+    }
+}
 
 /// A caller that waits for its units.
 #[derive(Debug)]
@@ -16,13 +58,17 @@ pub(super) struct Waiter {
     pub(super) shares_pauses: bool,
     /// When its `max_wait` ends.
     pub(super) deadline: Instant,
-    pub(super) reply: oneshot::Sender<Outcome>,
+    /// Whether the waiter asks for a hold.
+    pub(super) holds: bool,
+    /// The hold that was made for the waiter.
+    pub(super) hold: Option<Box<Hold>>,
+    pub(super) reply: oneshot::Sender<Delivery>,
 }
 
 impl Waiter {
-    /// Whether one check can charge for both waiters.
+    /// Whether one check can charge for both waiters. Each hold has a handle of its own, and so a check of its own.
     pub(super) fn can_join(&self, head: &Self) -> bool {
-        self.shares_pauses == head.shares_pauses && self.policy == head.policy
+        !self.holds && !head.holds && self.shares_pauses == head.shares_pauses && self.policy == head.policy
     }
 }
 
@@ -36,10 +82,8 @@ pub(super) struct Reply {
 impl Reply {
     /// Sends the outcome. Returns the units that were charged for a waiter that is gone.
     pub(super) fn send(self) -> u32 {
-        let cost = match &self.outcome {
-            Ok(decision) if decision.is_allowed() => self.waiter.cost,
-            _ => 0,
-        };
-        if self.waiter.reply.send(self.outcome).is_err() { cost } else { 0 }
+        let Waiter { cost, hold, reply, .. } = self.waiter;
+        let delivery = Delivery { outcome: self.outcome, hold };
+        reply.send(delivery).map_or_else(|delivery| delivery.take_back(cost), |()| 0)
     }
 }

@@ -126,6 +126,7 @@ impl Core {
     ) -> Settlement {
         let Some(fallback) = &self.fallback else { return Settlement::NotHeld };
         let settlement = fallback.change_hold(&ending.hold, ending.change());
+        self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
         let is_settled = settlement == Settlement::Settled;
         self.report_hold_end(&ending, if is_settled { ending.end() } else { HoldEnd::Expired });
         if is_owed && is_settled {
@@ -152,6 +153,7 @@ impl Core {
             Ok(_) => HoldEnd::Expired,
             Err(_) => HoldEnd::Unanswered,
         };
+        self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
         self.report_hold_end(ending, end);
     }
 

@@ -117,6 +117,18 @@ impl Limiter {
     }
 }
 
+impl Core {
+    /// Asks the store for the holds of a check. Observers do not see it, as [`ask`](Self::ask) says.
+    pub(in crate::limiter) async fn ask_for_hold(
+        self: &Arc<Self>,
+        check: Check,
+        purpose: Purpose,
+    ) -> Result<Held, Error> {
+        let holds = RequestHolds::of(Arc::clone(self), &check);
+        Ok(into_held(holds, self.ask(check, purpose).await?))
+    }
+}
+
 /// The future of a [`Held`], returned by [`Limiter::hold`](crate::Limiter::hold).
 ///
 /// # Cancel safety

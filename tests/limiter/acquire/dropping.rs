@@ -198,3 +198,18 @@ fn a_queue_does_not_wait_for_a_runtime_that_no_thread_drives() {
         assert!(runtime.block_on(in_time).unwrap().unwrap().is_allowed());
     }
 }
+
+/// The reply has woken the caller's task, which is dropped before it runs.
+#[tokio::test(start_paused = true)]
+async fn the_unit_of_a_caller_that_leaves_before_it_reads_its_admission_goes_to_the_next() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    assert!(limiter.check(KEY, &bucket(1), 1).await.unwrap().is_allowed());
+    let mut leaving = Box::pin(limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND));
+    tokio::time::timeout(Duration::ZERO, &mut leaving).await.unwrap_err();
+    ended.start(0, limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND)).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    drop(leaving);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(ended.admitted(), [0], "one unit was there after 1 s, and its caller has left");
+    assert!(ended.last_at() - start < Duration::from_millis(1_102));
+}

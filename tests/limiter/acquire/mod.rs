@@ -2,7 +2,9 @@
 
 mod dropping;
 mod failure;
+mod holds;
 mod order;
+mod shutdown;
 mod too_long;
 
 use std::{

@@ -3,6 +3,7 @@
 use tollgate::{ConfigError, decision::Source};
 
 use super::*;
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_certain_to_be_too_long_is_denied_at_once() {
@@ -93,4 +94,22 @@ async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(ended.admitted().len(), 2);
     assert_eq!(limiter.with_max_waiters(0, 1).unwrap_err(), ConfigError::ZeroWaiters);
+}
+
+/// Nothing is known about the count when the callers join. The first admission shows who cannot pass in time.
+#[tokio::test(start_paused = true)]
+async fn of_a_burst_on_a_cold_key_those_who_cannot_pass_in_time_are_denied_at_once() {
+    let round_trip = Health::Slow(Duration::from_millis(5));
+    let store = UnhealthyStore::with_breaker(round_trip, None);
+    let limiter = Limiter::new(store.counting_in(MemoryStore::new().with_clock(TokioClock::new())));
+    let (ended, start) = (Ended::default(), Instant::now());
+    for waiter in 0..8 {
+        ended.start(waiter, limiter.acquire(KEY, &bucket(10), 1).within(Duration::from_millis(350))).await;
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let hopeless: Vec<usize> = ended.0.lock().unwrap()[1..].iter().map(|(waiter, ..)| *waiter).collect();
+    assert_eq!(hopeless, [4, 5, 6, 7], "the units for the others come after 100, 200 and 300 ms");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1, 2, 3]);
+    assert!(ended.last_at() - start < Duration::from_millis(350));
 }

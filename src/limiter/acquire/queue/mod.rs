@@ -61,6 +61,12 @@ pub(super) struct Queue {
     denials: u32,
     /// Whether the time of a waiter is over that may still pass with the next check.
     has_late: bool,
+    /// Whether a check is on its way.
+    is_asking: bool,
+    /// Whether a hold has ended since the last check was sent.
+    has_hold_ended: bool,
+    /// Whether a waiter has joined for whom it was not known how long it would wait.
+    has_unjudged: bool,
     /// The task that asks for the waiters.
     dispatch: Dispatch,
     /// Wakes the dispatcher: the head has left, or the reason for its wait has changed.
@@ -142,6 +148,7 @@ impl Queue {
         if self.is_hopeless(&waiter, self.cost, now) {
             return Err(Box::new(self.deny(waiter, self.cost, now)));
         }
+        self.has_unjudged |= self.is_asking || !self.forecast.as_ref().is_some_and(|of| of.is_of(&waiter.policy));
         self.insert(ticket, waiter);
         Ok(())
     }
@@ -226,6 +233,17 @@ impl Queue {
         self.forecast = None;
         self.not_before = None;
         self.refresh();
+    }
+
+    /// Lets the head ask at once, because a hold has ended whose units it may get. Checks that the store's failures or
+    /// pauses keep back stay back.
+    pub(super) fn hold_ended(&mut self) {
+        self.has_hold_ended = true;
+        if self.denials > 0 && self.failure.is_none() {
+            self.forecast = None;
+            self.not_before = None;
+            self.refresh();
+        }
     }
 
     fn refresh(&mut self) {

@@ -41,6 +41,7 @@ impl Queue {
             // The group may come back to the head of a queue that another dispatcher serves.
             self.refresh();
         }
+        self.is_asking = false;
         match result {
             Err(error) => self.failed(group, error, now),
             Ok(decision) if decision.is_allowed() => self.admitted(group, &decision, sent, now),
@@ -50,7 +51,9 @@ impl Queue {
 
     fn admitted(&mut self, group: Group, decision: &Decision, sent: Instant, now: Instant) -> Vec<Reply> {
         self.answered(sent);
-        self.rivals.won(self.has_rivals(decision, group.units));
+        let has_rivals = self.has_rivals(decision, group.units);
+        self.rivals.won(has_rivals);
+        let is_news = std::mem::take(&mut self.has_unjudged) || has_rivals;
         self.forecast = self.forecast_from(decision, sent, now);
         self.denials = 0;
         if self.is_aimed {
@@ -64,7 +67,12 @@ impl Queue {
             let outcome = Ok(denial::for_waiter(decision, waiter.cost));
             Reply { waiter, outcome }
         };
-        group.waiters.into_iter().map(reply).collect()
+        let mut replies: Vec<Reply> = group.waiters.into_iter().map(reply).collect();
+        // Without news, all waiters are still in time.
+        if is_news {
+            replies.extend(self.deny_hopeless(now));
+        }
+        replies
     }
 
     /// Waiters at the head for whom `units` were charged in place of waiters that are gone.
@@ -73,7 +81,7 @@ impl Queue {
         while let Some(entry) = self.waiters.first_entry() {
             let waiter = entry.get();
             let is_same = decision.policies().first().is_some_and(|standing| standing.policy == waiter.policy);
-            if !is_same || waiter.cost > *units {
+            if !is_same || waiter.holds || waiter.cost > *units {
                 break;
             }
             *units -= waiter.cost;
@@ -81,6 +89,9 @@ impl Queue {
             let waiter = entry.remove();
             let outcome = Ok(denial::for_waiter(decision, waiter.cost));
             replies.push(Reply { waiter, outcome });
+        }
+        if !replies.is_empty() {
+            self.refresh();
         }
         replies
     }
@@ -108,7 +119,11 @@ impl Queue {
         let is_certain = self.forecast.as_ref().is_some_and(Forecast::is_certain);
         let shortest = SHORTEST_WAIT * 2_u32.pow(self.denials.min(MOST_DOUBLINGS));
         self.denials = self.denials.saturating_add(1);
-        self.not_before = Some(after(now, if is_certain { shortest } else { wait.max(shortest) }));
+        self.not_before = Some(match is_certain || self.has_hold_ended {
+            true => after(now, shortest),
+            // The next check takes as long on its way as this one.
+            false => after(sent, wait).max(after(now, shortest)),
+        });
         if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
             && standing.violated
         {

@@ -89,6 +89,7 @@ impl Queue {
             group.waiters.push(entry.remove_entry());
         }
         self.turn = None;
+        (self.is_asking, self.has_hold_ended) = (true, false);
         group
     }
 }
