@@ -274,6 +274,11 @@ pub enum ConfigError {
         /// The smallest length, in bytes.
         least: usize,
     },
+    /// A concurrency limit on a [`ThrottleLayer`](crate::ThrottleLayer) whose responses carry no slot to their end.
+    HoldsNeedBody {
+        /// The policy's name.
+        policy: String,
+    },
     /// A check with holds, given to a method that returns no handle of them.
     HoldsNeedHandle {
         /// The policy's name.

@@ -56,7 +56,7 @@ impl fmt::Display for ConfigError {
             Self::ConcurrencyNeedsHold { policy } => write!(
                 f,
                 "policy {policy:?} limits how much runs at once, and a plain check would never give its units back; \
-                 call `Limiter::hold`, or use the policy in a `RateLimitLayer`"
+                 call `Limiter::hold` or `Limiter::acquire_hold`, or use the policy in a `RateLimitLayer`"
             ),
             Self::ExcludesHolds { policy, setting } => write!(
                 f,
@@ -71,6 +71,11 @@ impl fmt::Display for ConfigError {
                 f,
                 "one check both holds and charges units of one key under policy {policy:?}; use two checks, or hold \
                  all of them"
+            ),
+            Self::HoldsNeedBody { policy } => write!(
+                f,
+                "policy {policy:?} limits how many calls are under way at once, and nothing would give a slot back at \
+                 the end of a response; call `ThrottleLayer::hold_until_end`"
             ),
             Self::HoldsNeedHandle { policy } => write!(
                 f,

@@ -13,4 +13,6 @@ pub(crate) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limi
 pub(crate) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 pub(crate) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub(crate) const X_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-after");
+pub(crate) const X_RESET_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-reset-after");
+pub(crate) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 pub(crate) const X_ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");

@@ -5,7 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderMap, StatusCode};
 use tower_layer::Layer;
 
-use super::{request::IntoThrottleCost, response::HttpHead, service::Throttle, settings::Settings};
+use super::{
+    request::IntoThrottleCost,
+    response::{HttpBody, HttpHead},
+    service::Throttle,
+    settings::Settings,
+};
 use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limiter, policy::Policy};
 
 /// Layer for outbound clients: calls wait until they fit a policy, and until the upstream has asked for no pause.
@@ -68,7 +73,8 @@ impl ThrottleLayer {
     /// the account there.
     ///
     /// A call waits for at most 10 seconds ([`within`](Self::within)). The failure policy is
-    /// [closed](Self::fail_closed).
+    /// [closed](Self::fail_closed). A [concurrency limit](Policy::concurrent) also needs
+    /// [`hold_until_end`](Self::hold_until_end); without it, no call is made.
     pub fn new(limiter: Limiter, policy: Policy, key: impl Into<Key>) -> Self {
         let settings = Arc::new(Settings::new(limiter, policy));
         Self { key: Arc::new(key.into()), cost: Arc::new(1), head: Arc::new(HttpHead), settings }
@@ -159,7 +165,38 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         ThrottleLayer { key, cost, head: Arc::new(head), settings }
     }
 
-    /// Sets the longest time that a call waits before it is made: for its turn, for the store and for pauses together.
+    /// Holds what a call costs until the body of its response has ended, failed or been dropped, under a policy that
+    /// has [holds](Policy::with_holds). A [concurrency limit](Policy::concurrent) needs it: at most so many calls are
+    /// under way at once, in all processes together.
+    ///
+    /// Calls wait for a slot in the queue of [`Limiter::acquire_hold`]. The response is an [`http::Response`], whose
+    /// body becomes a [`ThrottledBody`](super::ThrottledBody). When it has ended, a slot is free, and under another
+    /// policy with holds the cost is charged. If a call has no response, because the client fails or the future is
+    /// dropped, [`Holds::with_unsettled`](crate::policy::Holds::with_unsettled) decides. A response that upgrades its
+    /// connection ends at once.
+    ///
+    /// Replaces what [`with_response_head`](Self::with_response_head) has set. Convert other responses inside of the
+    /// throttle: a response of reqwest becomes an `http::Response<reqwest::Body>` with `.map_response(Into::into)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let calls = Policy::concurrent("calls", 5)?;
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), calls, "account-1").hold_until_end();
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_until_end(self) -> ThrottleLayer<K, C, HttpBody> {
+        let Self { key, cost, head: _, settings } = self;
+        ThrottleLayer { key, cost, head: Arc::new(HttpBody), settings }
+    }
+
+    /// Sets the longest time that a call waits before it is made: for its turn, for the store, for pauses and for a
+    /// place of the client together.
     ///
     /// As soon as it is certain that a call would wait for longer, it ends in [`Throttled`](super::Throttled). Defaults
     /// to 10 s, so that a call is over before the usual timeout of its caller, 30 s. With a zero wait, a call is made

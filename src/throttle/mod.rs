@@ -18,21 +18,25 @@
 //!    response itself reaches the caller unchanged: the layer repeats no call.
 //! 5. A call that was charged just when a pause began takes another turn after the pause, behind the calls that wait
 //!    then, and is charged again, because the upstream counts it then.
-//! 6. A [cost](ThrottleLayer::with_cost) of 0 exempts a request from all of this.
+//! 6. Under a [concurrency limit](crate::Policy::concurrent), a call waits for a slot, which it holds until the body of
+//!    its response has ended: see [`hold_until_end`](ThrottleLayer::hold_until_end).
+//! 7. A [cost](ThrottleLayer::with_cost) of 0 exempts a request from all of this.
 //!
 //! # Responses that ask for a pause
 //!
 //! | response | pause |
 //! | --- | --- |
-//! | 429 with `Retry-After` or `X-RateLimit-After` | for that time |
+//! | 429 with `Retry-After`, `retry-after-ms` (OpenAI, Azure) or `X-RateLimit-After` | for that time |
 //! | 429 without any of the fields in this table | 1 s |
 //! | 429 with a wait of zero | 100 ms |
-//! | 503 with `Retry-After` | for that time; without the field none |
+//! | 503, 403 (GitHub), 420 (Twitter) or 529 (Anthropic) with `Retry-After` or `retry-after-ms` | for that time |
+//! | 503, 403, 420 or 529 without these fields | none |
 //! | gRPC `RESOURCE_EXHAUSTED` or `UNAVAILABLE` in the head | `grpc-retry-pushback-ms` or `retry-after`; else none |
 //! | any with `RateLimit: "name";r=0;t=5` (revision 11 of the draft) | until `t` |
 //! | any with `RateLimit: limit=9, remaining=0, reset=5` (revision 07) | until `reset` |
 //! | any with `RateLimit-Remaining: 0` (revisions 03 and 06) | until `RateLimit-Reset` |
-//! | any with `X-RateLimit-Remaining: 0` | until `X-RateLimit-Reset`, or `X-RateLimit-After` |
+//! | any with `X-RateLimit-Remaining: 0` | until `X-RateLimit-Reset`, or for `X-RateLimit-After` |
+//! | any with `X-RateLimit-Remaining: 0` (Discord) | for `X-RateLimit-Reset-After` |
 //!
 //! The longest pause applies, at most one hour, so that garbage cannot stop a client for good. Fields that cannot be
 //! read are ignored. `Retry-After` is a number of seconds or a date, and a reset above 1 000 000 000 is a time since
@@ -112,7 +116,9 @@
 //!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
 //!     .within(Duration::from_secs(30))
 //!     .share_pauses();
-//! let mut client = ServiceBuilder::new().layer(throttle).service(reqwest::Client::new());
+//! // Redirects are calls, which the throttle would not see.
+//! let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+//! let mut client = ServiceBuilder::new().layer(throttle).service(client);
 //! # if false {
 //!
 //! let request = client.get_ref().get("http://api.example/users").build()?;
@@ -133,9 +139,20 @@
 //! # Order of layers
 //!
 //! Outside: retries, so that each attempt waits for a turn of its own, and timeouts of the whole call, the wait
-//! included. Inside: timeouts of the answer alone. A layer that reserves capacity in `poll_ready`, such as a
-//! concurrency limit, keeps it reserved while a call waits, on either side.
+//! included. Inside: timeouts of the answer alone.
+//!
+//! A call asks the inner service for a place, such as one in the buffer of a tonic channel, when its turn has come. So
+//! calls that wait for one key do not stand in the way of other keys. A place that is not free within the longest wait
+//! of the call ends it in [`Throttled`], although it was charged. A call that gets its place later than a window after
+//! its charge takes another turn, and is charged again. A concurrency limit outside of the throttle is taken while a
+//! call waits.
+//!
+//! Redirects and repeats are calls too. A client that follows redirects by itself, or that repeats by itself, makes
+//! calls that the throttle does not see: 30 calls that are redirected twice are 90 requests. Switch redirects off in
+//! the client (`reqwest::redirect::Policy::none()`; hyper-util follows none), or put tower-http's `FollowRedirect`
+//! outside of the throttle.
 
+mod body;
 mod future;
 mod layer;
 mod request;
@@ -147,10 +164,11 @@ mod turn;
 mod upstream;
 
 pub use self::{
+    body::ThrottledBody,
     future::ThrottleFuture,
     layer::ThrottleLayer,
     request::{IntoThrottleCost, ThrottleCost, ThrottleKey},
-    response::{HttpHead, ResponseHead},
+    response::{HttpBody, HttpHead, ResponseHead},
     service::{BoxError, Throttle},
     throttled::Throttled,
 };

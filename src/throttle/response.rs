@@ -1,9 +1,12 @@
-//! Where a response has its status and its fields.
+//! Where a response has its status and its fields, and what carries a hold to its end.
 
 use http::{HeaderMap, Response, StatusCode};
+use http_body::Body;
 
-/// Finds the status and the header fields of a response: [`HttpHead`], or a closure
-/// `Fn(&Res) -> (StatusCode, &HeaderMap)`.
+use super::body::{HeldCall, ThrottledBody};
+
+/// Finds the status and the header fields of a response: [`HttpHead`], a closure
+/// `Fn(&Res) -> (StatusCode, &HeaderMap)`, or [`HttpBody`].
 ///
 /// # Examples
 ///
@@ -20,8 +23,21 @@ use http::{HeaderMap, Response, StatusCode};
             `.with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))`"
 )]
 pub trait ResponseHead<Res> {
+    /// The response of the throttled client: that of the inner client, except for [`HttpBody`].
+    type Response;
+
     /// The status and the fields of `response`.
     fn head<'a>(&self, response: &'a Res) -> (StatusCode, &'a HeaderMap);
+
+    /// Whether a response carries what its call holds.
+    #[doc(hidden)]
+    fn carries_holds(&self) -> bool {
+        false
+    }
+
+    /// The response of the throttled client, which carries `held` if it can.
+    #[doc(hidden)]
+    fn finish(&self, response: Res, held: Option<HeldCall>) -> Self::Response;
 }
 
 /// The head of an [`http::Response`], such as those of hyper and tonic.
@@ -29,13 +45,46 @@ pub trait ResponseHead<Res> {
 pub struct HttpHead;
 
 impl<B> ResponseHead<Response<B>> for HttpHead {
+    type Response = Response<B>;
+
     fn head<'a>(&self, response: &'a Response<B>) -> (StatusCode, &'a HeaderMap) {
         (response.status(), response.headers())
+    }
+
+    fn finish(&self, response: Response<B>, _: Option<HeldCall>) -> Response<B> {
+        response
+    }
+}
+
+/// The head of an [`http::Response`] whose body carries what its call holds, after
+/// [`hold_until_end`](crate::ThrottleLayer::hold_until_end).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HttpBody;
+
+impl<B: Body> ResponseHead<Response<B>> for HttpBody {
+    type Response = Response<ThrottledBody<B>>;
+
+    fn head<'a>(&self, response: &'a Response<B>) -> (StatusCode, &'a HeaderMap) {
+        (response.status(), response.headers())
+    }
+
+    fn carries_holds(&self) -> bool {
+        true
+    }
+
+    fn finish(&self, response: Response<B>, held: Option<HeldCall>) -> Response<ThrottledBody<B>> {
+        response.map(|body| ThrottledBody::new(body, held))
     }
 }
 
 impl<Res, F: Fn(&Res) -> (StatusCode, &HeaderMap)> ResponseHead<Res> for F {
+    type Response = Res;
+
     fn head<'a>(&self, response: &'a Res) -> (StatusCode, &'a HeaderMap) {
         self(response)
+    }
+
+    fn finish(&self, response: Res, _: Option<HeldCall>) -> Res {
+        response
     }
 }

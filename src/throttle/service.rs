@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -14,7 +14,7 @@ use super::{
     layer::ThrottleLayer,
     request::{ThrottleCost, ThrottleKey},
     response::{HttpHead, ResponseHead},
-    turn::turn,
+    turn::Turns,
     upstream::Upstream,
 };
 use crate::key::Key;
@@ -25,9 +25,9 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Client whose calls wait for their turn; made by [`ThrottleLayer`].
 ///
-/// The service is ready when the inner service is ready, and `poll_ready` charges nothing. The instance that was polled
-/// ready is the one that is called after the wait. What it has reserved, such as a permit of a concurrency limit, stays
-/// reserved during the wait.
+/// The service is always ready. A call asks a clone of the inner service to be ready when its turn has come, and not
+/// before: a call that waits reserves nothing, such as a place in the buffer of a channel or a permit of a concurrency
+/// limit. The clone that was polled ready is the one that is called.
 ///
 /// Returns the response of the inner service unchanged, and its errors in a box:
 /// `error.downcast_ref::<reqwest::Error>()`. The error of a call that was not made is
@@ -65,27 +65,21 @@ where
     C: ThrottleCost<Req>,
     H: ResponseHead<S::Response>,
 {
-    type Response = S::Response;
+    type Response = H::Response;
     type Error = BoxError;
     type Future = ThrottleFuture<S, S::Future, Req, H>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
         let (key, cost) = (self.layer.key().key(&request), self.layer.cost().cost(&request));
         let settings = self.layer.settings();
         let upstream = Upstream::new(Arc::clone(settings), key.clone(), Arc::clone(self.layer.head()));
-        if cost == 0 {
-            return ThrottleFuture::call(self.inner.call(request), upstream);
-        }
-        let turn = Box::pin(turn(Arc::clone(settings), key, cost));
-        // The instance that was polled ready moves into the future, and a clone takes its place here. The reservation
-        // of `poll_ready` belongs to that instance, not to the clone.
-        let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
-        ThrottleFuture::wait(turn, ready, request, upstream)
+        let holds = self.layer.head().carries_holds();
+        let turns = (cost > 0).then(|| Turns::new(Arc::clone(settings), key, cost, holds));
+        ThrottleFuture::new(turns, self.inner.clone(), request, upstream)
     }
 }
 

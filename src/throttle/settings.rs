@@ -4,10 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
+use super::body::HeldCall;
 use crate::{
+    decision::Decision,
+    error::Error,
     failure::FailurePolicy,
     key::Key,
-    limiter::{AcquireFuture, Limiter},
+    limiter::{Held, Limiter},
     policy::Policy,
 };
 
@@ -37,13 +40,26 @@ impl Settings {
         self.shares = Some(Arc::new(Semaphore::new(MOST_SHARES)));
     }
 
-    /// Waits until `cost` is charged to `key`, at most for `wait`.
-    pub(super) fn acquire(&self, key: &Key, cost: u32, wait: Duration) -> AcquireFuture {
-        let acquire = self.limiter.acquire(key, &self.policy, cost).share_pauses(self.shares.is_some());
-        match self.failure {
-            FailurePolicy::Local => acquire.fail_local().within(wait),
-            FailurePolicy::Closed | FailurePolicy::Open => acquire.within(wait),
+    /// Waits until `cost` is charged to `key`, or held if `holds`, at most for `wait`.
+    pub(super) async fn acquire(
+        &self,
+        key: &Key,
+        cost: u32,
+        holds: bool,
+        wait: Duration,
+    ) -> Result<(Decision, Option<HeldCall>), Error> {
+        let (shares, is_local) = (self.shares.is_some(), self.failure == FailurePolicy::Local);
+        if holds {
+            let acquire = self.limiter.acquire_hold(key, &self.policy, cost).share_pauses(shares);
+            let acquire = if is_local { acquire.fail_local() } else { acquire };
+            return acquire.within(wait).await.map(|held| match held {
+                Held::Open(hold) => (hold.decision().clone(), Some(HeldCall::new(hold, cost))),
+                Held::Denied(decision) => (decision, None),
+            });
         }
+        let acquire = self.limiter.acquire(key, &self.policy, cost).share_pauses(shares);
+        let acquire = if is_local { acquire.fail_local() } else { acquire };
+        acquire.within(wait).await.map(|decision| (decision, None))
     }
 
     /// How long the upstream has asked not to be called for `key`; `None` if it may be called.

@@ -4,11 +4,11 @@ use std::{error, fmt, time::Duration};
 
 use crate::{
     decision::Decision,
-    error::{ConfigError, Error},
+    error::{ConfigError, Error, ErrorKind},
 };
 
-/// The error of a call that was not made: it would have waited for longer than it may, its cost can never pass, or the
-/// store gave no verdict.
+/// The error of a call that was not made: it would have waited for longer than it may, its cost can never pass, the
+/// store gave no verdict, or the client had no room for it in time.
 ///
 /// [`Throttle`](super::Throttle) returns it in a `Box<dyn Error + Send + Sync>`. The inner service was not called. A
 /// call that is certain to wait for longer than [`within`](crate::ThrottleLayer::within) allows gets the error at once.
@@ -38,19 +38,25 @@ pub struct Throttled {
 
 #[derive(Clone, Debug)]
 enum Cause {
-    /// The cost can never pass.
-    TooLarge(ConfigError),
+    /// The cost can never pass, or a setting of the layer is wrong.
+    Misconfigured(ConfigError),
     /// Boxed, because a decision is large.
     Denied(Box<Decision>),
     /// The store gave no verdict, and the failure policy refuses.
     NoVerdict(Error),
     /// The upstream has asked for a pause.
     Paused,
+    /// The inner service had no place for the call.
+    NoPlace,
 }
 
 impl Throttled {
-    pub(super) fn too_large(error: ConfigError, max_wait: Duration) -> Self {
-        Self { cause: Cause::TooLarge(error), retry_after: None, pause: None, max_wait }
+    pub(super) fn misconfigured(error: ConfigError, max_wait: Duration) -> Self {
+        Self { cause: Cause::Misconfigured(error), retry_after: None, pause: None, max_wait }
+    }
+
+    pub(super) fn no_place(max_wait: Duration) -> Self {
+        Self { cause: Cause::NoPlace, retry_after: None, pause: None, max_wait }
     }
 
     pub(super) fn denied(decision: Decision, pause: Option<Duration>, max_wait: Duration) -> Self {
@@ -68,8 +74,8 @@ impl Throttled {
 
     /// The time until a call could be made, counted from the error, at least: other calls may take their turn before.
     ///
-    /// `None` if it is not known: too many calls wait, the store gave no verdict, or no wait helps because the cost is
-    /// above the policy's [capacity](crate::Policy::capacity).
+    /// `None` if it is not known: too many calls wait, the store gave no verdict, the client had no room, or no wait
+    /// helps because the cost is above the policy's [capacity](crate::Policy::capacity).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -89,7 +95,7 @@ impl Throttled {
     pub fn decision(&self) -> Option<&Decision> {
         match &self.cause {
             Cause::Denied(decision) => Some(decision),
-            Cause::TooLarge(_) | Cause::NoVerdict(_) | Cause::Paused => None,
+            Cause::Misconfigured(_) | Cause::NoVerdict(_) | Cause::Paused | Cause::NoPlace => None,
         }
     }
 
@@ -97,7 +103,7 @@ impl Throttled {
     pub fn error(&self) -> Option<&Error> {
         match &self.cause {
             Cause::NoVerdict(error) => Some(error),
-            Cause::TooLarge(_) | Cause::Denied(_) | Cause::Paused => None,
+            Cause::Misconfigured(_) | Cause::Denied(_) | Cause::Paused | Cause::NoPlace => None,
         }
     }
 }
@@ -106,9 +112,20 @@ impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let max_wait = self.max_wait;
         match (&self.cause, self.retry_after) {
-            (Cause::TooLarge(_), _) => {
+            (Cause::Misconfigured(ConfigError::CostAboveLimit { .. }), _) => {
                 f.write_str("the cost of this call can never pass; split the call, or raise the limit")
             }
+            (Cause::Misconfigured(_), _) => f.write_str(
+                "the throttle is misconfigured, so no call is made; correct what the source of this error names",
+            ),
+            (Cause::NoPlace, _) => write!(
+                f,
+                "the client had no room for the call within {max_wait:?}; call again later, or set a longer wait with \
+                 `within`"
+            ),
+            (Cause::NoVerdict(error), _) if error.kind() == ErrorKind::Config => f.write_str(
+                "the limiter refuses the call, because it is wrong; correct what the source of this error names",
+            ),
             (Cause::NoVerdict(_), _) => f.write_str(
                 "the limiter gave no verdict, and its failure policy refuses the call; call again later, or choose \
                  `fail_open` or `fail_local`",
@@ -149,9 +166,9 @@ impl fmt::Debug for Throttled {
 impl error::Error for Throttled {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match &self.cause {
-            Cause::TooLarge(error) => Some(error),
+            Cause::Misconfigured(error) => Some(error),
             Cause::NoVerdict(error) => Some(error),
-            Cause::Denied(_) | Cause::Paused => None,
+            Cause::Denied(_) | Cause::Paused | Cause::NoPlace => None,
         }
     }
 }

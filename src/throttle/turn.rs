@@ -1,41 +1,150 @@
-//! The wait of one call: until it is charged, and the upstream asks for no pause.
+//! The turns of one call: it waits until it is charged, and the upstream asks for no pause.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep};
 
-use super::{settings::Settings, throttled::Throttled};
-use crate::key::Key;
+use super::{body::HeldCall, settings::Settings, throttled::Throttled};
+use crate::{error::ConfigError, key::Key, runtime::deadline::Deadline};
 
-/// Waits until a call of `cost` for `key` may be made, and charges it.
+/// The turns of a call: one, unless the inner service has no place for the call when its turn has come.
+pub(super) struct Turns {
+    settings: Arc<Settings>,
+    key: Key,
+    cost: u32,
+    /// Whether the response carries what the call holds.
+    holds: bool,
+    /// When the call was first polled.
+    started: Option<Instant>,
+    state: State,
+}
+
+enum State {
+    /// Waits for a turn.
+    Waiting(Turn),
+    /// The turn has come, and the call is charged.
+    Charged {
+        at: Instant,
+        held: Option<HeldCall>,
+        /// The end of the longest wait, if the inner service had no place at once.
+        late: Option<Pin<Box<Deadline>>>,
+    },
+    /// Not polled yet, or ended.
+    Idle,
+}
+
+type Turn = Pin<Box<dyn Future<Output = Result<Option<HeldCall>, Throttled>> + Send>>;
+
+/// The end of the wait for a place of the inner service.
+pub(super) enum Waited {
+    /// The call is made now. It may hold something until it has ended.
+    InTime(Option<HeldCall>),
+    /// The call takes another turn.
+    TooLong,
+}
+
+impl Turns {
+    pub(super) fn new(settings: Arc<Settings>, key: Key, cost: u32, holds: bool) -> Self {
+        Self { settings, key, cost, holds, started: None, state: State::Idle }
+    }
+
+    /// Waits for a turn, if the call has none.
+    pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Throttled>> {
+        if let State::Idle = self.state {
+            let started = *self.started.get_or_insert_with(Instant::now);
+            let turn = turn(Arc::clone(&self.settings), self.key.clone(), self.cost, self.holds, started);
+            self.state = State::Waiting(Box::pin(turn));
+        }
+        if let State::Waiting(turn) = &mut self.state {
+            let held = ready!(turn.as_mut().poll(cx))?;
+            self.state = State::Charged { at: Instant::now(), held, late: None };
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Resolves when the call has waited for a place of the inner service for as long as it may.
+    pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Throttled> {
+        let max_wait = self.settings.max_wait;
+        if let State::Charged { late, .. } = &mut self.state {
+            let left = max_wait.saturating_sub(self.started.map_or(Duration::ZERO, |started| started.elapsed()));
+            if late.is_none() {
+                *late = Deadline::after(left).map(Box::pin);
+            }
+            if let Some(late) = late {
+                return late.as_mut().poll(cx).map(|()| Throttled::no_place(max_wait));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Ends the wait for a place of the inner service. If the wait was so long that the upstream counts the call in
+    /// another window, or if it has asked for a pause meanwhile, the call takes another turn with a charge of its own.
+    pub(super) fn end(&mut self) -> Waited {
+        let State::Charged { at, held, late } = mem::replace(&mut self.state, State::Idle) else {
+            return Waited::InTime(None);
+        };
+        // What is held is not over with a window.
+        let is_over = held.is_none() && at.elapsed() > self.settings.policy.window();
+        if late.is_some() && (is_over || self.settings.paused(&self.key).is_some()) {
+            if let Some(held) = held {
+                held.release();
+            }
+            return Waited::TooLong;
+        }
+        Waited::InTime(held)
+    }
+}
+
+/// Waits until a call of `cost` for `key` may be made, and charges it. The wait counts from `started`.
 ///
 /// # Errors
 ///
 /// [`Throttled`] as soon as it is certain that the call would wait for longer than it may.
-pub(super) async fn turn(settings: Arc<Settings>, key: Key, cost: u32) -> Result<(), Throttled> {
+async fn turn(
+    settings: Arc<Settings>,
+    key: Key,
+    cost: u32,
+    holds: bool,
+    started: Instant,
+) -> Result<Option<HeldCall>, Throttled> {
     let max_wait = settings.max_wait;
-    let is_shadow = settings.policy.is_shadow();
-    if !is_shadow {
-        settings.policy.check_cost(cost).map_err(|error| Throttled::too_large(error, max_wait))?;
+    let policy = &settings.policy;
+    let (is_shadow, holds) = (policy.is_shadow(), holds && policy.holds().is_some());
+    if policy.is_concurrent() && !holds {
+        let error = ConfigError::HoldsNeedBody { policy: policy.name().to_owned() };
+        return Err(Throttled::misconfigured(error, max_wait));
     }
-    let started = Instant::now();
+    if !is_shadow {
+        policy.check_cost(cost).map_err(|error| Throttled::misconfigured(error, max_wait))?;
+    }
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {
-        match settings.acquire(&key, cost, left()).await {
-            Ok(decision) if !decision.is_allowed() => {
+        match settings.acquire(&key, cost, holds, left()).await {
+            Ok((decision, _)) if !decision.is_allowed() => {
                 return Err(Throttled::denied(decision, settings.paused(&key), max_wait));
             }
             // If a pause has begun while the store was asked, the call takes another turn, with a charge of its own:
             // the upstream counts the call after the pause, and the first charge may have left the window by then.
-            Ok(_) if settings.paused(&key).is_none() => return Ok(()),
+            Ok((_, held)) if settings.paused(&key).is_none() => return Ok(held),
             // A shadow policy makes no call wait, so only pauses keep the call back.
-            Ok(_) if is_shadow => return outlast_pauses(&settings, &key, left).await,
-            Ok(_) => {}
+            Ok((_, held)) if is_shadow => return outlast_pauses(&settings, &key, left).await.map(|()| held),
+            Ok((_, held)) => {
+                if let Some(held) = held {
+                    held.release();
+                }
+            }
             Err(error) if !settings.failure.resolve(Err(error.clone())).is_allowed() => {
                 return Err(Throttled::without_verdict(error, settings.paused(&key), max_wait));
             }
             // Open: no queue has kept the call back, so only pauses do.
-            Err(_) => return outlast_pauses(&settings, &key, left).await,
+            Err(_) => return outlast_pauses(&settings, &key, left).await.map(|()| None),
         }
     }
 }

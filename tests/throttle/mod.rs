@@ -1,5 +1,6 @@
 //! `ThrottleLayer`: outbound calls that wait for their turn and obey their upstream.
 
+mod concurrency;
 mod configuration;
 mod errors;
 mod fleet;

@@ -107,3 +107,25 @@ async fn a_reset_since_the_epoch_without_a_date_counts_from_now() {
     let pause = pause_after(StatusCode::OK, headers).await;
     assert!(pause > secs(80) && pause <= secs(90), "{pause:?}");
 }
+
+/// As GitHub, Twitter, Anthropic, OpenAI and Discord say it.
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_as_long_as_widely_used_upstreams_ask_for_in_their_own_words() {
+    for (status, fields, pause) in [
+        (403, vec![("retry-after", "60")], secs(60)),
+        (403, vec![("retry-after", "soon")], secs(0)),
+        (403, vec![], secs(0)),
+        (420, vec![("retry-after", "7")], secs(7)),
+        (529, vec![("retry-after", "12")], secs(12)),
+        (503, vec![("retry-after-ms", "1500")], millis(1_500)),
+        (429, vec![("retry-after-ms", "2250")], millis(2_250)),
+        (429, vec![("retry-after", "3"), ("retry-after-ms", "2250")], secs(3)),
+        (200, vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "2.5")], millis(2_500)),
+        (200, vec![("x-ratelimit-remaining", "1"), ("x-ratelimit-reset-after", "2.5")], secs(0)),
+        (200, vec![("retry-after-ms", "1500")], secs(0)),
+    ] {
+        let headers = fields.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let paused = pause_after(StatusCode::from_u16(status).unwrap(), headers).await;
+        assert!(paused >= pause && paused < pause + millis(5), "{status} {fields:?}: {paused:?}");
+    }
+}

@@ -57,7 +57,9 @@ async fn run() -> Result<(), Failure> {
         .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
         .within(Duration::from_secs(5))
         .share_pauses();
-    let client = ServiceBuilder::new().layer(throttle).service(reqwest::Client::new());
+    // A redirect that the client follows by itself would be a call that the throttle does not see.
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    let client = ServiceBuilder::new().layer(throttle).service(client);
 
     let started = Instant::now();
     let mut calls = JoinSet::new();

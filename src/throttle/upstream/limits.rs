@@ -5,7 +5,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 
 use super::times::{Times, number};
-use crate::headers::names::{RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_AFTER, X_REMAINING, X_RESET};
+use crate::headers::names::{
+    RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_AFTER, X_REMAINING, X_RESET, X_RESET_AFTER,
+};
 
 /// The longest time until a limit with nothing left is reset; `None` if each limit has something left or states no
 /// reset. All lines of a field count.
@@ -14,7 +16,7 @@ use crate::headers::names::{RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_A
 pub(super) fn wait(headers: &HeaderMap, times: Times, is_denial: bool) -> Option<Duration> {
     let lists = headers.get_all(RATELIMIT).iter().filter_map(|line| in_list(line.as_bytes(), times)).max();
     let drafts = in_fields(headers, times, &RATELIMIT_REMAINING, &[RATELIMIT_RESET], is_denial);
-    let customs = in_fields(headers, times, &X_REMAINING, &[X_RESET, X_AFTER], is_denial);
+    let customs = in_fields(headers, times, &X_REMAINING, &[X_RESET, X_RESET_AFTER, X_AFTER], is_denial);
     let wait = lists.max(drafts).max(customs)?;
     // A cache repeats the fields of an earlier response.
     Some(wait.saturating_sub(times.age))

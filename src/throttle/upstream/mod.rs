@@ -8,7 +8,7 @@ mod times;
 use std::sync::Arc;
 
 use self::pause::pause_of;
-use super::{response::ResponseHead, settings::Settings};
+use super::{body::HeldCall, response::ResponseHead, settings::Settings};
 use crate::{key::Key, runtime::real_time::wall_time};
 
 /// What a call needs once it has a response.
@@ -21,6 +21,14 @@ pub(super) struct Upstream<H> {
 impl<H> Upstream<H> {
     pub(super) fn new(settings: Arc<Settings>, key: Key, head: Arc<H>) -> Self {
         Self { settings, key, head }
+    }
+
+    /// The response of the throttled client, which carries `held` if it can.
+    pub(super) fn finish<Res>(&self, response: Res, held: Option<HeldCall>) -> H::Response
+    where
+        H: ResponseHead<Res>,
+    {
+        self.head.finish(response, held)
     }
 
     /// Pauses the calls of the key if the response asks for it.

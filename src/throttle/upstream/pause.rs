@@ -8,7 +8,11 @@ use super::{
     grpc, limits,
     times::{Times, seconds},
 };
-use crate::headers::names::X_AFTER;
+use crate::headers::names::{RETRY_AFTER_MS, X_AFTER};
+
+/// The codes of responses, beside 429, that ask for a pause if they state one: 403 is GitHub's secondary limit, 420 that
+/// of older APIs of Twitter, 503 that of HTTP itself (RFC 9110), and 529 an overload of Anthropic's API.
+const REFUSALS: [u16; 4] = [403, 420, 503, 529];
 
 /// The longest pause. A field with garbage, or the clock of an upstream, must not stop a client for longer.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -26,15 +30,20 @@ const SHORTEST_AFTER_DENIAL: Duration = Duration::from_millis(100);
 pub(super) fn pause_of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let times = Times::of(headers, now);
     let is_denial = status == StatusCode::TOO_MANY_REQUESTS;
-    let stated = match status {
-        StatusCode::TOO_MANY_REQUESTS => longest(headers, &RETRY_AFTER, times).max(longest(headers, &X_AFTER, times)),
-        StatusCode::SERVICE_UNAVAILABLE => longest(headers, &RETRY_AFTER, times),
+    let stated = match status.as_u16() {
+        429 => retry_after(headers, times).max(longest(headers, &X_AFTER, times)),
+        code if REFUSALS.contains(&code) => retry_after(headers, times),
         _ if grpc::is_refusal(headers) => grpc::pushback(headers).max(longest(headers, &RETRY_AFTER, times)),
         _ => None,
     };
     let pause = stated.max(limits::wait(headers, times, is_denial)).or(is_denial.then_some(UNSTATED))?;
     let pause = if is_denial { pause.max(SHORTEST_AFTER_DENIAL) } else { pause };
     Some(pause.min(LONGEST)).filter(|pause| !pause.is_zero())
+}
+
+/// The wait until a retry, in seconds, as a date, or in milliseconds.
+fn retry_after(headers: &HeaderMap, times: Times) -> Option<Duration> {
+    longest(headers, &RETRY_AFTER, times).max(longest(headers, &RETRY_AFTER_MS, times).map(|millis| millis / 1_000))
 }
 
 /// The longest wait in the lines of a field that contains a number of seconds or a date.

@@ -1,0 +1,146 @@
+//! Concurrency limits and other policies with holds: a call holds until the body of its response has ended.
+
+use std::{
+    error::Error as _,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Full};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::{
+    ConfigError, ErrorKind, Limiter, Policy, ThrottleLayer,
+    policy::Holds,
+    store::FailingStore,
+    throttle::{BoxError, Throttled, ThrottledBody},
+};
+use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};
+
+use super::upstream::{Upstream, call, limiter, memory, millis, secs};
+use crate::support::counting::EmptyRequest;
+
+fn calls(limit: u32) -> Policy {
+    Policy::concurrent("calls", limit).unwrap()
+}
+
+type HeldResponse = Response<ThrottledBody<Full<Bytes>>>;
+type Client = BoxCloneService<EmptyRequest, HeldResponse, BoxError>;
+
+/// A client whose responses take 100 ms, unless it `fails`, and the most of its calls that were under way at once.
+fn client(throttle: ThrottleLayer, fails: bool) -> (Client, Arc<AtomicUsize>) {
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let client = service_fn(move |_: EmptyRequest| {
+        let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+        async move {
+            most.fetch_max(1 + running.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+            sleep(millis(100)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            if fails { Err(io::Error::other("reset")) } else { Ok(Response::new(Full::<Bytes>::from("hello"))) }
+        }
+    });
+    (BoxCloneService::new(throttle.hold_until_end().layer(client)), seen)
+}
+
+async fn send(client: &Client) -> Result<HeldResponse, BoxError> {
+    client.clone().oneshot(EmptyRequest::default()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_so_many_calls_are_under_way_as_the_policy_says_and_all_are_made() {
+    let (client, most) = client(ThrottleLayer::new(limiter(), calls(5), "upstream").fail_open(), false);
+    let started = Instant::now();
+    let made: Vec<_> = (0..50).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
+    for made in made {
+        // Dropped here, which ends the call.
+        made.await.unwrap().unwrap();
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 5);
+    assert!(started.elapsed() < secs(5), "in turns of 5: {:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_held_until_the_body_has_ended_or_was_dropped() {
+    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").within(secs(1));
+    let (client, _) = client(throttle, false);
+    for is_read in [false, true] {
+        let response = send(&client).await.unwrap();
+        assert!(send(&client).await.unwrap_err().is::<Throttled>(), "the first response has not been read");
+        let started = Instant::now();
+        let next = tokio::spawn(client.clone().oneshot(EmptyRequest::default()));
+        sleep(millis(10)).await;
+        if is_read {
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+        } else {
+            drop(response);
+        }
+        drop(next.await.unwrap().unwrap());
+        assert!(started.elapsed() < millis(115), "made as soon as the slot was free: {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_15_a_call_that_fails_or_goes_away_gives_its_slot_back() {
+    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").within(secs(1));
+    let (failing, _) = client(throttle.clone(), true);
+    let (client, _) = client(throttle, false);
+    assert!(send(&failing).await.unwrap_err().is::<io::Error>());
+    timeout(millis(50), send(&client)).await.expect_err("dropped while the client answers");
+    let response = timeout(millis(150), send(&client)).await.expect("the slot is free").unwrap();
+    timeout(millis(50), send(&client)).await.expect_err("dropped while it waits for the slot");
+    drop(response);
+    timeout(millis(150), send(&client)).await.expect("the slot is free").unwrap();
+}
+
+/// Without it, nothing would give the slots back.
+#[tokio::test(start_paused = true)]
+async fn law_14_a_concurrency_limit_makes_no_call_unless_the_layer_holds_until_the_end() {
+    let upstream = Upstream::default();
+    let layer = ThrottleLayer::new(limiter(), calls(5), "upstream");
+    for layer in [layer.clone(), layer.fail_open()] {
+        let client = layer.layer(upstream.clone());
+        for _ in 0..50 {
+            let error = call(&client).await.unwrap_err();
+            let throttled = error.downcast_ref::<Throttled>().unwrap();
+            assert!(!throttled.to_string().contains("fail_open"), "{throttled}");
+            let source = throttled.source().unwrap();
+            assert!(matches!(source.downcast_ref(), Some(ConfigError::HoldsNeedBody { .. })));
+            assert!(source.to_string().contains("hold_until_end"), "{source}");
+        }
+    }
+    assert!(upstream.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_14_an_error_of_configuration_makes_no_call_under_any_failure_policy() {
+    let store = FailingStore::over(memory());
+    store.fail(ErrorKind::Config);
+    let limiter = Limiter::new(store).quiet();
+    let upstream = Upstream::default();
+    let policy = Policy::per_minute("p", 10).unwrap();
+    let client = ThrottleLayer::new(limiter, policy, "upstream").fail_open().layer(upstream.clone());
+    let error = call(&client).await.unwrap_err();
+    assert!(!error.to_string().contains("fail_open"), "{error}");
+    assert!(upstream.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_holds_is_charged_when_its_response_has_ended() {
+    let limiter = limiter();
+    let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new()).unwrap();
+    let throttle = ThrottleLayer::new(limiter.clone(), tokens.clone(), "upstream");
+    let (client, _) = client(throttle, false);
+    let response = send(&client).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    drop(response);
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(9), "charged after 30 s");
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(10));
+}
