@@ -73,7 +73,9 @@ pub mod operations {}
 #[doc = include_str!("../docs/one-hot-tenant.md")]
 pub mod one_hot_tenant {}
 
+#[doc = "[holds]: holds"]
 #[doc = "[picture]: #picture"]
+#[doc = "[uploads]: uploads"]
 #[doc = ""]
 #[doc = include_str!("../docs/outbound.md")]
 #[doc = "## Picture"]
@@ -100,6 +102,7 @@ pub mod plans_from_a_database {}
 pub mod rolling_out_a_limit {}
 
 #[doc = "[holds]: holds"]
+#[doc = "[outbound]: outbound#at-most-so-many-calls-at-once"]
 #[doc = ""]
 #[doc = include_str!("../docs/uploads.md")]
 pub mod uploads {}
