@@ -103,3 +103,41 @@ fn a_panic_hook_that_checks_a_limit_does_not_deadlock() {
         assert_eq!(kind, ErrorKind::Misconfigured);
     }
 }
+
+/// The connections that the server has open, without the one that asks.
+fn connections(server: &RedisServer) -> usize {
+    server.command("CLIENT LIST").matches(" addr=").count() - 1
+}
+
+#[test]
+fn the_connections_of_runtimes_that_have_ended_are_closed() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    for number in 0..40 {
+        let mut builder = if number % 2 == 0 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+        let runtime = builder.enable_all().build().unwrap();
+        assert!(runtime.block_on(limiter.check("k", &policy(), 1)).unwrap().is_allowed());
+    }
+    // The server notices later that a connection was closed.
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    while connections(&server) > 0 {
+        assert!(std::time::Instant::now() < end, "{} connections are left", connections(&server));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn three_hundred_runtimes_at_once_keep_their_connections() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let runtimes: Vec<_> = (0..300).map(|_| Builder::new_current_thread().enable_all().build().unwrap()).collect();
+    let before = server.accepted_connections();
+    for _ in 0..6 {
+        for runtime in &runtimes {
+            assert!(runtime.block_on(limiter.check("k", &policy(), 1)).unwrap().is_allowed());
+        }
+    }
+    // A runtime has up to two connections, the second of which is made while the runtime runs again.
+    let dialled = server.accepted_connections() - before;
+    assert!(dialled <= 2 * 300 + 1, "{dialled} connections, so runtimes dial anew");
+}

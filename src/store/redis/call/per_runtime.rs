@@ -1,11 +1,11 @@
 //! What a store has on each tokio runtime: connections and queues, which tasks of that runtime drive.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::runtime::{self, Handle};
+use tokio::{
+    runtime::{self, Handle},
+    sync::oneshot,
+};
 
 use super::{super::net::pool::Pool, queues::Queues};
 use crate::{
@@ -20,19 +20,21 @@ pub(crate) struct PerRuntime {
     pub(crate) queues: Queues,
 }
 
-/// The runtimes that use a store.
-///
-/// Boxed, because each check writes to the lock: without the box, the lock would share cache lines with fields of the
-/// client that are only read.
+/// The runtimes that use a store. A runtime that ends is forgotten, and its connections are closed.
 #[derive(Debug, Default)]
-pub(crate) struct Runtimes(Box<Mutex<OldestFirst>>);
+pub(crate) struct Runtimes(Arc<InUse>);
 
-/// The runtimes in the order of their first use.
-type OldestFirst = VecDeque<(runtime::Id, Arc<PerRuntime>)>;
+/// Each thread of a process may have a runtime, so there are few.
+#[derive(Debug, Default)]
+struct InUse(Mutex<Vec<Opened>>);
 
-/// The most runtimes that are remembered; each thread of a process may have one. Beyond this number the oldest is
-/// dropped, as in tests that create one runtime after the other.
-const MAX_RUNTIMES: usize = 256;
+#[derive(Debug)]
+struct Opened {
+    runtime: runtime::Id,
+    opened: Arc<PerRuntime>,
+    /// Ends the task that waits for the end of the runtime.
+    _watched: oneshot::Sender<()>,
+}
 
 impl Runtimes {
     /// The connections and queues of the current runtime. The first call on a runtime opens them.
@@ -41,12 +43,12 @@ impl Runtimes {
     ///
     /// There is no runtime, or the runtime has no timers or no I/O.
     pub(crate) fn current(&self, open: impl FnOnce() -> PerRuntime) -> Result<Arc<PerRuntime>, Error> {
-        let runtime = Handle::try_current().map_err(|_| no_runtime())?.id();
-        // A panic under the lock leaves a valid list.
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let find =
-            |runtimes: &OldestFirst| runtimes.iter().find(|(id, _)| *id == runtime).map(|(_, found)| Arc::clone(found));
-        if let Some(found) = find(&lock()) {
+        let handle = Handle::try_current().map_err(|_| no_runtime())?;
+        let runtime = handle.id();
+        let find = |runtimes: &Vec<Opened>| {
+            runtimes.iter().find(|opened| opened.runtime == runtime).map(|found| Arc::clone(&found.opened))
+        };
+        if let Some(found) = find(&self.0.lock()) {
             return Ok(found);
         }
         // Tested without the lock: a missing driver makes tokio panic, and a panic hook may check a limit of the same
@@ -54,16 +56,47 @@ impl Runtimes {
         if !(Driver::Timers.is_there() && Driver::Io.is_there()) {
             return Err(no_runtime());
         }
-        let mut runtimes = lock();
+        let (watched, store_has_gone) = oneshot::channel();
+        let mut runtimes = self.0.lock();
         if let Some(found) = find(&runtimes) {
             return Ok(found);
         }
         let opened = Arc::new(open());
-        runtimes.push_back((runtime, Arc::clone(&opened)));
-        if runtimes.len() > MAX_RUNTIMES {
-            runtimes.pop_front();
-        }
+        runtimes.push(Opened { runtime, opened: Arc::clone(&opened), _watched: watched });
+        drop(runtimes);
+        // Without the lock, because a runtime that shuts down drops the task at once.
+        let watch = Watch { in_use: Arc::downgrade(&self.0), runtime };
+        handle.spawn(async move {
+            let _watch = watch;
+            let _ = store_has_gone.await;
+        });
         Ok(opened)
+    }
+}
+
+impl InUse {
+    fn lock(&self) -> MutexGuard<'_, Vec<Opened>> {
+        // A panic under the lock leaves a valid list.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets a runtime when its tasks are dropped.
+struct Watch {
+    in_use: Weak<InUse>,
+    runtime: runtime::Id,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let Some(in_use) = self.in_use.upgrade() else { return };
+        let ended = {
+            let mut runtimes = in_use.lock();
+            let place = runtimes.iter().position(|opened| opened.runtime == self.runtime);
+            place.map(|place| runtimes.swap_remove(place))
+        };
+        // Closes connections, so without the lock.
+        drop(ended);
     }
 }
 
