@@ -16,6 +16,7 @@ use crate::{
     key::Key,
     limiter::{
         check_future::CheckFuture,
+        core::Core,
         handle::Limiter,
         hold::{
             handle::{Held, Hold},
