@@ -66,6 +66,16 @@ impl Breakers {
         self.machine(domain).is_recovering()
     }
 
+    /// Whether a failure domain gets all checks, and no probes.
+    pub(crate) fn is_closed(&self, domain: usize) -> bool {
+        !self.machine(domain).is_open()
+    }
+
+    /// Whether an answer to the next check of a failure domain would say that the store is back.
+    pub(crate) fn awaits_answer(&self, domain: usize) -> bool {
+        self.machine(domain).awaits_answer()
+    }
+
     pub(crate) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         self.notifier.set_observer(observer);
     }

@@ -152,6 +152,17 @@ impl Machine {
         self.not_closed.load(Ordering::Acquire)
     }
 
+    /// Whether an answer to the next check would say that the store is back: the check would be a probe, or the breaker
+    /// is closed and the last check has failed.
+    pub(super) fn awaits_answer(&self) -> bool {
+        (self.is_open() || self.has_failures.load(Ordering::Acquire))
+            && match &*self.lock() {
+                MachineState::Closed(window) => window.is_failing(),
+                MachineState::Probing { after_pause: true, .. } => true,
+                MachineState::Open { until, .. } | MachineState::Probing { until, .. } => *until <= Instant::now(),
+            }
+    }
+
     /// Whether the store has come back so recently that other instances may not have noticed.
     pub(super) fn is_recovering(&self) -> bool {
         if !self.recovering.load(Ordering::Acquire) {

@@ -63,6 +63,11 @@ impl FailureWindow {
         self.last_second.start
     }
 
+    /// Whether the last outcome was a failure.
+    pub(super) fn is_failing(&self) -> bool {
+        self.consecutive_failures > 0 || self.consecutive_timeouts > 0
+    }
+
     /// Whether there is a failure on record, so that the next answer has to be recorded too.
     pub(super) fn has_failures(&self) -> bool {
         self.consecutive_failures > 0 || self.consecutive_timeouts > 0 || self.last_second.sum().failed > 0

@@ -2,12 +2,16 @@
 
 use std::{fmt, iter, sync::Arc};
 
+use smallvec::SmallVec;
+
 use crate::{
     check::{Charge, Check},
     decision::Decision,
     error::{Error, ErrorKind},
     fallback::{
-        debts::{Debt, Debts},
+        debts::Debts,
+        domain_debts::Debt,
+        reserved::{Reservation, Reserved},
         shares::{Instances, Share, Shares},
     },
     hold::{HoldChange, OpenHold, Settlement},
@@ -25,6 +29,7 @@ pub(crate) struct Fallback {
     /// The store whose failures the fallback covers. It maps keys to failure domains.
     store: Arc<dyn Store>,
     debts: Arc<Debts>,
+    reserved: Arc<Reserved>,
 }
 
 /// Retry-After, in microseconds, of a cost that is above the share and within the limit: the store may be back by then.
@@ -32,7 +37,7 @@ const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 
 impl Fallback {
     pub(crate) fn new(memory: MemoryStore, instances: Instances, store: Arc<dyn Store>) -> Self {
-        Self { memory, shares: Shares::new(instances), store, debts: Arc::default() }
+        Self { memory, shares: Shares::new(instances), store, debts: Arc::default(), reserved: Arc::default() }
     }
 
     /// Passes the observer to the memory, which reports when it is full.
@@ -77,12 +82,14 @@ impl Fallback {
         let mut shares = Check::empty();
         for Charge { key, policy, cost, hold } in check.charges() {
             // A cost that fits no shard never passes, although it may fit the share, which is one of the whole policy.
-            let cost = if *cost > policy.capacity() { u32::MAX } else { *cost };
+            let mut share = Charge { hold: *hold, ..Charge::new(key.clone(), self.shares.of(policy).judging, *cost) };
+            let reserved = self.reserved.of(&share);
+            let is_taken = reserved > 0 && !self.fits(&share, cost.saturating_add(reserved));
+            if *cost > policy.capacity() || is_taken {
+                share.cost = u32::MAX;
+            }
             // `push` cannot fail: `check` has passed the same tests.
-            shares.push_another(Charge {
-                hold: *hold,
-                ..Charge::new(key.clone(), self.shares.of(policy).judging, cost)
-            })?;
+            shares.push_another(share)?;
         }
         let mut verdict = self.judge_in_memory(&shares).ok_or_else(|| error.clone())?;
         verdict.source = Source::Local;
@@ -134,17 +141,20 @@ impl Fallback {
         self.change_hold(hold, change);
     }
 
-    /// Whether the instance's share has room for `check`, and for at least `least` units of each policy. Shadow
-    /// policies need no room, because they deny nothing.
-    pub(crate) fn has_room(&self, check: &Check, least: u32) -> bool {
-        check.charges().iter().filter(|charge| !charge.policy.is_shadow()).all(
-            |Charge { key, policy, cost, .. }| {
-                let peek = self.judge_in_memory(&Check::new(key.clone(), &self.shares.of(policy).judging, 0));
-                peek.is_some_and(|verdict| {
-                    verdict.outcomes.iter().all(|outcome| outcome.available >= (*cost).max(least))
-                })
-            },
-        )
+    /// Takes room of the instance's share for `check`, and for at least `least` units of each policy, until the result
+    /// is dropped. `None` if there is no room. Shadow policies need none, because they deny nothing.
+    pub(crate) fn reserve(&self, check: &Check, least: u32) -> Option<Reservation> {
+        let enforced = check.charges().iter().filter(|charge| !charge.policy.is_shadow());
+        let shares: SmallVec<[Charge; 1]> = enforced
+            .map(|Charge { key, policy, cost, .. }| Charge::new(key.clone(), self.shares.of(policy).judging, *cost))
+            .collect();
+        self.reserved.reserve(shares.iter(), |share, units| self.fits(share, units.max(least)))
+    }
+
+    /// Whether the count of this charge of a share has room for `units`.
+    fn fits(&self, share: &Charge, units: u32) -> bool {
+        let peek = self.judge_in_memory(&Check::new(share.key.clone(), &share.policy, 0));
+        peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= units))
     }
 
     /// The units that the fallback has admitted for `key` within the window. 0 if a full memory has no count of the
@@ -167,7 +177,8 @@ impl Fallback {
     }
 
     fn debt(&self, Charge { key, policy, cost, .. }: &Charge) -> Debt {
-        Debt { domain: self.store.failure_domain_of(key), key: key.clone(), policy: policy.clone(), cost: *cost }
+        let domain = self.store.failure_domain_of(key);
+        Debt { domain, key: key.clone(), policy: policy.clone(), cost: *cost, kept: 0 }
     }
 
     fn judge_in_memory(&self, check: &Check) -> Option<Verdict> {

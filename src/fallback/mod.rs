@@ -1,14 +1,16 @@
 //! The local fallback: an instance judges by its share of the limit while the store gives no verdict.
 //!
 //! `local` judges by shares and counts what the store admits, `shares` divides policies by the number of instances,
-//! `debts` remembers what the store has yet to be charged.
+//! `debts` and `domain_debts` remember what the store has yet to be charged, `settlement` charges it, and `reserved` is the
+//! room of checks that the store has not answered yet.
 
 mod debts;
+mod domain_debts;
 mod local;
+mod reserved;
+mod settlement;
 mod shares;
 
 pub(crate) use self::{
-    debts::{Debt, Settlement},
-    local::Fallback,
-    shares::Instances,
+    domain_debts::Debt, local::Fallback, reserved::Reservation, settlement::Settlement, shares::Instances,
 };

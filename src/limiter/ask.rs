@@ -30,7 +30,7 @@ impl Core {
     }
 
     async fn verdict_on(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
-        if !check.is_direct() {
+        if !self.asks_directly(check) {
             return match detour::ask(self, check, purpose) {
                 Asked::Judged(result) => result,
                 Asked::Waiting(verdict) => verdict.await,

@@ -153,7 +153,7 @@ impl Future for CheckFuture {
         let this = self.get_mut();
         let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
         this.state = CheckState::Done;
-        if !this.check.is_direct() {
+        if !this.core.asks_directly(&this.check) {
             return this.poll_detour(cx);
         }
         let Self { core, check, purpose, state } = this;

@@ -55,6 +55,13 @@ impl Core {
         self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None, None))
     }
 
+    /// Whether a check goes to the store as it is: its policies have neither shards nor leases, and this process holds
+    /// no blocks of its counts.
+    #[inline]
+    pub(super) fn asks_directly(&self, check: &Check) -> bool {
+        check.is_direct() && self.leases.beside_blocks(check).is_none()
+    }
+
     /// Asks the breaker whether a call for `key` may be sent. A call that the store answers without waiting does not
     /// ask the breaker.
     pub(super) fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {

@@ -27,36 +27,34 @@ pub(super) fn settle_debts(core: &Arc<Core>, fallback: &Arc<Fallback>) {
 /// charged its part of the debt, and then what has not fitted into others.
 async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Settlement {
     let Debt { key, policy, cost, .. } = &debt;
-    let mut left = (*cost).min(fallback.unsettled(key, policy));
-    if left == 0 {
+    let mut rest = (*cost).min(fallback.unsettled(key, policy));
+    if rest == 0 {
         return Settlement::NotSent;
     }
-    let whole = Charge::new(key.clone(), policy.clone(), left);
+    let whole = Charge::new(key.clone(), policy.clone(), rest);
     let shards = policy.shards();
     for evenly in [true, false] {
         for number in 0..shards {
-            let part = if evenly { left.div_ceil(shards - number) } else { left };
+            let part = if evenly { rest.div_ceil(shards - number) } else { rest };
             match charge_what_fits(&core, Charge { cost: part, ..whole.of_shard(number) }).await {
-                Ok(charged) => left -= charged,
+                Ok(charged) => rest -= charged,
                 // The store is healthy and would refuse this debt again.
-                Err(error) if concerns_only_the_key(&error) => return Settlement::Answered,
+                Err(error) if concerns_only_the_key(&error) => return Settlement::Answered { rest: 0 },
                 Err(error) => {
-                    let unsent = if error.may_have_charged() { left - part } else { left };
-                    let retry = (unsent > 0).then(|| Debt { cost: unsent, ..debt });
-                    return Settlement::Failed { retry };
+                    return Settlement::Failed { rest: if error.may_have_charged() { rest - part } else { rest } };
                 }
             }
         }
         // Without shards, the store has just refused the rest.
-        if left == 0 || shards == 1 {
+        if rest == 0 || shards == 1 {
             break;
         }
     }
-    Settlement::Answered
+    Settlement::Answered { rest }
 }
 
 /// Charges one count as far as it has room. Returns the charged units.
-async fn charge_what_fits(core: &Core, charge: Charge) -> Result<u32, Error> {
+async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Error> {
     let Charge { key, policy, mut cost, .. } = charge;
     // A policy that counts rejections must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.count_rejected();
@@ -75,7 +73,10 @@ async fn charge_what_fits(core: &Core, charge: Charge) -> Result<u32, Error> {
 }
 
 /// Sends one debit to the store. Debits are not reported to observers: the request was reported when it was admitted.
-async fn debit(core: &Core, mut check: Check) -> Result<Decision, Error> {
+async fn debit(core: &Arc<Core>, mut check: Check) -> Result<Decision, Error> {
+    if let Some(beside) = core.leases.beside_blocks(&check) {
+        check = beside;
+    }
     let verdict = match core.store.check(&check) {
         Answer::Ready(result) => result?,
         Answer::Pending(pending) => {

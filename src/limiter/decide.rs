@@ -32,7 +32,7 @@ pub(super) fn decide(
     failure: FailurePolicy,
     span: Option<Box<CheckSpan>>,
 ) -> Sent {
-    if !check.is_direct() {
+    if !core.asks_directly(check) {
         return decide_by_detour(core, check, failure, span);
     }
     match core.store.check(check) {

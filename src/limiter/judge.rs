@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    check::{Charge, Check},
+    check::Check,
     decision::Decision,
     error::{Error, ErrorKind, StoreEvidence},
     failure::FailurePolicy,
@@ -136,27 +136,6 @@ impl Core {
         if verdict.source == Source::Store {
             settle_debts(self, fallback);
         }
-    }
-
-    /// Right after an outage, returns an error for a check that exceeds the instance's share: other instances may not
-    /// yet have charged the store for what they admitted during the outage. `sent` is what the store would get; it
-    /// differs from `check` in the keys of shards, which may be on a node that has had no outage.
-    pub(super) fn hold_back_while_recovering(
-        &self,
-        sent: &Check,
-        check: &Check,
-        purpose: Purpose,
-    ) -> Result<(), Error> {
-        let (Some(fallback), Some(breakers)) = (&self.fallback, &self.breakers) else { return Ok(()) };
-        if !purpose.uses_fallback() {
-            return Ok(());
-        }
-        let is_recovering = |charge: &Charge| breakers.is_recovering(self.failure_domain_of(Some(&charge.key)));
-        if !sent.charges().iter().any(is_recovering) || fallback.has_room(check, u32::from(purpose.is_peek())) {
-            return Ok(());
-        }
-        let message = "held back: right after an outage, other instances may still have to charge the store";
-        Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
     }
 
     /// The decision of a verdict on a peek, or under an observer. Apart and boxed, so that the compiler writes other

@@ -61,6 +61,7 @@
 
 mod acquire;
 mod ask;
+mod behind;
 mod by_hand;
 mod check_future;
 mod core;

@@ -72,7 +72,7 @@ impl Limiter {
         check.refuse_holds()?;
         let (core, purpose) = (&self.core, Purpose::CHECK);
         let span = core.start_span(&check);
-        if !check.is_direct() {
+        if !core.asks_directly(&check) {
             return match detour::try_ask(core, &check, purpose) {
                 Asked::Judged(Ok(verdict)) => Ok(core.on_verdict(&mut check, &verdict, purpose, span)),
                 Asked::Judged(Err(error)) => core.on_error(&check, error, purpose, span),

@@ -2,13 +2,14 @@
 
 use std::{
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use crate::{
     breaker::CallOutcome,
     check::Check,
     error::Error,
+    fallback::Reservation,
     limiter::{core::Core, guarded::Guarded, purpose::Purpose, sharded::Judgement},
     observe::CheckSpan,
     store::Pending,
@@ -19,6 +20,8 @@ use crate::{
 pub(super) struct Waiting {
     verdict: Awaited,
     span: Option<Box<CheckSpan>>,
+    /// Room of the share that is taken until the verdict.
+    reserved: Option<Box<Reservation>>,
 }
 
 enum Awaited {
@@ -31,17 +34,17 @@ impl Waiting {
     /// Also sends the ends of holds that an ended runtime has left, so that they reach the store with this check.
     pub(super) fn new(core: &Arc<Core>, verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
         core.look_after_holds();
-        Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span }
+        Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span, reserved: None }
     }
 
     pub(super) fn for_detour(verdict: Judgement, span: Option<Box<CheckSpan>>) -> Self {
-        Self { verdict: Awaited::Detour(verdict), span }
+        Self { verdict: Awaited::Detour(verdict), span, reserved: None }
     }
 
     /// Polls for the verdict on `check`, behind the breaker and the deadline.
     pub(super) fn poll(
         &mut self,
-        core: &Core,
+        core: &Arc<Core>,
         check: &Check,
         purpose: Purpose,
         cx: &mut Context<'_>,
@@ -49,14 +52,17 @@ impl Waiting {
         if let Some(span) = &mut self.span {
             span.waits();
         }
-        let admit = |pending: &Pending<Verdict>| {
-            core.hold_back_while_recovering(check, check, purpose)?;
-            core.admit_check(check, pending)
+        let Self { verdict, reserved, .. } = self;
+        let result = match verdict {
+            Awaited::Store(verdict) => {
+                let admit =
+                    |pending: &Pending<Verdict>| core.admit_within_share(check, check, purpose, pending, reserved);
+                ready!(verdict.poll(core, admit, cx))
+            }
+            Awaited::Detour(verdict) => ready!(verdict.as_mut().poll(cx)),
         };
-        match &mut self.verdict {
-            Awaited::Store(verdict) => verdict.poll(core, admit, cx),
-            Awaited::Detour(verdict) => verdict.as_mut().poll(cx),
-        }
+        self.reserved = None;
+        Poll::Ready(result)
     }
 
     /// Gives the check up. Returns whether the store may have received it, or may still receive it.

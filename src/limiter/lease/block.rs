@@ -30,6 +30,9 @@ pub(super) struct Ended {
     pub(super) is_uncertain: bool,
 }
 
+/// The longest time-to-live of a block: the longest time for which the units of a killed or stopped process stay held.
+/// A block is spent and settled within a tenth of a second, unless the process is away.
+const LONGEST_TTL: Duration = Duration::from_secs(2);
 /// The shortest time-to-live of holds with which blocks are taken.
 pub(super) const SHORTEST_TTL: Duration = Duration::from_secs(1);
 /// The part of the time-to-live that is left unused, as a divisor. Clocks of computers differ by less than a
@@ -80,6 +83,13 @@ impl Block {
     pub(super) fn into_ended(self) -> Ended {
         Ended { hold: self.hold, units: self.units, spent: self.spent, is_uncertain: false }
     }
+}
+
+/// The policy under which blocks are held: that of the lease, with a time-to-live of their own.
+pub(super) fn policy_of_blocks(policy: &Policy) -> Policy {
+    let holds = policy.holds().filter(|holds| holds.ttl() > LONGEST_TTL);
+    let short = holds.and_then(|holds| policy.clone().with_holds(holds.with_ttl(LONGEST_TTL)).ok());
+    short.unwrap_or_else(|| policy.clone())
 }
 
 /// How long a block is spent, from before its hold is requested.

@@ -5,9 +5,9 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    settle::settle,
+    settle::{settle, settle_later},
     state::{Act, Asked, Step},
-    store,
+    store::{self, Call},
     table::LeaseId,
     waiter::Delivery,
 };
@@ -40,6 +40,7 @@ impl Keeper {
                 Some(Step::Act(Act { ended, deliveries, ask, is_over })) => {
                     deliveries.into_iter().for_each(Delivery::send);
                     drop(settle(&self.core, ended));
+                    store::sweep(&self.core);
                     if let Some(units) = ask {
                         self.ask(units).await;
                     }
@@ -66,13 +67,19 @@ impl Keeper {
 
     /// Requests a block.
     async fn ask(&self, units: u32) {
-        let LeaseId { key, policy, .. } = &self.id;
+        let LeaseId { key, block_policy, .. } = &self.id;
         // From before the request, because the time-to-live counts from a later instant.
         let sent = Instant::now();
-        let Ok(check) = Check::hold(key.clone(), policy, units) else { return };
-        let Some((_, hold, _)) = check.holds().next() else { return };
+        let Ok(check) = Check::hold(key.clone(), block_policy, units) else { return };
+        let (Some(charge), Some((_, hold, _))) = (check.charges().first(), check.holds().next()) else { return };
+        if !self.core.may_take_blocks(charge) {
+            return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);
+        }
         let _busy = self.core.leases.busy();
-        let result = store::ask(&self.core, &check, Purpose::CHECK, self.core.store.deadline()).await;
+        self.core.leases.request(&self.id, sent);
+        let deadline = self.core.store.deadline();
+        let call = Call::start(&self.core, &check, Purpose::CHECK, deadline);
+        let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
         if let Ok(verdict) = &result {
             self.core.notice_answer(verdict);
             if let (Some(fallback), Source::Store) = (&self.core.fallback, verdict.source) {
@@ -89,7 +96,8 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if !self.is_done {
-            self.core.leases.abandon(&self.id);
+            let remains = self.core.leases.abandon(&self.id, Instant::now());
+            settle_later(&self.core, remains.into_ended());
         }
     }
 }

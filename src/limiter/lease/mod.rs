@@ -5,6 +5,7 @@
 //! before the last one is used up, and settles what was spent. Checks that come meanwhile wait for the block. Every
 //! denial is the store's.
 
+mod beside;
 mod block;
 mod blocks;
 mod close;
@@ -25,6 +26,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{
     close::{give_back, release},
+    store::judge,
     table::Leases,
 };
 use self::{state::Spent, waiter::Reply};
@@ -39,32 +41,33 @@ use crate::{
 /// Judges a check under a policy with a lease, without waiting for a block.
 pub(super) fn try_ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
     match spend(core, check, purpose, false) {
-        Err(error) => Asked::Judged(Err(error)),
-        Ok(Spent::Now(verdict)) => Asked::Judged(Ok(verdict)),
-        Ok(Spent::Later(_) | Spent::Not) => store::judge(core, check, purpose),
+        Spent::Now(verdict) => Asked::Judged(Ok(verdict)),
+        Spent::Later(_) | Spent::Not => judge(core, check, purpose),
     }
 }
 
 /// Judges a check under a policy with a lease.
 pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
     match spend(core, check, purpose, true) {
-        Err(error) => Asked::Judged(Err(error)),
-        Ok(Spent::Now(verdict)) => Asked::Judged(Ok(verdict)),
-        Ok(Spent::Later(reply)) => {
+        Spent::Now(verdict) => Asked::Judged(Ok(verdict)),
+        Spent::Later(reply) => {
             let (core, check) = (Arc::clone(core), check.clone());
             Asked::Waiting(Box::pin(wait(core, check, purpose, reply)))
         }
-        Ok(Spent::Not) => store::judge(core, check, purpose),
+        Spent::Not => judge(core, check, purpose),
     }
 }
 
-fn spend(core: &Core, check: &Check, purpose: Purpose, may_wait: bool) -> Result<Spent, Error> {
-    let [charge] = check.charges() else { return Ok(Spent::Not) };
+fn spend(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> Spent {
+    let [charge] = check.charges() else { return Spent::Not };
     if charge.cost == 0 || charge.hold.is_some() {
-        return Ok(Spent::Not);
+        return Spent::Not;
     }
-    core.hold_back_while_recovering(check, check, purpose)?;
-    Ok(core.leases.spend(charge, may_wait, Instant::now()))
+    // A check that is held back goes on to the store, so that it can become a probe.
+    match core.keep_to_share(check, check, purpose) {
+        Ok(_reserved) => core.leases.spend(charge, may_wait, Instant::now()),
+        Err(_) => Spent::Not,
+    }
 }
 
 /// Waits for a block, and asks the store if the block does not come or is too small.
@@ -90,5 +93,5 @@ async fn wait(
     }
     let waited = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
     let left = store::whole_millis(deadline.saturating_sub(waited));
-    store::judge_within(&core, &check, purpose, None, left).await
+    store::judge_within(&core, &check, purpose, left).await
 }

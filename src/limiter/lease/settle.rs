@@ -3,13 +3,19 @@
 use std::{
     future::Future,
     sync::Arc,
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use super::block::Ended;
-use crate::limiter::{core::Core, hold::SettleFuture};
+use super::{block::Ended, table::Leases};
+use crate::{
+    error::Error,
+    hold::Settlement,
+    key::Key,
+    limiter::{core::Core, hold::SettleFuture},
+    policy::Policy,
+};
 
 /// Settlements on their way.
 pub(super) type Given = Vec<JoinHandle<()>>;
@@ -22,17 +28,42 @@ pub(super) fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
     let runtime = Handle::try_current().ok();
     let mut given = Given::new();
     for Ended { hold, units, spent, is_uncertain } in ended {
+        let block = (hold.key.clone(), hold.policy.clone());
         let settlement = SettleFuture::of_block(Arc::clone(core), runtime.clone(), hold, units, spent, is_uncertain);
         let mut settlement = Box::pin(settlement);
         // The first poll sends the settlement, so that it shares a call of the store with what is sent next.
-        let first = settlement.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        if let (true, Some(runtime)) = (first.is_pending(), &runtime) {
-            let busy = core.leases.busy();
-            given.push(runtime.spawn(async move {
-                let _busy = busy;
-                let _ = settlement.await;
-            }));
+        match (settlement.as_mut().poll(&mut Context::from_waker(Waker::noop())), &runtime) {
+            (Poll::Ready(answer), _) => note(&core.leases, &block, is_uncertain, &answer),
+            (Poll::Pending, Some(runtime)) => {
+                let busy = core.leases.busy();
+                given.push(runtime.spawn(async move {
+                    let answer = settlement.await;
+                    note(busy.leases(), &block, is_uncertain, &answer);
+                }));
+            }
+            (Poll::Pending, None) => {}
         }
     }
     given
+}
+
+/// Settles blocks at once if the store answers at once, otherwise with the next use of the limiter: the runtime of their
+/// keeper shuts down.
+pub(super) fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
+    for Ended { hold, units, spent, is_uncertain } in ended {
+        // A settlement that is dropped before its first poll is sent in the background.
+        drop(SettleFuture::of_block(Arc::clone(core), None, hold, units, spent, is_uncertain));
+    }
+}
+
+/// Notes that the store does not hold a block any more. A hold of unknown fate may reach the store after its end.
+fn note(leases: &Leases, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<Settlement, Error>) {
+    let is_over = match answer {
+        Ok(Settlement::Settled) => true,
+        Ok(Settlement::Expired | Settlement::NotHeld) => !is_uncertain,
+        Err(_) => false,
+    };
+    if is_over {
+        leases.end_block(key, policy);
+    }
 }

@@ -18,6 +18,8 @@ pub(super) struct Sizes {
     /// The units of the last block.
     last_units: u32,
     round_trip: Duration,
+    /// When a round trip was measured last.
+    measured: Option<Instant>,
     /// The longest round trip with which waiting for a block leaves time to ask the store.
     longest_round_trip: Duration,
     /// No block is requested before this time, because the last request has failed.
@@ -42,6 +44,9 @@ const GROWTH: u32 = 4;
 const SHARE: u32 = 4;
 /// The part of the deadline that a round trip may take, as a divisor.
 const ROUND_TRIPS_PER_DEADLINE: u32 = 4;
+/// The time after which a round trip says nothing about the next one. On a network that is always slow, one block in
+/// this time is requested in vain.
+const MEMORY: Duration = Duration::from_secs(1);
 /// No block is requested for this time after a request has failed.
 const BACKOFF: Duration = Duration::from_millis(50);
 
@@ -53,6 +58,7 @@ impl Sizes {
             shortest_horizon: (policy.window() / HORIZONS_PER_WINDOW).clamp(SHORTEST_HORIZON, LONGEST_HORIZON),
             last_units: 0,
             round_trip: Duration::ZERO,
+            measured: None,
             longest_round_trip: deadline / ROUND_TRIPS_PER_DEADLINE,
             not_before: None,
         }
@@ -70,27 +76,37 @@ impl Sizes {
     }
 
     /// How long a block is to last: long enough for the store to answer meanwhile.
-    pub(super) fn horizon(&self) -> Duration {
-        self.shortest_horizon.max((self.round_trip * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
+    pub(super) fn horizon(&self, now: Instant) -> Duration {
+        self.shortest_horizon.max((self.round_trip(now) * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
     }
 
     /// The units of the next block; 0 if no block is worth a request. `waiting` units are waited for, and `least` by
     /// the first waiter. The store had `available` units left.
     pub(super) fn next(&mut self, waiting: u32, least: u32, available: u32, now: Instant) -> u32 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        if is_paused || self.round_trip > self.longest_round_trip {
+        if is_paused || self.round_trip(now) > self.longest_round_trip {
             return 0;
         }
-        let demand = self.demand.expected(self.horizon(), now).max(waiting.saturating_mul(2));
+        let demand = self.demand.expected(self.horizon(now), now).max(waiting.saturating_mul(2));
         let growth = self.last_units.saturating_mul(GROWTH).max(FIRST_BLOCK);
         let units = demand.min(growth).max(least).min(self.most).min(available / SHARE);
         if units < SMALLEST_BLOCK { 0 } else { units }
     }
 
     /// Notes the answer to a request for a block.
-    pub(super) fn answered(&mut self, units: u32, took: Duration) {
-        self.round_trip = (self.round_trip * 3 + took) / 4;
+    pub(super) fn answered(&mut self, units: u32, took: Duration, now: Instant) {
+        self.round_trip = match self.measured {
+            Some(at) if now.saturating_duration_since(at) > MEMORY => took,
+            _ => (self.round_trip * 3 + took) / 4,
+        };
+        self.measured = Some(now);
         self.last_units = units;
+    }
+
+    /// The round trip that is to be expected; 0 if none was measured lately.
+    fn round_trip(&self, now: Instant) -> Duration {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) <= MEMORY;
+        self.measured.filter(is_recent).map_or(Duration::ZERO, |_| self.round_trip)
     }
 
     /// Notes that a request has failed.
@@ -119,7 +135,7 @@ mod tests {
         let mut grown = Vec::new();
         for _ in 0..4 {
             let units = sizes.next(0, 0, 1_000_000, now);
-            sizes.answered(units, Duration::ZERO);
+            sizes.answered(units, Duration::ZERO, now);
             grown.push(units);
         }
         assert_eq!(grown, [32, 128, 512, 1_000]);
@@ -129,28 +145,32 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_requested_after_a_failure_and_over_a_long_round_trip() {
+    fn no_block_is_requested_after_a_failure_and_for_a_second_after_a_long_round_trip() {
         let now = Instant::now();
         let mut sizes = sizes(1_000, DEADLINE, now);
         sizes.failed(now);
         assert_eq!(sizes.next(10, 1, 1_000_000, now), 0);
         assert_eq!(sizes.next(10, 1, 1_000_000, now + BACKOFF), 20);
         for _ in 0..20 {
-            sizes.answered(20, DEADLINE / 2);
+            sizes.answered(20, DEADLINE / 2, now);
         }
-        assert_eq!(sizes.next(10, 1, 1_000_000, now + BACKOFF), 0);
+        assert_eq!(sizes.next(10, 1, 1_000_000, now + MEMORY), 0);
+        let later = now + MEMORY + Duration::from_millis(1);
+        assert_eq!(sizes.next(10, 1, 1_000_000, later), 20);
+        sizes.answered(20, DEADLINE / 2, later);
+        assert_eq!(sizes.next(10, 1, 1_000_000, later), 0, "the network is still slow");
     }
 
     #[test]
     fn blocks_last_eight_milliseconds_or_less_in_a_short_window_and_longer_on_a_slow_network() {
         let now = Instant::now();
         let mut long = sizes(1_000, DEADLINE, now);
-        assert_eq!(long.horizon(), Duration::from_millis(8));
+        assert_eq!(long.horizon(now), Duration::from_millis(8));
         for _ in 0..40 {
-            long.answered(20, Duration::from_millis(10));
+            long.answered(20, Duration::from_millis(10), now);
         }
-        assert!(long.horizon() > Duration::from_millis(29), "{:?}", long.horizon());
+        assert!(long.horizon(now) > Duration::from_millis(29), "{:?}", long.horizon(now));
         let second = Policy::per_second("p", 1_000).unwrap().with_lease(100).unwrap();
-        assert_eq!(Sizes::new(&second, DEADLINE, now).horizon(), Duration::from_millis(4));
+        assert_eq!(Sizes::new(&second, DEADLINE, now).horizon(now), Duration::from_millis(4));
     }
 }

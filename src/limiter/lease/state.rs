@@ -151,6 +151,11 @@ impl Lease {
         self.blocks.left(now)
     }
 
+    /// Whether the keeper should have ended the lease a while ago.
+    pub(super) fn is_left(&self, now: Instant) -> bool {
+        now >= self.used + 2 * IDLE
+    }
+
     /// Ends all blocks, to give back what they have left.
     pub(super) fn give_back(&mut self, now: Instant) -> Vec<Ended> {
         self.blocks.give_back(now)
@@ -168,7 +173,7 @@ impl Lease {
             let ended = self.give_back(now);
             return Step::Act(Act { ended, is_over: true, ..Act::default() });
         }
-        let horizon = self.sizes.horizon();
+        let horizon = self.sizes.horizon(now);
         self.blocks.end_expired(now);
         if self.aged_at(horizon).is_some_and(|at| now >= at) {
             self.blocks.end_front(now);
@@ -220,12 +225,12 @@ impl Lease {
                 self.standing = Standing::new(*outcome, verdict.time_us, now);
                 if !(verdict.allowed && outcome.fits) {
                     self.low = 0;
-                    self.sizes.answered(units / 2, took);
+                    self.sizes.answered(units / 2, took, now);
                     return self.waiters.reply_all(|| Reply::Ask);
                 }
                 self.blocks.add(Block::new(hold, units, verdict.time_us, sent, now));
                 self.low = units / 2;
-                self.sizes.answered(units, took);
+                self.sizes.answered(units, took, now);
                 self.serve_waiters(now)
             }
             Err(error) => {
@@ -240,6 +245,14 @@ impl Lease {
                 self.waiters.reply_all(failure)
             }
         }
+    }
+
+    /// Learns that no block is requested, because the store may be behind. The waiters ask the store.
+    pub(super) fn decline(&mut self, now: Instant) -> Vec<Delivery> {
+        self.is_asking = false;
+        self.low = 0;
+        self.sizes.failed(now);
+        self.waiters.reply_all(|| Reply::Ask)
     }
 
     fn serve_waiters(&mut self, now: Instant) -> Vec<Delivery> {

@@ -1,4 +1,4 @@
-//! Checks that go to the store, although their policies have leases.
+//! Checks that go to the store, although this process may hold blocks of their counts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,67 +17,121 @@ use crate::{
     limiter::{
         core::Core,
         purpose::Purpose,
-        sharded::{self, Asked},
+        sharded::{self, Asked, Judgement},
     },
     runtime::{deadline::within, drivers::Driver, stalls::Begin},
     store::{Answer, Pending},
     verdict::{Outcome, Verdict},
 };
 
-/// Asks the store once, behind the breaker and within `time`.
-pub(super) async fn ask(core: &Core, check: &Check, purpose: Purpose, time: Duration) -> Result<Verdict, Error> {
-    match core.store.check(check) {
-        Answer::Ready(result) => result,
-        Answer::Pending(pending) => sharded::answer(core, check, check, purpose, pending, time).await,
+/// One call of the store, or of two shards of a policy.
+pub(super) enum Call {
+    Judged(Result<Verdict, Error>),
+    Store {
+        /// What the store gets, if it is not the check itself.
+        beside: Option<Check>,
+        pending: Pending<Verdict>,
+    },
+    Shards(Judgement),
+}
+
+impl Call {
+    /// Asks the store. What has to wait is sent at its first poll.
+    pub(super) fn start(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Self {
+        let beside = core.leases.beside_blocks(check);
+        let sent = beside.as_ref().unwrap_or(check);
+        if sent.is_sharded() {
+            return match sharded::ask(core, sent, purpose, time) {
+                Asked::Judged(result) => Self::Judged(result),
+                Asked::Waiting(judgement) => Self::Shards(judgement),
+            };
+        }
+        match core.store.check(sent) {
+            Answer::Ready(result) => Self::Judged(result),
+            Answer::Pending(pending) => Self::Store { beside, pending },
+        }
+    }
+
+    /// The answer, behind the breaker and within `time`.
+    pub(super) async fn answer(
+        self,
+        core: &Arc<Core>,
+        check: &Check,
+        purpose: Purpose,
+        time: Duration,
+    ) -> Result<Verdict, Error> {
+        match self {
+            Self::Judged(result) => result,
+            Self::Store { beside, pending } => {
+                let sent = beside.as_ref().unwrap_or(check);
+                sharded::answer(core, sent, check, purpose, pending, time).await
+            }
+            Self::Shards(judgement) => judgement.await,
+        }
     }
 }
 
 /// Asks the store, and a second time if this process can give back units that the check needs.
-pub(super) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
-    let first = match core.store.check(check) {
-        Answer::Ready(Ok(verdict)) => verdict,
-        Answer::Ready(Err(error)) => return Asked::Judged(Err(error)),
-        Answer::Pending(pending) => return judge_later(core, check, purpose, Some(pending)),
+pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
+    let deadline = core.store.deadline();
+    let first = match Call::start(core, check, purpose, deadline) {
+        Call::Judged(Ok(verdict)) => verdict,
+        Call::Judged(Err(error)) => return Asked::Judged(Err(error)),
+        call => return judge_later(core, check, purpose, call),
     };
     let Some(given) = give_back_missing(core, check, &first) else {
         return Asked::Judged(Ok(heed(core, check, purpose, first)));
     };
     if !given.is_empty() {
         let (core, check) = (Arc::clone(core), check.clone());
-        let deadline = core.store.deadline();
         return Asked::Waiting(Box::pin(
             async move { judge_again(&core, &check, purpose, first, given, deadline).await },
         ));
     }
-    match core.store.check(check) {
-        Answer::Ready(Ok(second)) => Asked::Judged(Ok(heed(core, check, purpose, second))),
-        Answer::Ready(Err(error)) => Asked::Judged(Err(error)),
-        Answer::Pending(pending) => judge_later(core, check, purpose, Some(pending)),
+    match Call::start(core, check, purpose, deadline) {
+        Call::Judged(Ok(second)) => Asked::Judged(Ok(heed(core, check, purpose, second))),
+        Call::Judged(Err(error)) => Asked::Judged(Err(error)),
+        call => judge_later(core, check, purpose, call),
     }
 }
 
-fn judge_later(core: &Arc<Core>, check: &Check, purpose: Purpose, pending: Option<Pending<Verdict>>) -> Asked {
+fn judge_later(core: &Arc<Core>, check: &Check, purpose: Purpose, call: Call) -> Asked {
     let (core, check) = (Arc::clone(core), check.clone());
     let deadline = core.store.deadline();
-    Asked::Waiting(Box::pin(async move { judge_within(&core, &check, purpose, pending, deadline).await }))
+    Asked::Waiting(Box::pin(async move { judge_call(&core, &check, purpose, call, deadline).await }))
 }
 
-/// As [`judge`], within `time`. `pending` is the answer to the check if it was asked already.
+/// As [`judge`], within `time`.
 pub(super) async fn judge_within(
     core: &Arc<Core>,
     check: &Check,
     purpose: Purpose,
-    pending: Option<Pending<Verdict>>,
     time: Duration,
 ) -> Result<Verdict, Error> {
+    judge_call(core, check, purpose, Call::start(core, check, purpose, time), time).await
+}
+
+async fn judge_call(
+    core: &Arc<Core>,
+    check: &Check,
+    purpose: Purpose,
+    call: Call,
+    time: Duration,
+) -> Result<Verdict, Error> {
+    // What ended runtimes have left, and those that stand still, reaches the store with this check.
+    core.send_unanswered(None);
+    sweep(core);
     let begin = Begin::now(time);
-    let first = match pending {
-        Some(pending) => sharded::answer(core, check, check, purpose, pending, time).await?,
-        None => ask(core, check, purpose, time).await?,
-    };
+    let first = call.answer(core, check, purpose, time).await?;
     let Some(given) = give_back_missing(core, check, &first) else { return Ok(heed(core, check, purpose, first)) };
     let spent = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
     judge_again(core, check, purpose, first, given, time.saturating_sub(spent)).await
+}
+
+/// Settles the blocks of runtimes that stand still.
+pub(super) fn sweep(core: &Arc<Core>) {
+    let remains = core.leases.sweep(Instant::now());
+    drop(settle(core, remains.into_ended()));
 }
 
 /// Asks the store again, after the blocks of this process were given back.
@@ -100,7 +154,7 @@ async fn judge_again(
     if left < spent {
         return Ok(heed(core, check, purpose, first));
     }
-    let second = ask(core, check, purpose, left).await?;
+    let second = Call::start(core, check, purpose, left).answer(core, check, purpose, left).await?;
     Ok(heed(core, check, purpose, second))
 }
 
@@ -125,11 +179,9 @@ fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<Ended> {
         return Vec::new();
     }
     let helps = |(charge, outcome): (&Charge, &Outcome)| {
-        outcome.fits
-            || charge.policy.lease().is_some_and(|_| {
-                let left = core.leases.left(&charge.key, &charge.policy, now);
-                left > 0 && outcome.available.saturating_add(left) >= charge.cost
-            })
+        let left = || core.leases.left(&charge.key, &charge.policy, now);
+        let fits_with = |left: u32| left > 0 && outcome.available.saturating_add(left) >= charge.cost;
+        outcome.fits || fits_with(left())
     };
     if !check.charges().iter().zip(&verdict.outcomes).all(helps) {
         return Vec::new();
@@ -143,8 +195,10 @@ fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict)
     if let ([charge], [outcome]) = (check.charges(), &mut verdict.outcomes[..]) {
         if purpose.is_peek() {
             let left = core.leases.left(&charge.key, &charge.policy, now);
-            outcome.available = outcome.available.saturating_add(left).min(charge.policy.capacity());
-        } else if charge.hold.is_none() {
+            if left > 0 {
+                outcome.available = outcome.available.saturating_add(left).min(charge.policy.capacity());
+            }
+        } else if charge.hold.is_none() && charge.policy.lease().is_some() {
             let standing = Standing::new(*outcome, verdict.time_us, now);
             let may_start = can_lease(core, charge).then(|| core.store.deadline());
             if let Some((id, wake)) = core.leases.learn(charge, standing, may_start, now) {
@@ -158,7 +212,7 @@ fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict)
 /// Whether blocks of this charge's policy can be taken here.
 fn can_lease(core: &Core, charge: &Charge) -> bool {
     let ttl = charge.policy.holds().map_or(Duration::ZERO, |holds| holds.ttl());
-    ttl >= SHORTEST_TTL && core.store.has_holds() && Driver::Timers.is_there()
+    ttl >= SHORTEST_TTL && core.store.has_holds() && core.may_take_blocks(charge) && Driver::Timers.is_there()
 }
 
 /// Whole milliseconds, because timers round up to them, and two of them must not be later than one.

@@ -9,16 +9,25 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    block::Ended,
+    beside::{HeldCounts, with_policies},
+    block::{Ended, policy_of_blocks},
     demand::Demand,
     standing::Standing,
     state::{Asked, Lease, Spent, Step},
     waiter::Delivery,
 };
-use crate::{check::Charge, error::Error, key::Key, policy::Policy, runtime::random::FastState, verdict::Verdict};
+use crate::{
+    check::{Charge, Check},
+    error::Error,
+    key::Key,
+    policy::Policy,
+    runtime::random::FastState,
+    verdict::Verdict,
+};
 
 /// The leases of a limiter. Clones of the limiter share them.
 #[derive(Debug)]
@@ -30,7 +39,11 @@ pub(in crate::limiter) struct Leases {
     /// The number of leases.
     count: AtomicUsize,
     last_number: AtomicU64,
+    /// The counts of which the store may hold blocks.
+    held: HeldCounts,
     is_closed: AtomicBool,
+    /// When leases of keepers that do not run were looked for.
+    swept: Mutex<Option<Instant>>,
     /// The requests and settlements on their way.
     busy: AtomicUsize,
     /// Notified when nothing is on its way any more.
@@ -42,6 +55,8 @@ pub(in crate::limiter) struct Leases {
 pub(super) struct LeaseId {
     pub(super) key: Key,
     pub(super) policy: Policy,
+    /// The policy under which the blocks are held.
+    pub(super) block_policy: Policy,
     number: u64,
 }
 
@@ -55,6 +70,7 @@ pub(super) struct Remains {
 const SHARDS: usize = 64;
 /// The most leases. One takes less than 1 KB beside its waiters. Further keys are checked in the store.
 const MOST: usize = 1_024;
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Default for Leases {
     fn default() -> Self {
@@ -64,7 +80,9 @@ impl Default for Leases {
             demand: OnceLock::new(),
             count: AtomicUsize::new(0),
             last_number: AtomicU64::new(0),
+            held: HeldCounts::default(),
             is_closed: AtomicBool::new(false),
+            swept: Mutex::default(),
             busy: AtomicUsize::new(0),
             quiet: Notify::new(),
         }
@@ -109,17 +127,45 @@ impl Leases {
         let lease = Lease::new(key.clone(), policy.clone(), number, standing, deadline, now);
         let wake = lease.wake();
         shard.push(lease);
-        Some((LeaseId { key: key.clone(), policy: policy.clone(), number }, wake))
+        let (key, policy, block_policy) = (key.clone(), policy.clone(), policy_of_blocks(policy));
+        Some((LeaseId { key, policy, block_policy, number }, wake))
     }
 
-    /// What this process can still spend of a key.
+    /// What this process can still spend of a count.
     pub(super) fn left(&self, key: &Key, policy: &Policy, now: Instant) -> u32 {
-        self.with(key, policy, |lease| lease.left(now)).unwrap_or(0)
+        self.map_count(key, policy, |lease| lease.left(now)).fold(0, u32::saturating_add)
     }
 
-    /// Ends the blocks of a key, to give back what they have left.
+    /// Ends the blocks of a count, to give back what they have left.
     pub(super) fn give_back(&self, key: &Key, policy: &Policy, now: Instant) -> Vec<Ended> {
-        self.with(key, policy, |lease| lease.give_back(now)).unwrap_or_default()
+        self.map_count(key, policy, |lease| lease.give_back(now)).flatten().collect()
+    }
+
+    /// Notes that a block is requested.
+    pub(super) fn request(&self, id: &LeaseId, now: Instant) {
+        self.held.request(self.hash(&id.key, &id.policy), &id.block_policy, now);
+    }
+
+    /// Notes that the store does not hold a block of this count, or not any more.
+    pub(super) fn end_block(&self, key: &Key, policy: &Policy) {
+        self.held.end(self.hash(key, policy));
+    }
+
+    /// The check that sees the blocks of this process, if policies of `check` have no holds and would overlook them.
+    #[inline]
+    pub(in crate::limiter) fn beside_blocks(&self, check: &Check) -> Option<Check> {
+        if self.held.any() { self.with_holds(check) } else { None }
+    }
+
+    #[cold]
+    fn with_holds(&self, check: &Check) -> Option<Check> {
+        let overlooks = |charge: &&Charge| charge.policy.holds().is_none();
+        check.charges().iter().find(overlooks)?;
+        let now = Instant::now();
+        with_policies(check, |charge| {
+            let policy = Some(&charge.policy).filter(|policy| policy.holds().is_none())?;
+            self.held.policy_with_holds(self.hash(&charge.key, policy), policy, now)
+        })
     }
 
     /// Ends the lease of a key, because its keeper does not run: its runtime stands still.
@@ -146,6 +192,13 @@ impl Leases {
         result: Result<Verdict, Error>,
         now: Instant,
     ) -> Result<Vec<Delivery>, Ended> {
+        let may_be_held = match &result {
+            Ok(verdict) => verdict.allowed && verdict.outcomes.first().is_some_and(|outcome| outcome.fits),
+            Err(error) => error.may_have_charged(),
+        };
+        if !may_be_held {
+            self.end_block(&id.key, &id.policy);
+        }
         let mut shard = self.shard(self.hash(&id.key, &id.policy));
         match place_of(&shard, id) {
             Some(place) => Ok(shard[place].receive(asked, result, now)),
@@ -156,13 +209,31 @@ impl Leases {
         }
     }
 
-    /// Ends a lease whose keeper has ended. Its blocks expire in the store.
-    pub(super) fn abandon(&self, id: &LeaseId) {
+    /// Notes that the lease gets no block, because the store may be behind. Returns what the waiters get.
+    pub(super) fn decline(&self, id: &LeaseId, now: Instant) -> Vec<Delivery> {
+        let mut shard = self.shard(self.hash(&id.key, &id.policy));
+        place_of(&shard, id).map(|place| shard[place].decline(now)).unwrap_or_default()
+    }
+
+    /// Ends a lease whose keeper has ended.
+    pub(super) fn abandon(&self, id: &LeaseId, now: Instant) -> Remains {
         let mut shard = self.shard(self.hash(&id.key, &id.policy));
         let lease = place_of(&shard, id).map(|place| self.remove(&mut shard, place));
         drop(shard);
-        // Waiters see that their channel has closed, and ask the store. They are woken without the lock.
-        drop(lease);
+        let (ended, deliveries) = lease.map(|lease| lease.close(now)).unwrap_or_default();
+        Remains { ended, deliveries }
+    }
+
+    /// Ends the leases that their keepers should have ended: the runtimes of these keepers stand still. Looks for them
+    /// now and then.
+    pub(super) fn sweep(&self, now: Instant) -> Remains {
+        let mut last = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| now < last + SWEEP_INTERVAL) {
+            return Remains::default();
+        }
+        *last = Some(now);
+        drop(last);
+        self.end_all(now, |lease| lease.is_left(now))
     }
 
     /// Ends the leases of a key under policies that share their counts with `policy`.
@@ -214,8 +285,11 @@ impl Leases {
         shard.swap_remove(place)
     }
 
-    fn with<T>(&self, key: &Key, policy: &Policy, act: impl FnOnce(&mut Lease) -> T) -> Option<T> {
-        find(&mut self.shard(self.hash(key, policy)), key, policy).map(act)
+    /// Acts on the leases of a count: those of the key under policies that share the count.
+    fn map_count<T>(&self, key: &Key, policy: &Policy, act: impl FnMut(&mut Lease) -> T) -> impl Iterator<Item = T> {
+        let mut shard = self.shard(self.hash(key, policy));
+        let leases = shard.iter_mut().filter(|lease| lease.key == *key && lease.policy.counts_with(policy));
+        leases.map(act).collect::<SmallVec<[T; 1]>>().into_iter()
     }
 
     fn hash(&self, key: &Key, policy: &Policy) -> u64 {
@@ -238,6 +312,12 @@ impl Remains {
 
 /// A request or a settlement on its way.
 pub(super) struct Busy(Arc<Leases>);
+
+impl Busy {
+    pub(super) fn leases(&self) -> &Leases {
+        &self.0
+    }
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {

@@ -58,10 +58,10 @@ struct Unanswered {
     denial: Option<Verdict>,
 }
 
-/// Asks the store for a check, or for a peek, under policies with shards.
-pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
+/// Asks the store for a check, or for a peek, under policies with shards, within `time`.
+pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Asked {
     if purpose.is_peek() {
-        return ask_all(core, check, purpose);
+        return ask_all(core, check, purpose, time);
     }
     let attempt = Attempt::first(check, &core.turns);
     let step = match core.store.check(&attempt.sent) {
@@ -72,7 +72,7 @@ pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
     match step {
         Step::Judged(result) => Asked::Judged(result),
         Step::Unanswered(unanswered) => {
-            Asked::Waiting(Box::pin(judge(Arc::clone(core), check.clone(), purpose, unanswered)))
+            Asked::Waiting(Box::pin(judge(Arc::clone(core), check.clone(), purpose, unanswered, time)))
         }
     }
 }
@@ -87,8 +87,13 @@ fn ask_again(core: &Core, check: &Check, first: &Attempt, verdict: Verdict) -> S
 }
 
 /// Waits for the verdicts of one or two attempts, together within one deadline.
-async fn judge(core: Arc<Core>, check: Check, purpose: Purpose, unanswered: Unanswered) -> Result<Verdict, Error> {
-    let deadline = core.store.deadline();
+async fn judge(
+    core: Arc<Core>,
+    check: Check,
+    purpose: Purpose,
+    unanswered: Unanswered,
+    deadline: Duration,
+) -> Result<Verdict, Error> {
     let begin = Begin::now(deadline);
     let Unanswered { attempt, pending, denial } = unanswered;
     let verdict = answer(&core, &attempt.sent, &check, purpose, pending, deadline).await?;
@@ -115,15 +120,14 @@ async fn judge(core: Arc<Core>, check: Check, purpose: Purpose, unanswered: Unan
 }
 
 /// Asks all shards. A peek does.
-fn ask_all(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
+fn ask_all(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Asked {
     let sent = peek::all_shards(check);
     match core.store.check(&sent) {
         Answer::Ready(result) => Asked::Judged(result.map(|verdict| peek::merge(check, verdict))),
         Answer::Pending(pending) => {
             let (core, check) = (Arc::clone(core), check.clone());
             Asked::Waiting(Box::pin(async move {
-                let deadline = core.store.deadline();
-                let verdict = answer(&core, &sent, &check, purpose, pending, deadline).await?;
+                let verdict = answer(&core, &sent, &check, purpose, pending, time).await?;
                 Ok(peek::merge(&check, verdict))
             }))
         }
@@ -132,7 +136,7 @@ fn ask_all(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
 
 /// The answer to one call of the store, behind the breaker and within `time`.
 pub(super) async fn answer(
-    core: &Core,
+    core: &Arc<Core>,
     sent: &Check,
     check: &Check,
     purpose: Purpose,
@@ -140,11 +144,9 @@ pub(super) async fn answer(
     time: Duration,
 ) -> Result<Verdict, Error> {
     let mut guarded = Guarded::new(pending, CallOutcome::of_verdict).within(time);
+    let mut reserved = None;
     poll_fn(|cx| {
-        let admit = |pending: &Pending<Verdict>| {
-            core.hold_back_while_recovering(sent, check, purpose)?;
-            core.admit_check(sent, pending)
-        };
+        let admit = |pending: &Pending<Verdict>| core.admit_within_share(sent, check, purpose, pending, &mut reserved);
         guarded.poll(core, admit, cx)
     })
     .await

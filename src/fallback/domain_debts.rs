@@ -1,0 +1,178 @@
+//! The debts to one failure domain: which are due, and which are being charged.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use crate::{key::Key, policy::Policy, runtime::random::RandomMap};
+
+/// Units to be charged to a key under a policy.
+#[derive(Clone)]
+pub(crate) struct Debt {
+    /// The failure domain that has the key.
+    pub(crate) domain: usize,
+    pub(crate) key: Key,
+    pub(crate) policy: Policy,
+    pub(crate) cost: u32,
+    /// How often the debt did not fit.
+    pub(crate) kept: u32,
+}
+
+#[derive(Default)]
+pub(super) struct DomainDebts {
+    by_key: RandomMap<Key, SmallVec<[Owed; 1]>>,
+    /// The number of debts: of keys and policies.
+    entries: usize,
+    /// The keys that are due. Some may have no debts any more.
+    due: VecDeque<Key>,
+    /// The keys that are due later, by time and a number.
+    later: BTreeMap<(Instant, u64), Key>,
+    last_number: u64,
+    /// Earliest time of the next settlement after one has failed.
+    not_before: Option<Instant>,
+}
+
+/// The debt of one key under one policy.
+struct Owed {
+    policy: Policy,
+    /// The units that are to be charged.
+    units: u32,
+    /// Whether further units are being charged.
+    is_sent: bool,
+    kept: u32,
+    /// When all units were charged, and other instances will have charged theirs. The debt is kept until then.
+    over: Option<Instant>,
+}
+
+/// The time that other instances are given to charge the store for their debts. An instance whose breaker has opened
+/// takes longer, if its probes are further apart; it is then the breaker that is cautious for longer.
+const CAUTION: Duration = Duration::from_secs(1);
+
+impl DomainDebts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Adds a debt; a new one only if there `is_room`. Returns whether it is a new one.
+    pub(super) fn add(&mut self, Debt { key, policy, cost, kept, .. }: Debt, is_room: bool) -> bool {
+        if let Some(owed) = self.owed_mut(&key, &policy) {
+            owed.units = owed.units.saturating_add(cost);
+            if owed.over.take().is_some() {
+                self.due.push_back(key);
+            }
+            return false;
+        }
+        if is_room {
+            let owed = Owed { policy, units: cost, is_sent: false, kept, over: None };
+            self.by_key.entry(key.clone()).or_default().push(owed);
+            self.entries += 1;
+            self.due.push_back(key);
+        }
+        is_room
+    }
+
+    /// Whether a debt of this count is left, is being charged, or was charged so recently that other instances may have
+    /// debts.
+    pub(super) fn has(&self, key: &Key, policy: &Policy) -> bool {
+        let is_open =
+            |owed: &Owed| owed.policy.counts_with(policy) && owed.over.is_none_or(|over| Instant::now() < over);
+        self.by_key.get(key).is_some_and(|debts| debts.iter().any(is_open))
+    }
+
+    pub(super) fn forget(&mut self, key: &Key, policy: &Policy) {
+        self.retain(key, |owed| !owed.policy.counts_with(policy));
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let has_due = !self.due.is_empty() || self.later.keys().next().is_some_and(|(due, _)| *due <= now);
+        has_due && self.not_before.is_none_or(|instant| instant <= now)
+    }
+
+    /// Takes the debts of the next key. Returns whether there was one.
+    pub(super) fn take_key(&mut self, domain: usize, now: Instant, taken: &mut Vec<Debt>) -> bool {
+        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
+            self.due.push_back(entry.remove());
+        }
+        let Some(key) = self.due.pop_front() else { return false };
+        self.retain(&key, |owed| owed.over.is_none_or(|over| now < over));
+        for owed in self.by_key.get_mut(&key).into_iter().flatten().filter(|owed| owed.units > 0 && !owed.is_sent) {
+            let (policy, cost, kept) = (owed.policy.clone(), std::mem::take(&mut owed.units), owed.kept);
+            owed.is_sent = true;
+            taken.push(Debt { domain, key: key.clone(), policy, cost, kept });
+        }
+        true
+    }
+
+    /// See [`Debts::settled`](super::debts::Debts::settled).
+    pub(super) fn settled(&mut self, debt: &Debt, rest: u32, due: Option<Instant>) {
+        let Some(owed) = self.owed_mut(&debt.key, &debt.policy) else { return };
+        owed.is_sent = false;
+        owed.units = owed.units.saturating_add(rest);
+        owed.kept = if rest > 0 && due.is_some() { debt.kept.saturating_add(1) } else { 0 };
+        let due = if owed.units > 0 {
+            due.filter(|_| rest > 0)
+        } else {
+            owed.over = Some(Instant::now() + CAUTION);
+            owed.over
+        };
+        self.schedule(debt.key.clone(), due);
+    }
+
+    /// Forgets what is being charged.
+    pub(super) fn forget_sent(&mut self) {
+        let sent = |debts: &SmallVec<[Owed; 1]>| debts.iter().any(|owed| owed.is_sent);
+        let keys: Vec<Key> = self.by_key.iter().filter(|(_, debts)| sent(debts)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.by_key.get_mut(&key).into_iter().flatten().for_each(|owed| owed.is_sent = false);
+            self.retain(&key, |owed| owed.units > 0);
+            self.schedule(key, None);
+        }
+    }
+
+    pub(super) fn pause(&mut self, until: Instant) {
+        self.not_before = Some(until);
+    }
+
+    fn schedule(&mut self, key: Key, due: Option<Instant>) {
+        match due {
+            None => self.due.push_back(key),
+            Some(due) => {
+                self.last_number += 1;
+                self.later.insert((due, self.last_number), key);
+            }
+        }
+    }
+
+    fn owed_mut(&mut self, key: &Key, policy: &Policy) -> Option<&mut Owed> {
+        self.by_key.get_mut(key)?.iter_mut().find(|owed| owed.policy == *policy)
+    }
+
+    fn retain(&mut self, key: &Key, keeps: impl Fn(&Owed) -> bool) {
+        let Some(debts) = self.by_key.get_mut(key) else { return };
+        let before = debts.len();
+        debts.retain(|owed| keeps(owed));
+        self.entries -= before - debts.len();
+        if debts.is_empty() {
+            self.by_key.remove(key);
+        }
+    }
+}
+
+/// How long a debt that did not fit is kept until it is charged again, by the number of times that it did not fit.
+///
+/// It starts with a tenth of a second, in which a hold of unknown fate is usually released, and doubles, up to a part of
+/// the window, because until then hardly any units come back.
+pub(super) fn pause_of_kept(policy: &Policy, kept: u32) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(10);
+    let longest = (policy.window() / 64).clamp(SHORTEST, LONGEST);
+    SHORTEST.saturating_mul(1_u32.checked_shl(kept).unwrap_or(u32::MAX)).min(longest)
+}

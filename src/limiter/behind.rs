@@ -1,0 +1,131 @@
+//! Checks while the store's counts may be behind: they may lack what instances have admitted by their shares.
+//!
+//! That is so until the breaker has closed, this instance has charged the store for what it has admitted, and every
+//! other instance has had time to do so. Meanwhile, a check that fails local needs room in the instance's share as well,
+//! also if it is a probe.
+
+use std::{future::poll_fn, sync::Arc};
+
+use tokio::runtime::Handle;
+
+use crate::{
+    breaker::{Breakers, CallOutcome, Permit},
+    check::{Charge, Check},
+    error::{Error, ErrorKind, StoreEvidence},
+    fallback::{Fallback, Reservation},
+    limiter::{core::Core, debit::settle_debts, guarded::Guarded, purpose::Purpose},
+    store::{Answer, Pending},
+    verdict::Verdict,
+};
+
+impl Core {
+    /// Asks the breaker whether a check may be sent. Holds back a check that exceeds the instance's share while the
+    /// store may be behind; if it was to be a probe, the store is probed with a check that costs nothing.
+    ///
+    /// `sent` is what the store would get; it differs from `check` in the keys of shards, which may be on a node that
+    /// has had no outage.
+    pub(super) fn admit_within_share(
+        self: &Arc<Self>,
+        sent: &Check,
+        check: &Check,
+        purpose: Purpose,
+        pending: &Pending<Verdict>,
+        reserved: &mut Option<Box<Reservation>>,
+    ) -> Result<Option<Permit>, Error> {
+        let permit = self.admit_check(sent, pending)?;
+        match self.keep_to_share(sent, check, purpose) {
+            Ok(room) => {
+                *reserved = room;
+                Ok(permit)
+            }
+            Err(error) => {
+                // Without an answer, the breaker would neither open nor close while all checks are held back.
+                if permit.as_ref().is_some_and(Permit::is_probe) || self.awaits_answer(sent) {
+                    self.probe_without_cost(sent, permit);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns an error for a check that exceeds the instance's share while the store may be behind. Otherwise takes
+    /// room of the share until the result is dropped.
+    pub(super) fn keep_to_share(
+        self: &Arc<Self>,
+        sent: &Check,
+        check: &Check,
+        purpose: Purpose,
+    ) -> Result<Option<Box<Reservation>>, Error> {
+        let Some(fallback) = self.fallback.as_ref().filter(|_| purpose.uses_fallback()) else { return Ok(None) };
+        let is_closed = sent.charges().iter().all(|charge| self.is_closed(charge));
+        let owes = check.charges().iter().any(|charge| self.owes(fallback, charge));
+        if is_closed && !owes && !sent.charges().iter().any(|charge| self.is_recovering(charge)) {
+            return Ok(None);
+        }
+        if let Some(room) = fallback.reserve(check, u32::from(purpose.is_peek())) {
+            return Ok(Some(Box::new(room)));
+        }
+        if is_closed && !self.awaits_answer(sent) {
+            // While all checks are held back, no answer leads to the next settlement.
+            settle_debts(self, fallback);
+        }
+        let message = "held back: after an outage, instances may still have to charge the store";
+        Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
+    }
+
+    /// Whether a block of this charge can be requested: a block is spent without a look at the store, so it must not be
+    /// taken from a count that may be behind.
+    pub(super) fn may_take_blocks(&self, charge: &Charge) -> bool {
+        let is_behind = |fallback: &Arc<Fallback>| self.is_recovering(charge) || self.owes(fallback, charge);
+        self.is_closed(charge) && !self.fallback.as_ref().is_some_and(is_behind)
+    }
+
+    fn awaits_answer(&self, check: &Check) -> bool {
+        let awaits = |breakers: &Arc<Breakers>, charge: &Charge| {
+            breakers.awaits_answer(self.failure_domain_of(Some(&charge.key)))
+        };
+        self.breakers.as_ref().is_some_and(|breakers| check.charges().iter().any(|charge| awaits(breakers, charge)))
+    }
+
+    fn is_closed(&self, charge: &Charge) -> bool {
+        let is_closed = |breakers: &Arc<Breakers>| breakers.is_closed(self.failure_domain_of(Some(&charge.key)));
+        self.breakers.as_ref().is_none_or(is_closed)
+    }
+
+    fn is_recovering(&self, charge: &Charge) -> bool {
+        let is_recovering =
+            |breakers: &Arc<Breakers>| breakers.is_recovering(self.failure_domain_of(Some(&charge.key)));
+        self.breakers.as_ref().is_some_and(is_recovering)
+    }
+
+    fn owes(&self, fallback: &Fallback, charge: &Charge) -> bool {
+        let domain = || self.failure_domain_of(Some(&charge.key));
+        fallback.debts().owe(domain, &charge.key, &charge.policy)
+    }
+
+    /// Asks the store in the background with a check that charges nothing. Without a runtime, the probe is given up,
+    /// and another check becomes the probe.
+    fn probe_without_cost(self: &Arc<Self>, sent: &Check, mut permit: Option<Permit>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let charge = |charge: &Charge| Charge::new(charge.key.clone(), charge.policy.clone(), 0);
+        let probe = Check::of_distinct(sent.charges().iter().map(charge));
+        let Answer::Pending(pending) = self.store.check(&probe) else { return };
+        let core = Arc::clone(self);
+        runtime.spawn(async move {
+            let mut guarded = Guarded::new(pending, CallOutcome::of_verdict);
+            let answer = poll_fn(|cx| {
+                let admit = |pending: &Pending<Verdict>| match permit.take() {
+                    Some(permit) => Ok(Some(permit)),
+                    None => core.admit_check(&probe, pending),
+                };
+                guarded.poll(&core, admit, cx)
+            });
+            if let Ok(verdict) = answer.await {
+                core.notice_answer(&verdict);
+                if let Some(fallback) = &core.fallback {
+                    settle_debts(&core, fallback);
+                }
+            }
+        });
+    }
+}
