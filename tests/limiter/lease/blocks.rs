@@ -145,7 +145,7 @@ fn a_lease_ends_with_its_runtime_and_another_runtime_goes_on() {
         assert!(got.admitted == 400 && got.from_blocks > 0, "{got:?}");
     }
     let spent = 1_000_000 - limiter.try_check(KEY, &policy, 1).unwrap().available().unwrap();
-    assert!((801..801 + 4 * 1_000).contains(&spent), "{spent}: blocks of a runtime that has ended stay held");
+    assert_eq!(spent, 801, "blocks of a runtime that has ended are settled");
 }
 
 #[test]
@@ -174,4 +174,57 @@ fn without_a_runtime_and_without_timers_every_check_goes_to_the_store() {
             assert_eq!(check(&limiter, &policy, 1).await.source(), Source::Store);
         }
     });
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Each job has a runtime of its own, which ends with blocks that are open.
+#[test]
+fn law_15_blocks_of_runtimes_that_have_ended_are_settled_with_the_next_use() {
+    let (remote, _) = Remote::new(MS);
+    let (limiter, policy) = (remote.limiter(), per_minute(1_000_000, 1_000));
+    for _ in 0..10 {
+        let got = runtime().block_on(load(&limiter, &policy, 20, 20));
+        assert!(got.admitted == 400 && got.from_blocks > 0, "{got:?}");
+    }
+    runtime().block_on(async {
+        check(&limiter, &policy, 1).await;
+        sleep(100 * MS).await;
+        assert_eq!(available(&remote, &policy).await, 1_000_000 - 4_001);
+    });
+}
+
+#[test]
+fn law_15_blocks_of_a_runtime_that_stands_still_are_settled_by_another_one() {
+    let (remote, _) = Remote::new(MS);
+    let (limiter, policy) = (remote.limiter(), per_minute(1_000_000, 1_000));
+    let (still, other) = (runtime(), runtime());
+    assert!(still.block_on(load(&limiter, &policy, 20, 20)).from_blocks > 0);
+    other.block_on(async {
+        assert!(available(&remote, &policy).await < 1_000_000 - 400, "a block is open");
+        for _ in 0..10 {
+            limiter.check("other", &policy, 1).await.unwrap();
+            sleep(50 * MS).await;
+        }
+        assert_eq!(available(&remote, &policy).await, 1_000_000 - 400);
+    });
+    drop(still);
+}
+
+/// The policy's own time-to-live is a minute.
+#[tokio::test(start_paused = true)]
+async fn law_15_blocks_that_nobody_settles_are_held_for_two_seconds() {
+    let (remote, _) = Remote::new(MS);
+    let policy = policy(10_000, 5_000);
+    let limiter = hot(&remote, &policy).await;
+    // The process is killed, or stopped for longer than this: no settlement reaches the store.
+    remote.set_loses_settlements(true);
+    limiter.close().await;
+    sleep(SECOND).await;
+    assert!(available(&remote, &policy).await < 10_000, "a block is open");
+    // It is charged when its time has passed, and the charge leaves a window later.
+    sleep(2 * SECOND).await;
+    assert_eq!(available(&remote, &policy).await, 10_000);
 }

@@ -38,3 +38,17 @@ async fn a_key_that_is_checked_slowly_takes_no_block() {
     }
     assert_eq!(remote.calls(), [200, 0, 0]);
 }
+
+/// What was measured during a slow half second is forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_answers_slowly_for_half_a_second_switches_no_lease_off_for_longer_than_a_second() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(10_000_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    remote.set_latency(14 * MS);
+    load(&limiter, &policy, 10, 500).await;
+    remote.set_latency(MS);
+    load(&limiter, &policy, 10, 1_100).await;
+    let got = load(&limiter, &policy, 10, 2_500).await;
+    assert!(got.admitted == 25_000 && got.from_blocks > 24_000, "{got:?}");
+}

@@ -62,6 +62,22 @@ async fn law_3_a_check_of_several_charges_gets_what_the_blocks_hold_or_charges_n
 }
 
 #[tokio::test(start_paused = true)]
+async fn law_4_a_check_of_a_leased_and_a_sharded_policy_gets_what_a_peek_calls_available() {
+    for latency in [0, 1] {
+        let (remote, _) = Remote::new(latency * MS);
+        let policy = per_minute(10_000, 5_000);
+        let limiter = hot(&remote, &policy).await;
+        let sharded = Policy::per_day("daily", 100).unwrap().with_shards(4).unwrap();
+        let available = limiter.peek(KEY, &policy).await.unwrap().available().unwrap();
+        let both = Check::new(KEY, &policy, available).and(KEY, &sharded, 1).unwrap();
+        let decision = limiter.check_all(both).await.unwrap();
+        assert!(decision.is_allowed(), "{available} are available: {decision:?}");
+        let peek = limiter.peek(KEY, &policy).await.unwrap();
+        assert_eq!(peek.available(), Some(0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn law_4_available_is_what_a_process_alone_can_spend() {
     let (remote, _) = Remote::new(Duration::ZERO);
     let limiter = remote.limiter();

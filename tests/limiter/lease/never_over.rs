@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use super::*;
-use crate::support::{random::Random, time_us};
+use crate::support::{random::Random, seed::seeds, time_us};
 
 /// Everything that was admitted: when by the store's clock, and when by the decisions.
 #[derive(Debug)]
@@ -136,4 +136,48 @@ async fn law_1_a_long_stall_lets_no_more_through_than_the_limit() {
         }
     }
     assert!(oracle.most(SECOND) <= 1_000);
+}
+
+/// A plan that changes: some checks of a key have a lease, others none.
+#[tokio::test(start_paused = true)]
+async fn law_1_a_lease_that_is_switched_on_and_off_lets_no_more_through_than_the_limit() {
+    for seed in seeds(8) {
+        let (remote, clock) = Remote::new([1, 3, 8][seed as usize % 3] * MS);
+        let (leased, plain) = (policy(3_000, 1_000), Policy::per_second("p", 3_000).unwrap());
+        let (limiter, mut random) = (remote.limiter(), Random(seed));
+        let oracle = Arc::new(Oracle { clock, admitted: Mutex::default() });
+        let mut checks = JoinSet::new();
+        for phase in 0..40 {
+            let policy = if phase % 2 == 0 { &leased } else { &plain };
+            for _ in 0..random.below(250) {
+                for _ in 0..10 {
+                    let (check, oracle) = (limiter.check(KEY, policy, 1), Arc::clone(&oracle));
+                    checks.spawn(async move {
+                        let decision = check.await.unwrap();
+                        if decision.is_allowed() {
+                            oracle.note(&decision, 1);
+                        }
+                        decision.source()
+                    });
+                }
+                sleep(MS).await;
+            }
+        }
+        let sources = checks.join_all().await;
+        assert!(sources.contains(&Source::Lease));
+        let most = oracle.most(SECOND);
+        assert!((2_950..=3_000).contains(&most), "seed {seed}: {most} of 3 000");
+    }
+}
+
+/// The units of this process's blocks are available to its checks without a lease, too.
+#[tokio::test(start_paused = true)]
+async fn law_4_a_check_without_a_lease_gets_what_the_blocks_of_its_process_hold() {
+    let (remote, _) = Remote::new(MS);
+    let (leased, plain) = (per_minute(10_000, 5_000), Policy::per_minute("p", 10_000).unwrap());
+    let limiter = hot(&remote, &leased).await;
+    assert_eq!(limiter.peek(KEY, &plain).await.unwrap().available(), Some(9_800));
+    assert!(!check(&limiter, &plain, 9_801).await.is_allowed());
+    assert!(check(&limiter, &plain, 9_800).await.is_allowed());
+    assert!(!check(&limiter, &leased, 1).await.is_allowed());
 }

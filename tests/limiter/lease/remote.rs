@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -18,17 +18,19 @@ use tollgate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     memory: MemoryStore,
-    latency: Duration,
     calls: Arc<Calls>,
 }
 
 #[derive(Debug, Default)]
 struct Calls {
+    /// In microseconds. Half of it passes in each direction.
+    latency_us: AtomicU64,
     plain: AtomicUsize,
     holds: AtomicUsize,
     settlements: AtomicUsize,
     is_away: AtomicBool,
     loses_holds: AtomicBool,
+    loses_settlements: AtomicBool,
     /// Some answers take longer, so that later ones overtake them.
     has_jitter: AtomicBool,
     answers: AtomicU32,
@@ -38,7 +40,17 @@ impl Remote {
     /// Half of `latency` passes in each direction.
     pub(crate) fn new(latency: Duration) -> (Self, TokioClock) {
         let clock = TokioClock::new();
-        (Self { memory: MemoryStore::new().with_clock(clock), latency, calls: Arc::default() }, clock)
+        let this = Self { memory: MemoryStore::new().with_clock(clock), calls: Arc::default() };
+        this.set_latency(latency);
+        (this, clock)
+    }
+
+    pub(crate) fn set_latency(&self, latency: Duration) {
+        self.calls.latency_us.store(latency.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    fn latency(&self) -> Duration {
+        Duration::from_micros(self.calls.latency_us.load(Ordering::SeqCst))
     }
 
     pub(crate) fn limiter(&self) -> Limiter {
@@ -60,6 +72,11 @@ impl Remote {
         self.calls.loses_holds.store(loses, Ordering::SeqCst);
     }
 
+    /// Lets settlements get lost on their way, or arrive again.
+    pub(crate) fn set_loses_settlements(&self, loses: bool) {
+        self.calls.loses_settlements.store(loses, Ordering::SeqCst);
+    }
+
     /// Lets every other answer take four times as long.
     pub(crate) fn with_jitter(self) -> Self {
         self.calls.has_jitter.store(true, Ordering::SeqCst);
@@ -70,7 +87,7 @@ impl Remote {
     fn way_back(&self) -> Duration {
         let is_late = self.calls.has_jitter.load(Ordering::SeqCst)
             && self.calls.answers.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
-        if is_late { 2 * self.latency } else { self.latency / 2 }
+        if is_late { 2 * self.latency() } else { self.latency() / 2 }
     }
 
     fn answer<T: Send + 'static>(
@@ -81,7 +98,7 @@ impl Remote {
         let this = self.clone();
         let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
         Answer::pending(async move {
-            sleep(this.latency / 2).await;
+            sleep(this.latency() / 2).await;
             if this.calls.is_away.load(Ordering::SeqCst) {
                 return Err(unavailable("connection refused"));
             }
@@ -113,6 +130,9 @@ impl Store for Remote {
 
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
         self.calls.settlements.fetch_add(1, Ordering::SeqCst);
+        if self.calls.loses_settlements.load(Ordering::SeqCst) {
+            return Answer::pending(std::future::pending());
+        }
         let hold = hold.clone();
         self.answer(false, move |memory| memory.change_hold(&hold, change))
     }

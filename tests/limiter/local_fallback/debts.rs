@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, decision::Source, store::WhenFull};
+use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, decision::Source, policy::Holds, store::WhenFull};
 
 use super::{WINDOW, admitted, check, one_of_eight, per_minute, settle, spent, with_little_room};
 use crate::support::{
@@ -216,4 +216,32 @@ async fn the_first_instance_after_an_outage_does_not_spend_the_unsettled_debts_o
     // The caution has ended: the store alone decides.
     clock.advance(WINDOW);
     assert_eq!(admitted(&first, &policy).await, 16);
+}
+
+/// What holds the units may be a hold that nobody will settle with its full cost.
+#[tokio::test(start_paused = true)]
+async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let counts = memory();
+    let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap();
+    let policy = per_minute(80).with_holds(Holds::new()).unwrap();
+    let other = Limiter::new(counts);
+    let hold = other.hold("k", &policy, 77).await.unwrap().into_hold().unwrap();
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    store.set_health(Health::Healthy);
+    settle().await;
+    spent(&limiter, &policy).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(spent(&limiter, &policy).await, 80, "three of ten units fit");
+    hold.release().await.unwrap();
+    // The debt is still open, so the store does not decide alone.
+    assert_eq!(admitted(&limiter, &policy).await, 0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    spent(&limiter, &policy).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(spent(&limiter, &policy).await, 10);
+    settle().await;
+    assert_eq!(admitted(&limiter, &policy).await, 70);
 }

@@ -2,6 +2,7 @@
 
 mod debts;
 mod debts_by_domain;
+mod probes;
 mod shares;
 
 use std::time::Duration;
