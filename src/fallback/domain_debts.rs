@@ -168,8 +168,8 @@ impl DomainDebts {
 
 /// How long a debt that did not fit is kept until it is charged again, by the number of times that it did not fit.
 ///
-/// It starts with a tenth of a second, in which a hold of unknown fate is usually released, and doubles, up to a part of
-/// the window, because until then hardly any units come back.
+/// It starts with a tenth of a second, in which a hold of unknown fate is usually released, and doubles, up to a part
+/// of the window, because until then hardly any units come back.
 pub(super) fn pause_of_kept(policy: &Policy, kept: u32) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(100);
     const LONGEST: Duration = Duration::from_secs(10);

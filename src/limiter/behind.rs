@@ -1,8 +1,8 @@
 //! Checks while the store's counts may be behind: they may lack what instances have admitted by their shares.
 //!
 //! That is so until the breaker has closed, this instance has charged the store for what it has admitted, and every
-//! other instance has had time to do so. Meanwhile, a check that fails local needs room in the instance's share as well,
-//! also if it is a probe.
+//! other instance has had time to do so. Meanwhile, a check that fails local needs room in the instance's share as
+//! well, also if it is a probe.
 
 use std::{future::poll_fn, sync::Arc};
 

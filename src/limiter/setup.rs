@@ -125,14 +125,17 @@ impl Limiter {
     ///
     /// Units that the fallback has admitted, and that have not left their window, are charged to the store at once.
     /// They are merged by key and policy, up to 10 000 pairs, and charged by ordinary checks as far as they still fit.
-    /// The store therefore never counts more than the limit. Denials may last a little longer, because the units count
-    /// from the time of the debit. On a cluster, a master that is still down does not delay the debits of a master that
-    /// is back.
+    /// The store therefore never counts more than the limit. What does not fit is charged again later, first after
+    /// 100 ms, as long as it is in its window: a hold of unknown fate may have taken the room. Denials may last a
+    /// little longer, because the units count from the time of the debit. On a cluster, a master that is still down
+    /// does not delay the debits of a master that is back.
     ///
     /// Instances detect the end of an outage within a second of each other, or within the longest [probe
     /// interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that time,
-    /// checks that fail local also need room in the instance's share, so that no instance admits units that another
-    /// instance has spent and not charged yet.
+    /// and while this instance has yet to charge units of the key, checks that fail local also need room in the
+    /// instance's share, so that no instance admits units that another instance has spent and not charged yet. The same
+    /// is true of the breaker's probes: a check that exceeds the share is refused, and the store is probed with a check
+    /// that costs nothing.
     ///
     /// Three things are not charged: checks whose fate is unknown, because they are never sent again; checks of a key
     /// whose value in Redis is unusable; and units of keys that a [full](MemoryStore::when_full) `memory` does not

@@ -23,10 +23,11 @@ impl Limiter {
     /// Later checks go to the store.
     ///
     /// Waits until the store has answered: at most three times its deadline for leases, and then at most 5 s for the
-    /// ends of holds. `close` gives up as soon as the store has answered none of them for three deadlines. Blocks that are not given back, because the store is away or the process is killed, are charged in
-    /// full when the time-to-live of their policy's [holds](Policy::with_holds) has passed, and other holds end as their
-    /// policies say. Clones of the limiter share its leases and holds. Returns at once without leases and holds. Holds
-    /// whose handles still exist stay open.
+    /// ends of holds. It gives up as soon as the store has answered none of them for three deadlines. Blocks that are
+    /// not given back, because the store is away or the process is killed, are charged in full after two seconds, or
+    /// when the time-to-live of their policy's [holds](Policy::with_holds) has passed if that is shorter. Other holds end
+    /// as their policies say. Clones of the limiter share its leases and holds. Returns at once without leases and
+    /// holds. Holds whose handles still exist stay open.
     ///
     /// # Cancel safety
     ///

@@ -47,8 +47,8 @@ pub(super) fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
     given
 }
 
-/// Settles blocks at once if the store answers at once, otherwise with the next use of the limiter: the runtime of their
-/// keeper shuts down.
+/// Settles blocks at once if the store answers at once, otherwise with the next use of the limiter: the runtime of
+/// their keeper shuts down.
 pub(super) fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
     for Ended { hold, units, spent, is_uncertain } in ended {
         // A settlement that is dropped before its first poll is sent in the background.
