@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     check::Check,
     decision::Decision,
-    error::{Error, ErrorKind, StoreEvidence},
+    error::{Error, StoreEvidence},
     failure::FailurePolicy,
     fallback::Fallback,
     limiter::{core::Core, debit::settle_debts, purpose::Purpose},

@@ -119,7 +119,7 @@ async fn judge_call(
     time: Duration,
 ) -> Result<Verdict, Error> {
     // What ended runtimes have left, and those that stand still, reaches the store with this check.
-    core.send_unanswered(None);
+    core.look_after_holds();
     sweep(core);
     let begin = Begin::now(time);
     let first = call.answer(core, check, purpose, time).await?;
