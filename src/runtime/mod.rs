@@ -1,5 +1,5 @@
-//! The tokio runtime of checks: its drivers, its stalls, deadlines that do not count stalls, precise sleeps, and workers. Real time
-//! and random numbers, which a simulated world replaces.
+//! The tokio runtime of checks: its drivers, its stalls, deadlines that do not count stalls, precise sleeps, and
+//! workers. Real time and random numbers, which a simulated world replaces.
 
 pub(crate) mod deadline;
 pub(crate) mod drivers;
