@@ -180,26 +180,6 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Each job has a runtime of its own, which ends with blocks that are open.
-#[test]
-fn law_15_blocks_of_runtimes_that_have_ended_are_settled_with_the_next_use() {
-    let (remote, _) = Remote::new(MS);
-    let (limiter, policy) = (remote.limiter(), per_minute(1_000_000, 1_000));
-    for _ in 0..10 {
-        let got = runtime().block_on(load(&limiter, &policy, 20, 20));
-        assert!(got.admitted == 400 && got.from_blocks > 0, "{got:?}");
-    }
-    runtime().block_on(async {
-        check(&limiter, &policy, 1).await;
-        // For less than the time after which blocks that nobody settles are charged in full.
-        let start = tokio::time::Instant::now();
-        while available(&remote, &policy).await != 1_000_000 - 4_001 && start.elapsed() < SECOND {
-            sleep(10 * MS).await;
-        }
-        assert_eq!(available(&remote, &policy).await, 1_000_000 - 4_001);
-    });
-}
-
 #[test]
 fn law_15_blocks_of_a_runtime_that_stands_still_are_settled_by_another_one() {
     let (remote, _) = Remote::new(MS);
