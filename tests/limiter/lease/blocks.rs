@@ -176,27 +176,6 @@ fn without_a_runtime_and_without_timers_every_check_goes_to_the_store() {
     });
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-#[test]
-fn law_15_blocks_of_a_runtime_that_stands_still_are_settled_by_another_one() {
-    let (remote, _) = Remote::new(MS);
-    let (limiter, policy) = (remote.limiter(), per_minute(1_000_000, 1_000));
-    let (still, other) = (runtime(), runtime());
-    assert!(still.block_on(load(&limiter, &policy, 20, 20)).from_blocks > 0);
-    other.block_on(async {
-        assert!(available(&remote, &policy).await < 1_000_000 - 400, "a block is open");
-        for _ in 0..10 {
-            limiter.check("other", &policy, 1).await.unwrap();
-            sleep(50 * MS).await;
-        }
-        assert_eq!(available(&remote, &policy).await, 1_000_000 - 400);
-    });
-    drop(still);
-}
-
 /// The policy's own time-to-live is a minute.
 #[tokio::test(start_paused = true)]
 async fn law_15_blocks_that_nobody_settles_are_held_for_two_seconds() {
