@@ -17,6 +17,7 @@ use tollgate::{
 
 use super::{address::MINIMAL_ACL, policy};
 use crate::support::{
+    asserts_times,
     cluster::{Cluster, plain_key},
     redis_server::{RedisServer, calls},
     until,
@@ -173,9 +174,10 @@ async fn assert_other_masters_unaffected(what: &str, fail: impl FnOnce(&mut Clus
     }
     let sum = |sum: (u32, u32, Duration), one: (u32, u32, Duration)| (sum.0 + one.0, sum.1 + one.1, sum.2.max(one.2));
     let (answered, failed, longest) = load.join_all().await.into_iter().fold((0, 0, Duration::ZERO), sum);
-    assert!(answered > 5_000 && failed == 0, "{what}: {answered} answered, {failed} not");
-    // Far below the deadline of one second, and far above the delay of a busy machine.
-    assert!(longest < Duration::from_millis(300), "{what}: a check waited for {longest:?}");
+    assert!(answered > 0 && failed == 0, "{what}: {answered} answered, {failed} not");
+    // Far below the deadline of one second.
+    let is_quick = answered > 5_000 && longest < Duration::from_millis(300);
+    assert!(!asserts_times() || is_quick, "{what}: {answered} answered, a check waited for {longest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

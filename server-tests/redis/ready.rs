@@ -166,7 +166,7 @@ async fn ready_asks_the_master_behind_sentinels() {
         |name| RedisStore::builder().connect_sentinel(trio.sentinels.iter().map(RedisServer::url), name).unwrap();
     Limiter::new(store("mymaster")).ready().await.unwrap();
     let error = immediate_error(&Limiter::new(store("another"))).await;
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
 }
 
 #[tokio::test]
