@@ -81,8 +81,8 @@ impl Renewal {
 }
 
 impl Renewals {
-    /// Adds a hold of the runtime `home`, which is due for the first time after a third of its time-to-live. Returns its
-    /// guard, and when it is due there and elsewhere. `None` for a policy without holds.
+    /// Adds a hold of the runtime `home`, which is due for the first time after a third of its time-to-live. Returns
+    /// its guard, and when it is due there and elsewhere. `None` for a policy without holds.
     pub(super) fn add(
         self: &Arc<Self>,
         hold: &OpenHold,

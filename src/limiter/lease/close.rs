@@ -12,8 +12,8 @@ use crate::{
     runtime::deadline::within,
 };
 
-/// The longest time that [`Limiter::close`] waits for a store that does not answer, in its deadlines: a block that is on
-/// its way is received and then released.
+/// The longest time that [`Limiter::close`] waits for a store that does not answer, in its deadlines: a block that is
+/// on its way is received and then released.
 const LONGEST_CLOSE: u32 = 3;
 
 impl Limiter {
@@ -25,8 +25,8 @@ impl Limiter {
     /// Waits until the store has answered: at most three times its deadline for leases, and then at most 5 s for the
     /// ends of holds. It gives up as soon as the store has answered none of them for three deadlines. Blocks that are
     /// not given back, because the store is away or the process is killed, are charged in full after two seconds, or
-    /// when the time-to-live of their policy's [holds](Policy::with_holds) has passed if that is shorter. Other holds end
-    /// as their policies say. Clones of the limiter share its leases and holds. Returns at once without leases and
+    /// when the time-to-live of their policy's [holds](Policy::with_holds) has passed if that is shorter. Other holds
+    /// end as their policies say. Clones of the limiter share its leases and holds. Returns at once without leases and
     /// holds. Holds whose handles still exist stay open.
     ///
     /// # Cancel safety

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::headers::names::{RETRY_AFTER_MS, X_AFTER};
 
-/// The codes of responses, beside 429, that ask for a pause if they state one: 403 is GitHub's secondary limit, 420 that
-/// of older APIs of Twitter, 503 that of HTTP itself (RFC 9110), and 529 an overload of Anthropic's API.
+/// The codes of responses, beside 429, that ask for a pause if they state one: 403 is GitHub's secondary limit, 420
+/// that of older APIs of Twitter, 503 that of HTTP itself (RFC 9110), and 529 an overload of Anthropic's API.
 const REFUSALS: [u16; 4] = [403, 420, 503, 529];
 
 /// The longest pause. A field with garbage, or the clock of an upstream, must not stop a client for longer.
