@@ -8,7 +8,6 @@ use std::{
     },
 };
 
-use super::guard::HoldGuard;
 use crate::limiter::{Charged, RequestHolds};
 
 /// The cost of a request, set by its handler while it runs; in the extensions of the request.
@@ -148,26 +147,6 @@ impl Bill {
     /// request. `None` if neither was set, so that the units that are held will be charged.
     pub fn cost_of(&self, policy: &str) -> Option<u32> {
         self.0.cost_of(policy)
-    }
-
-    /// A guard that keeps the holds of the request while it lives: for work that goes on when the client has gone.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::middleware::Bill;
-    ///
-    /// fn start(bill: &Bill) -> std::thread::JoinHandle<u32> {
-    ///     let guard = bill.guard();
-    ///     std::thread::spawn(move || {
-    ///         let result = 7; // the work
-    ///         drop(guard); // the slot is free
-    ///         result
-    ///     })
-    /// }
-    /// ```
-    pub fn guard(&self) -> HoldGuard {
-        HoldGuard::new(self.clone())
     }
 
     pub(super) fn add_guard(&self) {

@@ -55,6 +55,28 @@ impl HoldGuard {
     }
 }
 
+impl Bill {
+    /// A guard that keeps the holds of the request while it lives: for work that goes on when the client has gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::middleware::Bill;
+    ///
+    /// fn start(bill: &Bill) -> std::thread::JoinHandle<u32> {
+    ///     let guard = bill.guard();
+    ///     std::thread::spawn(move || {
+    ///         let result = 7; // the work
+    ///         drop(guard); // the slot is free
+    ///         result
+    ///     })
+    /// }
+    /// ```
+    pub fn guard(&self) -> HoldGuard {
+        HoldGuard::new(self.clone())
+    }
+}
+
 impl Clone for HoldGuard {
     fn clone(&self) -> Self {
         Self::new(self.0.clone())
