@@ -4,7 +4,6 @@ use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::url::with_protocol;
 
 /// The address of a server, and how connections to it are made. It is built once and dialled many times.
 #[derive(Clone)]
@@ -46,4 +45,10 @@ impl Endpoint {
             _ => "",
         }
     }
+}
+
+/// Sets the version of the protocol with which an address is dialled.
+pub(crate) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    info.set_redis_settings(settings)
 }

@@ -5,11 +5,14 @@
 use std::time::Duration;
 
 use redis::{
-    ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
+    IntoConnectionInfo, ProtocolVersion, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
-use super::{endpoint::Endpoint, security::Security};
+use super::{
+    endpoint::{Endpoint, with_protocol},
+    security::Security,
+};
 use crate::error::ConfigError;
 
 /// Parses the URL of a server, checks that this build supports it, and sets up its sockets.
@@ -31,12 +34,6 @@ pub(crate) fn read_any(url: &str, security: &Security) -> Result<Endpoint, Confi
     // RESP3 reports idle connections that the server closes.
     let info = if url.contains("protocol=") { info } else { with_protocol(info, ProtocolVersion::RESP3) };
     security.endpoint(info)
-}
-
-/// Sets the version of the protocol with which an address is dialled.
-pub(crate) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    info.set_redis_settings(settings)
 }
 
 /// The error of a URL that cannot be used. `reason` says what to write instead.
