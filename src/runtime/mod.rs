@@ -3,6 +3,8 @@
 
 pub(crate) mod deadline;
 pub(crate) mod drivers;
+#[cfg(feature = "redis")]
+pub(crate) mod latest;
 pub(crate) mod precise_sleep;
 pub(crate) mod random;
 pub(crate) mod real_time;

@@ -12,7 +12,7 @@ use std::{
 
 use bb8_redis::bb8::ManageConnection;
 use redis::RedisError;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::{
     address::Address,
@@ -24,7 +24,10 @@ use super::{
     settings::Settings,
     wire::Wire,
 };
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    runtime::latest::Latest,
+};
 
 /// Dials until there is a connection, and publishes the reason when a dial fails.
 #[derive(Clone)]
@@ -39,7 +42,7 @@ pub(crate) struct Dialer {
     backoff: Arc<Mutex<Backoff>>,
     liveness: Arc<PoolLiveness>,
     /// Why the last dial failed, if it did.
-    pub(crate) failure: watch::Sender<Option<Error>>,
+    pub(crate) failure: Arc<Latest<Option<Error>>>,
     /// Dead as soon as the pool is dropped.
     pool: Weak<()>,
 }
@@ -54,7 +57,7 @@ impl Dialer {
             turn: Arc::default(),
             backoff: Arc::default(),
             liveness: Arc::new(PoolLiveness::new(settings.deadline)),
-            failure: watch::Sender::new(None),
+            failure: Arc::new(Latest::new(None)),
             pool,
         }
     }
@@ -66,7 +69,7 @@ impl Dialer {
 
     /// Records that a dial has succeeded.
     async fn succeeded(&self, wire: Wire) -> Connection {
-        self.failure.send_replace(None);
+        self.failure.set(None);
         let liveness = Arc::new(ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed));
         let connection = Connection::new(wire.connection, liveness, self.settings.deadline);
         if !self.has_connected.swap(true, Ordering::Relaxed) {
@@ -80,7 +83,7 @@ impl Dialer {
     async fn publish(&self, error: &RedisError) -> ErrorKind {
         let failure = self.address.dial_error(error, self.has_connected.load(Ordering::Relaxed)).await;
         let kind = failure.kind();
-        self.failure.send_replace(Some(failure));
+        self.failure.set(Some(failure));
         self.first_dial.end();
         kind
     }
@@ -127,7 +130,7 @@ impl ManageConnection for Dialer {
             // For example, the server is a replica and refuses every command. The next dial has to pause, and checks
             // must fail without waiting for the dial.
             self.backoff().failed();
-            self.failure.send_replace(Some(Error::new(ErrorKind::Unavailable, "connections break at once")));
+            self.failure.set(Some(Error::new(ErrorKind::Unavailable, "connections break at once")));
         }
         connection.is_broken()
     }

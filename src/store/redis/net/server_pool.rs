@@ -73,9 +73,8 @@ impl ServerPool {
         &self,
         checkout: impl Future<Output = Result<T, RunError<RedisError>>>,
     ) -> Result<T, Error> {
-        let mut failures = self.dialer.failure.subscribe();
         let mut checkout = pin!(checkout);
-        let mut failed = pin!(failures.wait_for(Option::is_some));
+        let mut failed = pin!(self.dialer.failure.wait_for(Option::is_some));
         let result = poll_fn(|cx| {
             if let Poll::Ready(result) = checkout.as_mut().poll(cx) {
                 return Poll::Ready(Some(result));
@@ -90,7 +89,7 @@ impl ServerPool {
             Some(Ok(guard)) => Ok(guard),
             Some(Err(RunError::User(error))) => Err(error::convert_dial(&error, &self.dialer.address.passwords())),
             Some(Err(RunError::TimedOut)) => Err(no_connection()),
-            None => Err(self.dialer.failure.borrow().clone().unwrap_or_else(no_connection)),
+            None => Err(self.dialer.failure.get().unwrap_or_else(no_connection)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind as RedisErrorKind, RedisError};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
 };
 
@@ -54,7 +54,14 @@ async fn mismatch(address: &ConnectionAddr) -> Option<Error> {
 
 /// The first byte of the answer to the probe.
 async fn first_byte(host: &str, port: u16, probe: &[u8]) -> Option<u8> {
-    let mut stream = TcpStream::connect((host, port)).await.ok()?;
+    #[cfg(feature = "test-util")]
+    if let Some(dialled) = crate::runtime::world::dial(host, port) {
+        return answer(dialled.await.ok()?, probe).await;
+    }
+    answer(TcpStream::connect((host, port)).await.ok()?, probe).await
+}
+
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, probe: &[u8]) -> Option<u8> {
     stream.write_all(probe).await.ok()?;
     stream.read_u8().await.ok()
 }

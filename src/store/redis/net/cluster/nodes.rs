@@ -14,10 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinSet,
-};
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     super::{
@@ -29,7 +26,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    runtime::{deadline::within, random::RandomMap},
+    runtime::{deadline::within, latest::Latest, random::RandomMap},
 };
 
 /// The masters of a cluster on one runtime: their pools and their slots.
@@ -45,7 +42,7 @@ pub(crate) struct Nodes {
     has_dialled_all: AtomicBool,
     state: Mutex<State>,
     /// The number of finished refreshes.
-    refreshes: watch::Sender<u64>,
+    refreshes: Latest<u64>,
 }
 
 /// The slot map, the pools, and the progress of refreshes.
@@ -87,7 +84,7 @@ impl Nodes {
             first_load: FirstDial::begin(settings.first_dial_deadline),
             has_dialled_all: AtomicBool::new(false),
             state: Mutex::default(),
-            refreshes: watch::Sender::new(0),
+            refreshes: Latest::new(0),
         }
     }
 
@@ -119,7 +116,7 @@ impl Nodes {
     /// A connection to the master that has `slot`, and its address. If that master cannot be reached, the slot map is
     /// refreshed once: another node may have replaced it.
     pub(crate) async fn get(self: &Arc<Self>, slot: u16) -> Result<(Connection, NodeAddress), Error> {
-        let mut refreshes = self.refreshes.subscribe();
+        let seen = self.refreshes.get();
         let mut has_refreshed = false;
         loop {
             let owner = self.state().map.owner(slot).cloned();
@@ -135,8 +132,7 @@ impl Nodes {
             if !self.refresh() || has_refreshed || is_known {
                 return Err(failure.unwrap_or_else(|| self.failure()));
             }
-            // The sender lives as long as `self`.
-            let _ = refreshes.changed().await;
+            self.refreshes.wait_for(|refreshes| *refreshes != seen).await;
             has_refreshed = true;
         }
     }
@@ -268,7 +264,7 @@ impl Drop for Refresh {
     fn drop(&mut self) {
         self.0.state().is_refreshing = false;
         self.0.first_load.end();
-        self.0.refreshes.send_modify(|refreshes| *refreshes += 1);
+        self.0.refreshes.change(|refreshes| *refreshes += 1);
     }
 }
 

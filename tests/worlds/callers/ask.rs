@@ -1,0 +1,129 @@
+//! A call in progress, which is recorded however it ends.
+
+use tollgate::{Decision, Error};
+
+use crate::{
+    history::{self, Call, Outcome},
+    plan::{
+        mode::{Mode, TTL},
+        swarm::LONGEST_FAULT,
+    },
+    time::now,
+};
+
+/// How long a call may be on its way after its caller has gone: a fault that keeps it, and the way.
+const ON_ITS_WAY: u64 = LONGEST_FAULT + 300;
+
+/// Recorded when it is dropped, as gone unless it was answered.
+pub(super) struct Ask {
+    call: Option<Call>,
+}
+
+impl Ask {
+    pub(super) fn start(mode: Mode, process: usize, key: u64, cost: u32) -> Self {
+        let (asked, outcome) = (now(), Outcome::Gone);
+        let (answered, charged_by, most, worked) = (asked, asked, cost, None);
+        let call = Call { mode, key, process, cost, asked, answered, charged_by, most, worked, outcome };
+        Self { call: Some(call) }
+    }
+
+    /// The answer of a check.
+    pub(super) fn answer(mut self, result: Result<Decision, Error>) {
+        let outcome = match result {
+            Ok(decision) if decision.is_allowed() => {
+                self.change(|call| call.charged_by = now());
+                Outcome::Admitted { charged: self.cost() }
+            }
+            Ok(decision) => return self.deny(&decision),
+            Err(error) => return self.fail(&error),
+        };
+        self.end(outcome);
+    }
+
+    pub(super) fn deny(mut self, decision: &Decision) {
+        let retry_after = decision.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        self.end(Outcome::Denied { retry_after });
+    }
+
+    pub(super) fn fail(mut self, error: &Error) {
+        self.change(|call| call.charged_by = may_last_until(call.mode));
+        let what = format!("{:?}: {error}", error.kind());
+        self.end(Outcome::Failed { what, may_have_charged: error.may_have_charged() });
+    }
+
+    fn cost(&self) -> u32 {
+        self.call.as_ref().map_or(0, |call| call.cost)
+    }
+
+    fn change(&mut self, work: impl FnOnce(&mut Call)) {
+        if let Some(call) = &mut self.call {
+            work(call);
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(mut call) = self.call.take() {
+            call.answered = now();
+            call.outcome = outcome;
+            history::record(call);
+        }
+    }
+
+    /// The answer was an open hold: what follows is the work under it.
+    pub(super) fn hold(mut self) -> Work {
+        let mut call = self.call.take().expect("an answer comes once");
+        call.answered = now();
+        call.worked = call.mode.is_slots().then(|| (now(), now()));
+        call.outcome = Outcome::Admitted { charged: 0 };
+        Work { call: Some(call) }
+    }
+}
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        self.change(|call| call.charged_by = may_last_until(call.mode));
+        self.end(Outcome::Gone);
+    }
+}
+
+/// Until when the units of a call with an unknown fate may be held or charged.
+fn may_last_until(mode: Mode) -> u64 {
+    now() + ON_ITS_WAY + if mode.is_holds() { TTL } else { 0 }
+}
+
+/// Work under a hold, which is recorded however it ends.
+pub(super) struct Work {
+    call: Option<Call>,
+}
+
+impl Work {
+    /// The work has ended, and the hold ends now.
+    pub(super) fn ended(&mut self) {
+        if let Some(call) = &mut self.call {
+            call.worked = call.worked.map(|(begun, _)| (begun, now()));
+        }
+    }
+
+    /// The hold has ended with this charge, which the store has confirmed. Without a confirmation it may end later, and
+    /// as if nothing had been said.
+    pub(super) fn settled(mut self, charged: u32, is_confirmed: bool) {
+        if let Some(call) = &mut self.call {
+            call.charged_by = if is_confirmed { now() } else { may_last_until(call.mode) };
+            call.most = if is_confirmed { charged } else { charged.max(call.cost) };
+            call.outcome = Outcome::Admitted { charged: if is_confirmed { charged } else { 0 } };
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Some(mut call) = self.call.take() {
+            // The process or the runtime has ended during the work.
+            if call.charged_by == call.asked {
+                call.worked = call.worked.map(|(begun, _)| (begun, now()));
+                call.charged_by = may_last_until(call.mode);
+            }
+            history::record(call);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Callers of holds: they hold, work, and end the hold in one of several ways.
+
+use tollgate::{
+    limiter::{Held, Hold},
+    store::Settlement,
+};
+
+use super::{
+    Caller, KEYS,
+    ask::{Ask, Work},
+    impatient::Patience,
+    key_name,
+};
+use crate::time::ms;
+
+impl Caller {
+    pub(super) async fn hold(&mut self) {
+        let (key, cost) = (self.rng.below(KEYS), self.draw_cost());
+        let patience = Patience::draw(&mut self.rng);
+        let ask = Ask::start(self.mode, self.process, key, cost);
+        let future = self.limiter.hold(key_name(self.mode, key), &self.mode.policy(), cost);
+        let future = if self.mode.is_local() { future.fail_local() } else { future };
+        match patience.wait(future).await {
+            None => {}
+            Some(Ok(Held::Open(hold))) => self.work(ask.hold(), hold, cost).await,
+            Some(Ok(held)) => ask.deny(held.decision()),
+            Some(Err(error)) => ask.fail(&error),
+        }
+    }
+
+    /// Short work, and now and then work that is longer than the time-to-live.
+    async fn work(&mut self, mut work: Work, hold: Hold, cost: u32) {
+        let longest = if self.rng.chance(10) { 3_000 } else { 60 };
+        tokio::time::sleep(ms(self.rng.below(longest))).await;
+        work.ended();
+        let charged = match self.mode.is_slots() {
+            true => 0,
+            false => u32::try_from(self.rng.below(u64::from(cost) + 3)).unwrap_or(0),
+        };
+        let is_settled = |result: &Result<Settlement, _>| matches!(result, Ok(Settlement::Settled));
+        match self.rng.below(3) {
+            0 => {
+                // Without a word about the costs, the units that were held are charged.
+                drop(hold);
+                work.settled(if self.mode.is_slots() { 0 } else { cost }, false);
+            }
+            1 => {
+                let result = hold.settle(charged).await;
+                work.settled(charged, is_settled(&result));
+            }
+            _ => {
+                let result = hold.release().await;
+                work.settled(0, is_settled(&result));
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What callers have seen: the only thing that laws judge.
+
+use std::cell::RefCell;
+
+use crate::plan::mode::Mode;
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// `charged` units are charged for certain, between the request and the answer.
+    Admitted { charged: u32 },
+    /// `retry_after` in milliseconds.
+    Denied { retry_after: Option<u64> },
+    /// `kind` and text of the error.
+    Failed { what: String, may_have_charged: bool },
+    /// The caller went away, or its process or runtime ended.
+    Gone,
+}
+
+/// One call. Times are in milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) mode: Mode,
+    pub(crate) key: u64,
+    pub(crate) process: usize,
+    pub(crate) cost: u32,
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
+    /// Until when its units may be held or be charged: then they count for a window at most.
+    pub(crate) charged_by: u64,
+    /// The most units that are charged in the end, if any are.
+    pub(crate) most: u32,
+    /// When the work under a slot began and ended.
+    pub(crate) worked: Option<(u64, u64)>,
+    pub(crate) outcome: Outcome,
+}
+
+impl Call {
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self.outcome, Outcome::Denied { .. })
+    }
+
+    /// The units that are charged for certain.
+    pub(crate) fn charged(&self) -> u32 {
+        match self.outcome {
+            Outcome::Admitted { charged } => charged,
+            _ => 0,
+        }
+    }
+
+    /// The most units that are charged in the end.
+    pub(crate) fn may_charge(&self) -> u32 {
+        match self.outcome {
+            Outcome::Admitted { .. } | Outcome::Gone | Outcome::Failed { may_have_charged: true, .. } => self.most,
+            Outcome::Denied { .. } | Outcome::Failed { .. } => 0,
+        }
+    }
+
+    /// The most units that stand in the way of others while the call lasts, and for a window after.
+    pub(crate) fn in_the_way(&self) -> u32 {
+        if self.may_charge() == 0 && self.charged() == 0 && !self.is_admitted() { 0 } else { self.cost.max(self.most) }
+    }
+
+    fn is_admitted(&self) -> bool {
+        matches!(self.outcome, Outcome::Admitted { .. })
+    }
+}
+
+thread_local! {
+    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) fn record(call: Call) {
+    CALLS.with_borrow_mut(|calls| calls.push(call));
+}
+
+/// Takes all calls that were recorded on this thread.
+pub(crate) fn take() -> Vec<Call> {
+    CALLS.take()
+}

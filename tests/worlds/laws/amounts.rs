@@ -1,0 +1,133 @@
+//! How much is admitted, and what is charged for it.
+
+use crate::{
+    history::Call,
+    plan::{
+        Plan,
+        fault::{Fault, Kind},
+        mode::{LIMIT, Mode, SLOTS, WINDOW},
+    },
+    world::Report,
+};
+
+/// How often a limit may be spent more: once for each time that servers have lost charges, or their clock has stepped.
+fn times_more(report: &Report) -> u32 {
+    let counts = |fault: &&Fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some();
+    u32::try_from(report.faults.iter().filter(counts).count()).unwrap_or(u32::MAX)
+}
+
+fn kills(report: &Report) -> u32 {
+    let kills = report.faults.iter().filter(|fault| fault.kind == Kind::Kill).count();
+    u32::try_from(kills).unwrap_or(u32::MAX)
+}
+
+/// The most units in a window that begins at any time.
+fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
+    let instances = u32::try_from(plan.processes).unwrap_or(u32::MAX);
+    let share = LIMIT.div_ceil(instances);
+    Some(match mode {
+        Mode::Log
+        | Mode::Shards
+        | Mode::Lease
+        | Mode::LeaseOnOff
+        | Mode::Acquire
+        | Mode::Holds
+        | Mode::Pair
+        | Mode::Ban => LIMIT,
+        // A full bucket, and what comes back in a window.
+        Mode::Bucket => 2 * LIMIT,
+        // Both ends of a window may be in windows that are full.
+        Mode::Window | Mode::Counter => 2 * LIMIT,
+        // What the docs of `Limiter::with_local` say. A process that starts again has its share again.
+        Mode::LocalLog | Mode::LocalHolds => 2 * LIMIT + instances + kills(report) * share,
+        Mode::Both | Mode::Tally | Mode::Bill | Mode::Slots | Mode::LocalSlots => return None,
+    })
+}
+
+/// A call counts in a window if it was asked and answered in it.
+pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let most = most_in_a_window(plan, report, mode)? + times_more(report) * LIMIT;
+    // A clock that is ahead ends windows earlier.
+    let window = if report.faults.iter().any(|fault| fault.kind == Kind::Drift) { WINDOW - 10 } else { WINDOW };
+    for key in 0..crate::callers::KEYS {
+        let mut calls: Vec<(u64, u64, u32)> = of_key(report, mode, key)
+            .map(|call| (call.asked, call.answered, call.charged().min(call.cost)))
+            .filter(|(_, _, units)| *units > 0)
+            .collect();
+        calls.sort_unstable();
+        for (index, (start, ..)) in calls.iter().enumerate() {
+            let inside = calls[index..].iter().filter(|(_, answered, _)| *answered < start + window);
+            let units: u32 = inside.map(|(_, _, units)| units).sum();
+            if units > most {
+                return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));
+            }
+        }
+    }
+    None
+}
+
+pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let shares =
+        SLOTS.div_ceil(u32::try_from(plan.processes).unwrap_or(1)) * u32::try_from(plan.processes).unwrap_or(1);
+    let local = if mode.is_local() { shares + kills(report) * SLOTS } else { 0 };
+    let most = SLOTS + local + times_more(report) * SLOTS;
+    for key in 0..crate::callers::KEYS {
+        let mut changes: Vec<(u64, i64)> = of_key(report, mode, key)
+            .filter_map(|call| call.worked)
+            .filter(|(begun, ended)| begun < ended)
+            .flat_map(|(begun, ended)| [(begun, 1), (ended, -1)])
+            .collect();
+        // Ends come before beginnings.
+        changes.sort_unstable();
+        let mut running = 0;
+        for (at, change) in changes {
+            running += change;
+            if running > most.into() {
+                return Some(format!("key {key}: {running} of {most} slots at once at {at} ms"));
+            }
+        }
+    }
+    None
+}
+
+/// What a check of two keys charges to one key, it charges to the other one.
+pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    if mode != Mode::Both || times_more(report) > 0 {
+        return None;
+    }
+    let first: u64 = spent(report, mode).map(|(_, spent, _)| spent).sum();
+    let second = *report.ending.second_spent.get(&mode)?;
+    let admitted: u32 = report.calls.iter().filter(|call| call.mode == mode).map(Call::charged).sum();
+    let differs = first != second && report.ending.silent.is_empty();
+    differs.then(|| format!("charged {first} to the first keys and {second} to the second ones, admitted {admitted}"))
+}
+
+/// What is charged is what was admitted, and at most what has an unknown fate.
+pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    if times_more(report) > 0 {
+        return None;
+    }
+    for (key, spent, at) in spent(report, mode) {
+        let window = if mode.is_long() { u64::MAX } else { WINDOW };
+        // What was asked since then is in the window for certain; what may have been charged since then may be.
+        let since = at.saturating_sub(window);
+        let sure = |call: &&Call| mode.is_long() || call.asked > since + 40;
+        let least: u64 = of_key(report, mode, key).filter(sure).map(|call| u64::from(call.charged())).sum();
+        let maybe = |call: &&Call| mode.is_long() || call.charged_by.max(call.answered) + 40 >= since;
+        let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| u64::from(call.may_charge())).sum();
+        if !(least..=most).contains(&spent) {
+            return Some(format!("key {key}: {spent} units are charged, {least} to {most} were admitted"));
+        }
+    }
+    None
+}
+
+fn of_key(report: &Report, mode: Mode, key: u64) -> impl Iterator<Item = &Call> {
+    report.calls.iter().filter(move |call| call.mode == mode && call.key == key)
+}
+
+/// Key, units that were spent in the end, and when that was asked.
+fn spent(report: &Report, mode: Mode) -> impl Iterator<Item = (u64, u64, u64)> {
+    let of_mode = report.ending.spent.iter().filter(move |((of, _), _)| *of == mode);
+    of_mode.map(|((_, key), (spent, at))| (*key, *spent, *at))
+}

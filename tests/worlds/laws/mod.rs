@@ -1,0 +1,66 @@
+//! Laws: what callers may rely on, judged from what they have seen. The numbers are those of the guarantees.
+//!
+//! A law knows the plan, the calls and what was left in the end. It shares no code with the crate, and never asks how
+//! the crate works.
+
+mod amounts;
+mod denials;
+mod endings;
+mod times;
+
+use crate::{
+    plan::{Plan, mode::Mode},
+    world::Report,
+};
+
+/// A broken law.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Breach {
+    pub(crate) law: &'static str,
+    pub(crate) mode: Mode,
+    pub(crate) what: String,
+}
+
+type Law = fn(&Plan, &Report, Mode) -> Option<String>;
+
+/// All laws, by their names.
+const LAWS: [(&str, Law); 10] = [
+    ("law-1-never-over", amounts::never_over),
+    ("law-1-slots-at-once", amounts::slots_at_once),
+    ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
+    ("law-3-all-or-nothing", amounts::all_or_nothing),
+    ("law-3-charged-is-admitted", amounts::charged_is_admitted),
+    ("law-6-every-key-expires", endings::every_key_expires),
+    ("law-8-nobody-waits-longer", times::nobody_waits_longer),
+    ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
+    ("law-15-all-is-free-in-the-end", endings::all_is_free),
+    ("no-panic", endings::no_panic),
+];
+
+/// The laws that a world has broken.
+pub(crate) fn judge(plan: &Plan, report: &Report) -> Vec<Breach> {
+    let mut breaches = vec![];
+    for mode in plan.modes.iter().copied() {
+        for (law, judge) in LAWS {
+            breaches.extend(judge(plan, report, mode).map(|what| Breach { law, mode, what }));
+        }
+    }
+    breaches
+}
+
+impl Breach {
+    /// Reads what `Display` has written.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (head, what) = text.split_once(": ")?;
+        let (law, mode) = head.split_once(' ')?;
+        let (law, _) = LAWS.into_iter().find(|(name, _)| *name == law)?;
+        Some(Self { law, mode: mode.parse().ok()?, what: what.to_owned() })
+    }
+}
+
+impl std::fmt::Display for Breach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // In a line, whatever a panic has said.
+        write!(f, "{} {}: {}", self.law, self.mode, self.what.replace('\n', " "))
+    }
+}

@@ -1,0 +1,90 @@
+//! A connection on its way between a process and a server: bytes arrive late, and in order.
+
+use std::collections::VecDeque;
+
+use super::stream::Pipe;
+use crate::server::{Session, reply::Bytes};
+
+/// Bytes, and when they arrive.
+type Packet = (u64, Bytes);
+
+pub(super) struct Connection {
+    pub(super) process: usize,
+    pub(super) server: usize,
+    pub(super) pipe: Pipe,
+    pub(super) session: Session,
+    to_server: VecDeque<Packet>,
+    to_client: VecDeque<Packet>,
+    /// What has arrived at the server and is no whole command yet, or waits for a server that stands still.
+    pub(super) received: Bytes,
+    pub(super) is_over: bool,
+}
+
+impl Connection {
+    pub(super) fn new(process: usize, server: usize, pipe: Pipe) -> Self {
+        let (to_server, to_client) = (VecDeque::new(), VecDeque::new());
+        let session = Session::default();
+        Self { process, server, pipe, session, to_server, to_client, received: vec![], is_over: false }
+    }
+
+    /// Takes what the client has written.
+    pub(super) fn written(&self) -> Bytes {
+        std::mem::take(&mut self.pipe.lock().written)
+    }
+
+    pub(super) fn send_to_server(&mut self, at: u64, bytes: Bytes) {
+        push(&mut self.to_server, at, bytes);
+    }
+
+    pub(super) fn send_to_client(&mut self, at: u64, bytes: Bytes) {
+        push(&mut self.to_client, at, bytes);
+    }
+
+    pub(super) fn arrive_at_server(&mut self, now: u64) {
+        while let Some(bytes) = due(&mut self.to_server, now) {
+            self.received.extend(bytes);
+        }
+    }
+
+    /// Delivers what is due, at most this number of bytes.
+    pub(super) fn arrive_at_client(&mut self, now: u64, most: usize) {
+        let mut left = most;
+        while left > 0
+            && let Some(mut bytes) = due(&mut self.to_client, now)
+        {
+            if bytes.len() > left {
+                self.to_client.push_front((now, bytes.split_off(left)));
+            }
+            left -= bytes.len();
+            self.pipe.lock().deliver(&bytes);
+        }
+    }
+
+    /// Ends the connection as a reset does: what is on its way is lost.
+    pub(super) fn reset(&mut self) {
+        self.is_over = true;
+        self.pipe.lock().reset();
+    }
+
+    /// The server closes the connection.
+    pub(super) fn close(&mut self) {
+        self.is_over = true;
+        self.pipe.lock().close();
+    }
+
+    /// Whether the client has gone and all that it has sent has arrived.
+    pub(super) fn is_left(&self) -> bool {
+        self.to_server.is_empty() && self.pipe.lock().is_dropped
+    }
+}
+
+/// Never overtakes what was sent before.
+fn push(packets: &mut VecDeque<Packet>, at: u64, bytes: Bytes) {
+    let at = packets.back().map_or(at, |(before, _)| at.max(*before));
+    packets.push_back((at, bytes));
+}
+
+fn due(packets: &mut VecDeque<Packet>, now: u64) -> Option<Bytes> {
+    packets.front().filter(|(at, _)| *at <= now)?;
+    packets.pop_front().map(|(_, bytes)| bytes)
+}

@@ -1,0 +1,250 @@
+//! The network between processes and servers, in the time of the world.
+
+mod connection;
+mod stream;
+
+use std::{cell::RefCell, io};
+
+use tollgate::world::{Dialled, Stream};
+
+use self::{
+    connection::Connection,
+    stream::{ClientEnd, Pipe},
+};
+use crate::{
+    random::Rng,
+    server::{
+        Server,
+        cluster::{FIRST_PORT, Slots},
+        reply::{Bytes, Decoded, decode},
+    },
+    time::{START_US, ms, now},
+};
+
+/// The way between a process and a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// One way, in milliseconds.
+    pub(crate) delay: u64,
+    pub(crate) jitter: u64,
+    /// Until when nothing arrives at the server, and at the client.
+    pub(crate) to_server_blocked: u64,
+    pub(crate) to_client_blocked: u64,
+    /// The most bytes that a connection delivers to the client in a millisecond.
+    pub(crate) bytes: usize,
+}
+
+/// What happens to a server beside its data.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Life {
+    pub(crate) is_down: bool,
+    /// Whether it accepts no further connections.
+    pub(crate) is_crowded: bool,
+    /// Until when it stands still, with its connections open.
+    pub(crate) frozen_until: u64,
+    /// How far its clock is off, in microseconds.
+    pub(crate) clock_us: i64,
+    /// How much faster its clock runs, in millionths.
+    pub(crate) drift: i64,
+}
+
+pub(crate) struct Network {
+    connections: Vec<Connection>,
+    /// By process, then by server.
+    pub(crate) links: Vec<Vec<Link>>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) slots: Option<Slots>,
+    rng: Rng,
+    /// A hash of all commands and when they ran.
+    pub(crate) trace: u64,
+    /// The number of commands.
+    pub(crate) commands: u64,
+    pub(crate) dials: u64,
+    pub(crate) most_connections: usize,
+}
+
+thread_local! {
+    static NETWORK: RefCell<Option<Network>> = const { RefCell::new(None) };
+    /// The calls of the script, if they are recorded.
+    static RECORDED: RefCell<Option<Vec<Vec<Bytes>>>> = const { RefCell::new(None) };
+    /// The process that runs now.
+    static CURRENT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+pub(crate) fn set(network: Option<Network>) {
+    NETWORK.set(network);
+}
+
+/// Calls `work` with the network of this thread's world.
+pub(crate) fn with<T>(work: impl FnOnce(&mut Network) -> T) -> T {
+    NETWORK.with_borrow_mut(|network| work(network.as_mut().expect("a world has a network")))
+}
+
+/// Records the calls of the script on this thread.
+pub(crate) fn record_calls() {
+    RECORDED.set(Some(vec![]));
+}
+
+/// The calls that were recorded. Each has the server's time as the client's clock, so that it can be repeated.
+pub(crate) fn recorded_calls() -> Vec<Vec<Bytes>> {
+    RECORDED.take().unwrap_or_default()
+}
+
+fn record(command: &[Bytes], now_us: i64) {
+    RECORDED.with_borrow_mut(|recorded| {
+        let Some(recorded) = recorded.as_mut().filter(|_| command[0].starts_with(b"EVAL")) else { return };
+        let count: usize = String::from_utf8_lossy(&command[2]).parse().unwrap_or(0);
+        let mut call = command[..3 + count + 1].to_vec();
+        call.push(now_us.to_string().into_bytes());
+        recorded.push(call);
+    });
+}
+
+/// Sets the process whose dials follow.
+pub(crate) fn set_current(process: usize) {
+    CURRENT.set(process);
+}
+
+/// How long a dial waits before it tries a blocked network again.
+const RETRY: u64 = 3;
+
+/// Connects the current process to a server.
+pub(crate) fn dial(_host: &str, port: u16) -> Dialled {
+    let (process, server) = (CURRENT.get(), usize::from(port - FIRST_PORT));
+    Box::pin(async move {
+        with(|network| network.dials += 1);
+        loop {
+            let (link, life) = with(|network| (network.links[process][server], network.lives[server]));
+            if link.to_server_blocked.max(link.to_client_blocked) > now() {
+                tokio::time::sleep(ms(RETRY)).await;
+                continue;
+            }
+            tokio::time::sleep(ms(2 * link.delay)).await;
+            if life.is_down {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let pipe = Pipe::default();
+            with(|network| network.connect(Connection::new(process, server, pipe.clone()), life.is_crowded));
+            return Ok(Box::new(ClientEnd(pipe)) as Box<dyn Stream>);
+        }
+    })
+}
+
+impl Network {
+    pub(crate) fn new(links: Vec<Vec<Link>>, servers: usize, slots: Option<Slots>, rng: Rng) -> Self {
+        Self {
+            connections: vec![],
+            links,
+            servers: (0..servers).map(Server::new).collect(),
+            lives: vec![Life::default(); servers],
+            slots,
+            rng,
+            trace: 0xcbf2_9ce4_8422_2325,
+            commands: 0,
+            dials: 0,
+            most_connections: 0,
+        }
+    }
+
+    fn connect(&mut self, connection: Connection, is_refused: bool) {
+        if is_refused {
+            let mut shared = connection.pipe.lock();
+            shared.deliver(b"-ERR max number of clients reached\r\n");
+            shared.close();
+            return;
+        }
+        self.connections.push(connection);
+        self.most_connections = self.most_connections.max(self.connections.len());
+    }
+
+    /// Resets the connections between a process and a server; `None` stands for all.
+    pub(crate) fn reset(&mut self, process: Option<usize>, server: Option<usize>) {
+        let is_meant = |connection: &&mut Connection| {
+            process.is_none_or(|process| process == connection.process)
+                && server.is_none_or(|server| server == connection.server)
+        };
+        self.connections.iter_mut().filter(is_meant).for_each(Connection::reset);
+    }
+
+    /// The server closes its connections, as it does with idle ones.
+    pub(crate) fn close(&mut self, server: usize) {
+        self.connections.iter_mut().filter(|connection| connection.server == server).for_each(Connection::close);
+    }
+
+    /// The time of a server's clock.
+    pub(crate) fn clock_us(&self, server: usize) -> i64 {
+        let (life, passed_us) = (self.lives[server], (now() * 1_000).cast_signed());
+        START_US.cast_signed() + passed_us + passed_us * life.drift / 1_000_000 + life.clock_us
+    }
+
+    /// Moves all bytes and lets all servers answer what has arrived.
+    pub(crate) fn step(&mut self) {
+        for index in 0..self.connections.len() {
+            if !self.connections[index].is_over {
+                self.step_connection(index);
+            }
+        }
+        self.connections.retain(|connection| !connection.is_over);
+    }
+
+    fn step_connection(&mut self, index: usize) {
+        let now = now();
+        let (process, server) = (self.connections[index].process, self.connections[index].server);
+        let (link, life) = (self.links[process][server], self.lives[server]);
+        if life.is_down {
+            return self.connections[index].reset();
+        }
+        let written = self.connections[index].written();
+        if !written.is_empty() {
+            let at = now + link.delay + self.rng.below(link.jitter + 1);
+            self.connections[index].send_to_server(at, written);
+        }
+        if link.to_server_blocked <= now {
+            self.connections[index].arrive_at_server(now);
+        }
+        if life.frozen_until <= now {
+            let replies = self.answer(index);
+            if !replies.is_empty() {
+                let at = now + link.delay + self.rng.below(link.jitter + 1);
+                self.connections[index].send_to_client(at, replies);
+            }
+        }
+        let connection = &mut self.connections[index];
+        if link.to_client_blocked <= now {
+            connection.arrive_at_client(now, link.bytes);
+        }
+        if connection.is_left() {
+            connection.is_over = true;
+        }
+    }
+
+    /// The replies to all whole commands that have arrived.
+    fn answer(&mut self, index: usize) -> Vec<u8> {
+        let now_us = self.clock_us(self.connections[index].server);
+        let connection = &mut self.connections[index];
+        let mut replies = vec![];
+        while !connection.received.is_empty() {
+            match decode(&connection.received) {
+                Decoded::Command(command, length) => {
+                    connection.received.drain(..length);
+                    self.commands += 1;
+                    record(&command, now_us);
+                    for byte in command.iter().skip(3).flatten().copied().chain(now().to_le_bytes()) {
+                        self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+                    }
+                    let server = connection.server;
+                    let reply =
+                        self.servers[server].answer(&command, &mut connection.session, self.slots.as_ref(), now_us);
+                    reply.encode(&mut replies);
+                }
+                Decoded::Incomplete => break,
+                Decoded::Garbage => {
+                    connection.close();
+                    break;
+                }
+            }
+        }
+        replies
+    }
+}

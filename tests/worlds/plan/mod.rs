@@ -1,0 +1,86 @@
+//! The plan of a world: all that it is made of. The same plan is the same world, byte for byte.
+
+pub(crate) mod fault;
+pub(crate) mod mode;
+pub(crate) mod swarm;
+
+use std::{fmt, str::FromStr};
+
+use self::{fault::Fault, mode::Mode};
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Plan {
+    /// The seed of what callers do, of jitter, and of the crate's random numbers.
+    pub(crate) seed: u64,
+    pub(crate) modes: Vec<Mode>,
+    /// One server, or the masters of a cluster.
+    pub(crate) servers: usize,
+    pub(crate) processes: usize,
+    /// Whether each process has a second runtime.
+    pub(crate) has_second_runtime: bool,
+    /// The number of callers of each process.
+    pub(crate) callers: usize,
+    /// The delay of the network, one way, and its jitter, in milliseconds.
+    pub(crate) delay: u64,
+    pub(crate) jitter: u64,
+    /// For how long callers call, in milliseconds.
+    pub(crate) load: u64,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl Plan {
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.servers > 1
+    }
+
+    /// When the last fault has ended.
+    pub(crate) fn healed_at(&self) -> u64 {
+        self.faults.iter().map(Fault::end).max().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let join = |items: Vec<String>| if items.is_empty() { "-".to_owned() } else { items.join(",") };
+        write!(
+            f,
+            "seed={} modes={} servers={} processes={} runtimes={} callers={} delay={} jitter={} load={} faults={}",
+            self.seed,
+            join(self.modes.iter().map(ToString::to_string).collect()),
+            self.servers,
+            self.processes,
+            if self.has_second_runtime { 2 } else { 1 },
+            self.callers,
+            self.delay,
+            self.jitter,
+            self.load,
+            join(self.faults.iter().map(ToString::to_string).collect()),
+        )
+    }
+}
+
+impl FromStr for Plan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let field = |name: &str| {
+            let found = text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            found.ok_or_else(|| format!("the plan lacks {name}="))
+        };
+        let number = |name: &str| field(name)?.parse::<u64>().map_err(|_| format!("{name} is no number"));
+        let index = |name: &str| usize::try_from(number(name)?).map_err(|_| format!("{name} is too large"));
+        let list = |name: &str| Ok::<_, String>(field(name)?.split(',').filter(|item| *item != "-"));
+        Ok(Self {
+            seed: number("seed")?,
+            modes: list("modes")?.map(str::parse).collect::<Result<_, _>>()?,
+            servers: index("servers")?,
+            processes: index("processes")?,
+            has_second_runtime: number("runtimes")? > 1,
+            callers: index("callers")?,
+            delay: number("delay")?,
+            jitter: number("jitter")?,
+            load: number("load")?,
+            faults: list("faults")?.map(str::parse).collect::<Result<_, _>>()?,
+        })
+    }
+}

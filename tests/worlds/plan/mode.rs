@@ -1,0 +1,166 @@
+//! Modes: what callers ask of the crate.
+
+use tollgate::{Algorithm, ConfigError, Policy, policy::Holds};
+
+use crate::time::ms;
+
+/// Units of most policies.
+pub(crate) const LIMIT: u32 = 20;
+/// The window of most policies, in milliseconds.
+pub(crate) const WINDOW: u64 = 1_000;
+/// The limit of concurrency limits.
+pub(crate) const SLOTS: u32 = 3;
+/// The time-to-live of holds, in milliseconds.
+pub(crate) const TTL: u64 = 2_000;
+/// A window that does not end within a world, and a limit that is not reached.
+const LONG: u64 = 60_000;
+const HIGH: u32 = 100_000;
+/// A limit of a long window that is reached.
+const SCARCE: u32 = 300;
+/// How long a ban lasts, in milliseconds, and the denials before it.
+const BAN: u64 = 500;
+const DENIALS: u32 = 30;
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Mode {
+    Log,
+    Bucket,
+    Window,
+    Counter,
+    Ban,
+    Shards,
+    Lease,
+    /// Some checks under a lease, some without it.
+    LeaseOnOff,
+    Acquire,
+    Holds,
+    Slots,
+    /// Two keys, the second of which has room for all.
+    Pair,
+    /// Two keys, whose charges are compared in the end.
+    Both,
+    /// Checks whose charges are counted in the end.
+    Tally,
+    /// Holds that are settled with other costs, which are counted in the end.
+    Bill,
+    LocalLog,
+    LocalHolds,
+    LocalSlots,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Log,
+        Self::Bucket,
+        Self::Window,
+        Self::Counter,
+        Self::Ban,
+        Self::Shards,
+        Self::Lease,
+        Self::LeaseOnOff,
+        Self::Acquire,
+        Self::Holds,
+        Self::Slots,
+        Self::Pair,
+        Self::Both,
+        Self::Tally,
+        Self::Bill,
+        Self::LocalLog,
+        Self::LocalHolds,
+        Self::LocalSlots,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Bucket => "bucket",
+            Self::Window => "window",
+            Self::Counter => "counter",
+            Self::Ban => "ban",
+            Self::Shards => "shards",
+            Self::Lease => "lease",
+            Self::LeaseOnOff => "lease-on-off",
+            Self::Acquire => "acquire",
+            Self::Holds => "holds",
+            Self::Slots => "slots",
+            Self::Pair => "pair",
+            Self::Both => "both",
+            Self::Tally => "tally",
+            Self::Bill => "bill",
+            Self::LocalLog => "local-log",
+            Self::LocalHolds => "local-holds",
+            Self::LocalSlots => "local-slots",
+        }
+    }
+
+    /// The policy of most checks. The name of the mode keeps the counts of modes apart.
+    pub(crate) fn policy(self) -> Policy {
+        let policy = match self {
+            Self::Slots | Self::LocalSlots => Policy::concurrent(self.name(), SLOTS),
+            Self::Both => Policy::new(self.name(), SCARCE, ms(LONG)),
+            Self::Tally | Self::Bill => Policy::new(self.name(), HIGH, ms(LONG)),
+            _ => Policy::new(self.name(), LIMIT, ms(WINDOW)),
+        };
+        policy.and_then(|policy| self.complete(policy)).expect("the policies of modes are valid")
+    }
+
+    fn complete(self, policy: Policy) -> Result<Policy, ConfigError> {
+        match self {
+            Self::Bucket => Ok(policy.with_algorithm(Algorithm::TokenBucket)),
+            Self::Window => Ok(policy.with_algorithm(Algorithm::FixedWindow)),
+            Self::Counter => Ok(policy.with_algorithm(Algorithm::SlidingWindowCounter)),
+            Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
+            Self::Shards => policy.with_shards(3),
+            Self::Lease => policy.with_lease(LIMIT / 2),
+            Self::Holds | Self::Slots | Self::Bill | Self::LocalHolds | Self::LocalSlots => {
+                policy.with_holds(Holds::new().with_ttl(ms(TTL)))
+            }
+            _ => Ok(policy),
+        }
+    }
+
+    /// The policy of the second key of a check.
+    pub(crate) fn second_policy(self) -> Option<Policy> {
+        let window = if self == Self::Both { LONG } else { WINDOW };
+        let has_second = matches!(self, Self::Pair | Self::Both);
+        has_second.then(|| Policy::new("second", HIGH, ms(window)).expect("the policy is valid"))
+    }
+
+    /// The policy of some checks, in place of [`Mode::policy`].
+    pub(crate) fn other_policy(self) -> Option<Policy> {
+        let lease = || self.policy().with_lease(LIMIT / 2).expect("the lease is below the limit");
+        (self == Self::LeaseOnOff).then(lease)
+    }
+
+    pub(crate) fn is_slots(self) -> bool {
+        matches!(self, Self::Slots | Self::LocalSlots)
+    }
+
+    pub(crate) fn is_holds(self) -> bool {
+        self.is_slots() || matches!(self, Self::Holds | Self::Bill | Self::LocalHolds)
+    }
+
+    pub(crate) fn is_local(self) -> bool {
+        matches!(self, Self::LocalLog | Self::LocalHolds | Self::LocalSlots)
+    }
+
+    /// Whether the units of the window do not leave it within a world.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Self::Both | Self::Tally | Self::Bill)
+    }
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |mode: &Self| mode.name() == text;
+        Self::ALL.into_iter().find(named).ok_or_else(|| format!("there is no mode {text}"))
+    }
+}

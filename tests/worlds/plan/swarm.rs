@@ -1,0 +1,85 @@
+//! Draws a plan from a seed: a subset of modes and faults, a load and a network.
+
+use super::{
+    Plan,
+    fault::{Fault, Kind},
+    mode::Mode,
+};
+use crate::random::Rng;
+
+/// The longest fault, in milliseconds.
+pub(crate) const LONGEST_FAULT: u64 = 1_200;
+/// With slots, an outage has to leave time for a renewal within the time-to-live.
+const LONGEST_WITH_SLOTS: u64 = 600;
+/// When faults start, in milliseconds.
+const FIRST_FAULT: u64 = 800;
+const FAULTS_WITHIN: u64 = 2_000;
+
+impl Plan {
+    /// The world of a seed. With `only`, all callers use that mode.
+    pub(crate) fn draw(seed: u64, only: Option<Mode>) -> Self {
+        let mut rng = Rng::of_part(seed, 1);
+        let modes = match only {
+            Some(mode) => vec![mode],
+            None => draw_modes(&mut rng),
+        };
+        let needs_cluster = modes.iter().any(|mode| mode.second_policy().is_some());
+        let servers = if needs_cluster || rng.chance(30) { 3 } else { 1 };
+        let processes = draw(&mut rng, 1, 3);
+        let delay = rng.one_of(&[0, 0, 1, 1, 2, 3]);
+        let has_slots = modes.iter().any(|mode| mode.is_slots());
+        let mut plan = Self {
+            seed,
+            servers,
+            processes,
+            has_second_runtime: rng.chance(40),
+            callers: draw(&mut rng, 2, 9).max(modes.len()),
+            delay,
+            jitter: rng.below(delay + 1),
+            load: 4_500,
+            faults: vec![],
+            modes,
+        };
+        let count = if has_slots { 1 } else { draw(&mut rng, 0, 3) };
+        plan.faults = (0..count).map(|_| draw_fault(&plan, has_slots, &mut rng)).collect();
+        plan.faults.sort_by_key(|fault| fault.at);
+        plan
+    }
+}
+
+fn draw(rng: &mut Rng, least: u64, most: u64) -> usize {
+    usize::try_from(least + rng.below(most - least + 1)).unwrap_or(1)
+}
+
+/// One to three modes, of which the first is any with the same chance.
+fn draw_modes(rng: &mut Rng) -> Vec<Mode> {
+    let mut modes = vec![];
+    for _ in 0..draw(rng, 1, 3) {
+        let mode = rng.one_of(&Mode::ALL);
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
+}
+
+fn draw_fault(plan: &Plan, has_slots: bool, rng: &mut Rng) -> Fault {
+    let kind = loop {
+        let kind = rng.one_of(&Kind::ALL);
+        let fits = (plan.is_cluster() || !kind.needs_cluster())
+            && (plan.has_second_runtime || kind != Kind::EndRuntime)
+            // A step ends all slots, or makes them last.
+            && !(has_slots && kind.clock_step().is_some_and(|step| step > 0));
+        if fits {
+            break kind;
+        }
+    };
+    let longest = if has_slots { LONGEST_WITH_SLOTS } else { LONGEST_FAULT };
+    Fault {
+        kind,
+        at: FIRST_FAULT + rng.below(FAULTS_WITHIN),
+        lasts: 20 + rng.below(longest - 20),
+        process: draw(rng, 0, plan.processes as u64 - 1),
+        server: draw(rng, 0, plan.servers as u64 - 1),
+    }
+}

@@ -1,0 +1,109 @@
+//! Runtimes whose time is that of the world, and which run the same tasks in the same order.
+
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::Instant,
+};
+
+use crate::time::ms;
+
+thread_local! {
+    /// Who waits for the runtime to have nothing to do.
+    static WAITS_FOR_REST: RefCell<Rest> = const { RefCell::new(Rest::Nobody) };
+}
+
+enum Rest {
+    Nobody,
+    Waits(Waker),
+    Came,
+}
+
+/// A runtime on the current thread. Its clock stands still until the world moves it.
+pub(super) fn new() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().start_paused(true).on_thread_park(rest);
+    // Tasks that other threads wake would be preferred every few tasks, and the count is not the same in each run.
+    builder.global_queue_interval(u32::MAX).build().expect("a runtime starts")
+}
+
+/// The runtime has nothing to do.
+fn rest() {
+    WAITS_FOR_REST.with_borrow_mut(|rest| {
+        if let Rest::Waits(waker) = std::mem::replace(rest, Rest::Nobody) {
+            *rest = Rest::Came;
+            waker.wake();
+        }
+    });
+}
+
+/// Waits until all tasks of the runtime wait.
+async fn until_rest() {
+    poll_fn(|cx| {
+        WAITS_FOR_REST.with_borrow_mut(|rest| match rest {
+            Rest::Came => {
+                *rest = Rest::Nobody;
+                Poll::Ready(())
+            }
+            _ => {
+                *rest = Rest::Waits(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+    })
+    .await;
+}
+
+/// Lets the runtime do what has arrived, then lets a millisecond pass, and more if it stood still, and lets it do what
+/// is due.
+pub(super) fn drive(runtime: &Runtime, missed: u64) {
+    runtime.block_on(async {
+        if missed > 0 {
+            tokio::time::advance(ms(missed)).await;
+        }
+        until_rest().await;
+        tokio::time::sleep(ms(1)).await;
+        until_rest().await;
+    });
+}
+
+/// tokio ends the tasks of a runtime in an order that depends on their numbers modulo this.
+const TASK_GROUPS: u64 = 4;
+
+/// Starts the numbers of tasks anew, as far as their order depends on them.
+pub(crate) fn align_task_numbers() {
+    let runtime = new();
+    let number = || {
+        let task = runtime.spawn(async {});
+        task.id().to_string().parse::<u64>().unwrap_or(0)
+    };
+    while number() % TASK_GROUPS != 0 {}
+}
+
+/// The largest difference between the clocks of the runtimes of a process.
+const CLOSE: Duration = Duration::from_micros(20);
+
+/// A second runtime of a process.
+///
+/// The process compares times of both runtimes. A paused clock starts at the real time, and moves in milliseconds, so a
+/// runtime is made until its clock differs from the other one by little more than whole milliseconds. Then it is moved
+/// to the same time: comparisons do not depend on the real time.
+pub(super) fn beside(first: &Runtime) -> Runtime {
+    let now_of = |runtime: &Runtime| runtime.block_on(async { Instant::now() });
+    let target = now_of(first);
+    loop {
+        let second = new();
+        let behind = target.saturating_duration_since(now_of(&second));
+        let whole = ms(u64::try_from(behind.as_millis()).unwrap_or(0) + 1);
+        if !behind.is_zero() && whole - behind < CLOSE {
+            second.block_on(tokio::time::advance(whole));
+            return second;
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The Lua of a server: its scripts, with `redis.call`, `redis.pcall` and `struct`.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use mlua::{Error, Function, Lua, LuaOptions, Result, StdLib, Value, Variadic};
+
+use super::{
+    commands::Refusal,
+    database::Database,
+    pack,
+    reply::{Bytes, Reply},
+};
+
+/// What the commands of a script see.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
+    pub(crate) database: Database,
+    pub(crate) refusal: Option<Refusal>,
+    has_written: bool,
+    /// Whether a command of the script that runs was refused.
+    was_refused: bool,
+}
+
+impl Data {
+    /// A script begins.
+    fn begin(&mut self) {
+        (self.has_written, self.was_refused) = (false, false);
+    }
+
+    /// The first word of the errors that the last script has met.
+    pub(super) fn refused(&self) -> Option<&'static str> {
+        self.refusal.filter(|_| self.was_refused).map(Refusal::word)
+    }
+
+    pub(super) fn run(&mut self, command: &[Bytes]) -> Reply {
+        let reply = self.database.run_unless_refused(command, self.refusal, &mut self.has_written);
+        self.was_refused |= self.refusal.is_some() && matches!(reply, Reply::Error(_));
+        reply
+    }
+}
+
+pub(super) struct Scripts {
+    lua: Lua,
+    data: Rc<RefCell<Data>>,
+    /// What SCRIPT FLUSH forgets.
+    loaded: BTreeMap<String, Function>,
+    /// Compiled once, however often a script is loaded.
+    compiled: BTreeMap<String, Function>,
+}
+
+/// Raises the errors of commands as tables, like Redis 7.
+const CALL: &str = "local pcall = redis.pcall
+function redis.call(...)
+  local reply = pcall(...)
+  if type(reply) == 'table' and reply.err then error(reply) end
+  return reply
+end";
+
+impl Scripts {
+    pub(super) fn new(data: Rc<RefCell<Data>>) -> Self {
+        let lua = Lua::new_with(StdLib::ALL_SAFE, LuaOptions::new().catch_rust_panics(false));
+        let lua = lua.expect("a new Lua has its libraries");
+        Self::add_libraries(&lua, &data).expect("the libraries are valid");
+        Self { lua, data, loaded: BTreeMap::new(), compiled: BTreeMap::new() }
+    }
+
+    fn add_libraries(lua: &Lua, data: &Rc<RefCell<Data>>) -> Result<()> {
+        let redis = lua.create_table()?;
+        let data = Rc::clone(data);
+        let pcall = move |lua: &Lua, arguments: Variadic<Value>| {
+            let command = arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
+            let reply = data.borrow_mut().run(&command);
+            to_lua(lua, &reply)
+        };
+        redis.raw_set("pcall", lua.create_function(pcall)?)?;
+        lua.globals().raw_set("redis", redis)?;
+        lua.globals().raw_set("struct", pack::library(lua)?)?;
+        lua.load(CALL).exec()
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.loaded.clear();
+    }
+
+    /// Loads a script and returns its SHA-1.
+    pub(super) fn load(&mut self, code: &[u8]) -> String {
+        let sha = sha1_smol::Sha1::from(code).digest().to_string();
+        let compile = || self.lua.load(code).set_name("@user_script").into_function().expect("the script compiles");
+        let function = self.compiled.entry(sha.clone()).or_insert_with(compile).clone();
+        self.loaded.insert(sha.clone(), function);
+        sha
+    }
+
+    /// Runs a loaded script. `None` if it is not loaded.
+    pub(super) fn run(&mut self, sha: &str, keys: &[Bytes], arguments: &[Bytes]) -> Option<Reply> {
+        let function = self.loaded.get(sha)?.clone();
+        self.data.borrow_mut().begin();
+        let run = || {
+            for (name, texts) in [("KEYS", keys), ("ARGV", arguments)] {
+                let texts = texts.iter().map(|text| self.lua.create_string(text)).collect::<Result<Vec<_>>>()?;
+                self.lua.globals().raw_set(name, self.lua.create_sequence_from(texts)?)?;
+            }
+            from_lua(&function.call::<Value>(())?)
+        };
+        // Redis names the script and the line behind the message, which no client reads.
+        let failed = |error: &Error| {
+            let text = error.to_string();
+            Reply::Error(format!("ERR {}", text.lines().next().unwrap_or_default()))
+        };
+        Some(run().unwrap_or_else(|error| failed(&error)))
+    }
+}
+
+/// An argument of a command: Redis writes numbers with 17 digits.
+fn argument(value: &Value) -> Result<Bytes> {
+    match value {
+        Value::String(text) => Ok(text.as_bytes().to_vec()),
+        Value::Integer(number) => Ok(number.to_string().into_bytes()),
+        Value::Number(number) => Ok(format!("{number}").into_bytes()),
+        _ => Err(Error::runtime("Lua redis lib command arguments must be strings or integers")),
+    }
+}
+
+fn to_lua(lua: &Lua, reply: &Reply) -> Result<Value> {
+    Ok(match reply {
+        Reply::Integer(number) => Value::Number(*number as f64),
+        Reply::Bulk(bytes) => Value::String(lua.create_string(bytes)?),
+        Reply::Nil => Value::Boolean(false),
+        Reply::Status(text) => Value::Table(lua.create_table_from([("ok", *text)])?),
+        Reply::Error(text) => Value::Table(lua.create_table_from([("err", text.as_str())])?),
+        Reply::List(replies) => {
+            let items = replies.iter().map(|reply| to_lua(lua, reply)).collect::<Result<Vec<_>>>()?;
+            Value::Table(lua.create_sequence_from(items)?)
+        }
+    })
+}
+
+fn from_lua(value: &Value) -> Result<Reply> {
+    Ok(match value {
+        Value::String(text) => Reply::Bulk(text.as_bytes().to_vec()),
+        Value::Integer(number) => Reply::Integer(*number),
+        // As Redis does: the fraction is cut off.
+        Value::Number(number) => Reply::Integer(*number as i64),
+        Value::Boolean(true) => Reply::Integer(1),
+        Value::Table(table) => match table.raw_get::<Option<String>>("err")? {
+            Some(error) => Reply::Error(error),
+            None => {
+                let items = table.sequence_values::<Value>().map(|item| from_lua(&item?));
+                Reply::List(items.collect::<Result<_>>()?)
+            }
+        },
+        _ => Reply::Nil,
+    })
+}

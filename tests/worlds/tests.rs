@@ -1,0 +1,41 @@
+//! The worlds that every run of the tests visits: those that are kept, and some of fixed seeds.
+
+use std::process::{Command, Output};
+
+fn worlds(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tollgate-worlds")).args(arguments).output().expect("the program starts")
+}
+
+fn succeeds(arguments: &[&str]) {
+    let Output { status, stdout, stderr } = worlds(arguments);
+    let text = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(status.success(), "{arguments:?}\n{text}");
+}
+
+#[test]
+fn worlds_that_once_failed_hold_and_known_failures_still_show() {
+    succeeds(&["kept"]);
+}
+
+#[test]
+fn no_law_is_broken_in_the_worlds_of_fixed_seeds() {
+    succeeds(&["1", "100"]);
+}
+
+#[test]
+fn the_same_seeds_give_the_same_bytes_on_one_core_and_beside_other_worlds() {
+    let alone = worlds(&["trace", "500", "12"]).stdout;
+    let together = std::thread::scope(|scope| {
+        [(); 2]
+            .map(|()| scope.spawn(|| worlds(&["trace", "500", "12"]).stdout))
+            .map(|run| run.join().expect("no panic"))
+    });
+    for run in together {
+        assert_eq!(String::from_utf8_lossy(&alone), String::from_utf8_lossy(&run));
+    }
+}
+
+#[test]
+fn the_simulated_server_answers_the_script_as_redis_does() {
+    succeeds(&["compare", "1", "5000"]);
+}

@@ -1,0 +1,181 @@
+//! A world: servers, a network and processes, in which a plan takes its course.
+
+mod ending;
+mod faults;
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use tokio::task::JoinHandle;
+
+use crate::{
+    callers::Caller,
+    history::{self, Call},
+    network::{self, Network},
+    plan::{
+        Plan,
+        fault::{Fault, Kind},
+    },
+    process::{Process, runtime},
+    random::Rng,
+    server::{cluster::Slots, database::Database},
+    time::{self, START_US, now},
+};
+
+pub(crate) use self::ending::Ending;
+
+pub(crate) struct World {
+    plan: Plan,
+    processes: Vec<Process>,
+    rng: Rng,
+    /// What replicas have.
+    snapshots: BTreeMap<usize, Database>,
+    /// When processes did not run, or had just started: process, from, to.
+    pauses: Vec<(usize, u64, u64)>,
+    timeline: Vec<(u64, String)>,
+    callers: Vec<JoinHandle<()>>,
+    of_crate: tollgate::world::World,
+}
+
+/// What a world was like.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) ending: Ending,
+    pub(crate) pauses: Vec<(usize, u64, u64)>,
+    /// The faults that took place.
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) timeline: Vec<(u64, String)>,
+    /// The answers of all servers by the first word.
+    pub(crate) answers: BTreeMap<String, u64>,
+    pub(crate) dials: u64,
+    pub(crate) commands: u64,
+    /// A hash of all commands and their times.
+    pub(crate) trace: u64,
+    /// A panic that has left the crate.
+    pub(crate) panic: Option<String>,
+}
+
+/// How long a replica lags behind, in milliseconds.
+const LAG: u64 = 40;
+/// How often a key moves, in milliseconds.
+const MOVE_EVERY: u64 = 15;
+
+/// Runs the world of a plan on this thread.
+pub(crate) fn run(plan: &Plan) -> Report {
+    let result = catch_unwind(AssertUnwindSafe(|| World::new(plan).run()));
+    let calls = history::take();
+    network::set(None);
+    match result {
+        Ok(report) => Report { calls: if report.calls.is_empty() { calls } else { report.calls }, ..report },
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
+            Report { calls, panic: Some(text.unwrap_or_default()), ..Report::default() }
+        }
+    }
+}
+
+impl World {
+    fn new(plan: &Plan) -> Self {
+        runtime::align_task_numbers();
+        time::set(0);
+        history::take();
+        let of_crate = tollgate::world::World::enter(START_US, plan.seed).with_dial(network::dial);
+        let mut world = Self {
+            plan: plan.clone(),
+            processes: vec![],
+            rng: Rng::of_part(plan.seed, 2),
+            snapshots: BTreeMap::new(),
+            pauses: vec![],
+            timeline: vec![],
+            callers: vec![],
+            of_crate,
+        };
+        let links = vec![vec![world.link(); plan.servers]; plan.processes];
+        let slots = plan.is_cluster().then(|| Slots::of(plan.servers));
+        network::set(Some(Network::new(links, plan.servers, slots, Rng::of_part(plan.seed, 3))));
+        for number in 0..plan.processes {
+            let process = Process::start(number, plan.processes, plan.servers, plan.has_second_runtime);
+            world.processes.push(process);
+        }
+        world
+    }
+
+    fn run(mut self) -> Report {
+        (0..self.plan.processes).for_each(|number| self.spawn_callers(number));
+        let mut to_come = self.plan.faults.clone();
+        to_come.sort_by_key(|fault| fault.at);
+        let (mut present, mut met): (Vec<Fault>, Vec<Fault>) = (vec![], vec![]);
+        let end = self.plan.load.max(self.plan.healed_at());
+        while now() < end || !present.is_empty() || !self.callers.iter().all(JoinHandle::is_finished) {
+            for fault in to_come.iter().filter(|fault| fault.kind == Kind::Rewind && fault.at == now() + LAG) {
+                self.take_snapshot(fault.server);
+            }
+            while let Some(fault) = to_come.first().copied().filter(|fault| fault.at <= now()) {
+                to_come.remove(0);
+                if self.begin(&fault) {
+                    self.say(format!("{fault} begins"));
+                    met.push(fault);
+                    present.push(fault);
+                }
+            }
+            for fault in present.extract_if(.., |fault| fault.end() <= now()).collect::<Vec<_>>() {
+                self.heal(&fault);
+                self.say(format!("{fault} ends"));
+            }
+            if now() % MOVE_EVERY == 0 {
+                self.move_a_key();
+            }
+            self.tick();
+        }
+        let ending = self.observe_ending();
+        self.report(ending, met)
+    }
+
+    fn report(self, ending: Ending, faults: Vec<Fault>) -> Report {
+        let calls = history::take();
+        let (mut answers, mut trace, mut dials, mut commands) = (BTreeMap::new(), 0, 0, 0);
+        network::with(|network| {
+            for (word, count) in network.servers.iter().flat_map(|server| &server.answers) {
+                *answers.entry(word.clone()).or_default() += count;
+            }
+            (trace, dials, commands) = (network.trace, network.dials, network.commands);
+        });
+        let Self { processes, pauses, timeline, .. } = self;
+        processes.into_iter().for_each(Process::kill);
+        // What ended with the processes is no part of the history.
+        history::take();
+        Report { calls, ending, pauses, faults, timeline, answers, dials, commands, trace, panic: None }
+    }
+
+    /// One millisecond passes for all.
+    fn tick(&mut self) {
+        time::set(now() + 1);
+        self.of_crate.set_time_us(START_US + now() * 1_000);
+        let count = self.processes.len();
+        let first = usize::try_from(self.rng.below(count as u64)).unwrap_or(0);
+        for offset in 0..count {
+            self.processes[(first + offset) % count].drive();
+        }
+        network::with(Network::step);
+    }
+
+    fn spawn_callers(&mut self, number: usize) {
+        for caller in 0..self.plan.callers {
+            let process = &self.processes[number];
+            let limiter = process.limiter.clone();
+            let mode = self.plan.modes[caller % self.plan.modes.len()];
+            let rng = Rng::new(self.rng.next());
+            let caller_task = Caller { limiter, mode, process: number, rng, until: self.plan.load };
+            // Callers of one mode are on both runtimes.
+            self.callers.push(process.runtime(caller / self.plan.modes.len()).spawn(caller_task.run()));
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        self.timeline.push((now(), text));
+    }
+}
