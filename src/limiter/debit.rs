@@ -39,10 +39,11 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
             match charge_what_fits(&core, Charge { cost: part, ..whole.of_shard(number) }).await {
                 Ok(charged) => rest -= charged,
                 // The store is healthy and would refuse this debt again.
-                Err(error) if concerns_only_the_key(&error) => return Settlement::Answered { rest: 0 },
-                Err(error) => {
-                    return Settlement::Failed { rest: if error.may_have_charged() { rest - part } else { rest } };
+                Err(Uncharged { error, .. }) if concerns_only_the_key(&error) => {
+                    return Settlement::Answered { rest: 0 };
                 }
+                // Law 9: what the store may have charged is not sent again.
+                Err(Uncharged { unknown, .. }) => return Settlement::Failed { rest: rest - unknown },
             }
         }
         // Without shards, the store has just refused the rest.
@@ -53,8 +54,15 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
     Settlement::Answered { rest }
 }
 
+/// A debit without a verdict.
+struct Uncharged {
+    error: Error,
+    /// The units that the store may have charged.
+    unknown: u32,
+}
+
 /// Charges one count as far as it has room. Returns the charged units.
-async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Error> {
+async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Uncharged> {
     let Charge { key, policy, mut cost, .. } = charge;
     // A policy that counts rejections must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.count_rejected();
@@ -62,7 +70,10 @@ async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Error
     let policy = policy.without_ban().with_shadow(false);
     while cost > 0 {
         let sent = if peeks { 0 } else { cost };
-        let decision = debit(core, Check::new(key.clone(), &policy, sent)).await?;
+        let decision = debit(core, Check::new(key.clone(), &policy, sent)).await.map_err(|error| {
+            let unknown = if error.may_have_charged() { sent } else { 0 };
+            Uncharged { error, unknown }
+        })?;
         if decision.is_allowed() && !peeks {
             return Ok(cost);
         }
