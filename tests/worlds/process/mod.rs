@@ -71,7 +71,9 @@ impl Process {
     pub(crate) fn kill(self) {
         network::set_current(self.number);
         drop_runtime(self.first);
-        self.second.map(drop_runtime);
+        if let Some(second) = self.second {
+            drop_runtime(second);
+        }
     }
 }
 

@@ -126,7 +126,7 @@ impl World {
                 self.heal(&fault);
                 self.say(format!("{fault} ends"));
             }
-            if now() % MOVE_EVERY == 0 {
+            if now().is_multiple_of(MOVE_EVERY) {
                 self.move_a_key();
             }
             self.tick();
