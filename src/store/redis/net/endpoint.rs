@@ -1,6 +1,8 @@
 //! A server to dial: its address, its login, and the certificates that TLS trusts.
 
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
+#[cfg(any(feature = "cluster", feature = "sentinel", feature = "tls"))]
+use redis::ConnectionAddr;
+use redis::{ConnectionInfo, ProtocolVersion};
 
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -24,15 +26,24 @@ impl Endpoint {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Self { info: self.info.clone().set_addr(addr), ..self.clone() }
+        self.with_info(self.info.clone().set_addr(addr))
     }
 
     /// The same server, asked to speak RESP2.
     pub(crate) fn with_resp2(&self) -> Self {
-        Self { info: with_protocol(self.info.clone(), ProtocolVersion::RESP2), ..self.clone() }
+        self.with_info(with_protocol(self.info.clone(), ProtocolVersion::RESP2))
+    }
+
+    fn with_info(&self, info: ConnectionInfo) -> Self {
+        Self {
+            info,
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+        }
     }
 
     /// Whether connections to the server use TLS.
+    #[cfg(any(feature = "sentinel", feature = "tls"))]
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
