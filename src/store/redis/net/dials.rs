@@ -197,17 +197,19 @@ mod tests {
     async fn a_fleet_whose_connections_were_cut_is_back_within_twice_the_time_of_its_handshakes() {
         for (clients, handshake_us) in [(1, 25_000), (20, 25_000), (120, 25_000), (200, 5_000), (2_500, 1_000)] {
             let handshake = Duration::from_micros(handshake_us);
-            for is_in_order in [true, false] {
-                let (time, wasted) = fleet(clients, handshake, is_in_order).await;
+            // Any order but that of their arrival takes the simulation long for many clients.
+            for is_in_order in if clients > 200 { &[true][..] } else { &[true, false] } {
+                let (time, wasted) = fleet(clients, handshake, *is_in_order).await;
                 let floor = handshake * u32::try_from(clients).unwrap();
                 println!("{clients} clients, {handshake:?}, in order {is_in_order}: {time:?} of {floor:?}, {wasted}");
                 // Redis computes them about in the order of their arrival. Any other order is at most twice as slow.
-                let most = if is_in_order { floor } else { 2 * floor };
+                let most = if *is_in_order { floor } else { 2 * floor };
                 assert!(time <= most + Duration::from_millis(10), "{clients}: {time:?} of {floor:?}, {wasted}");
             }
         }
     }
     #[tokio::test(start_paused = true)]
+    #[ignore = "takes a minute of processor time without optimisation"]
     async fn ten_thousand_clients_whose_connections_were_cut_are_back_after_the_time_of_their_handshakes() {
         let (time, wasted) = fleet(10_000, Duration::from_millis(1), true).await;
         // A stall of this test's process makes the clients wait longer.
