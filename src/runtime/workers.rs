@@ -123,7 +123,7 @@ impl Worker {
         }
     }
 
-    /// Ends the worker, unless there was something to do again just before: whoever brought it has relied on this
+    /// Ends the worker, unless something to do has come just before: the caller that brought it has relied on this
     /// worker.
     fn ends(&mut self) -> bool {
         self.workers.lock().remove(&self.runtime);

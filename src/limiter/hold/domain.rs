@@ -244,7 +244,7 @@ impl Domain {
         taken
     }
 
-    /// When somebody has to look after this domain. What `here` has in flight ends by itself.
+    /// When this domain has to be looked after. What `here` has in flight ends by itself.
     pub(super) fn next_look(&self, now: Instant, here: Option<runtime::Id>, stuck: Duration) -> Option<Instant> {
         let others = self.in_flight.values().filter(|in_flight| Some(in_flight.runtime) != here);
         let stuck = others.map(|in_flight| in_flight.sent + stuck).min();

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::limiter) struct Ends {
     state: Mutex<State>,
-    /// When somebody has to look after the ends, in microseconds since `start`: a check that comes later does.
+    /// When the ends have to be looked after, in microseconds since `start`: a check that comes later does.
     look_us: AtomicU64,
     start: Instant,
     /// Signalled with each answer, for callers that wait until all ends are answered.
@@ -116,7 +116,7 @@ impl Ends {
         self.look_us.store(0, Ordering::Release);
     }
 
-    /// Whether somebody has to look after the ends now.
+    /// Whether the ends have to be looked after now.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         let look_us = self.look_us.load(Ordering::Acquire);

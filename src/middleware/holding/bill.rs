@@ -27,7 +27,7 @@ use crate::limiter::{Charged, RequestHolds};
 /// After a 101, or a 2xx to CONNECT, the holds last until the last clone of the bill is dropped: move it into the task
 /// that serves the WebSocket.
 ///
-/// Of other requests, the holds end with the request, whoever keeps a clone of the bill. A [guard](Self::guard) keeps
+/// The holds of other requests end with the request, even if a clone of the bill remains. A [guard](Self::guard) keeps
 /// them while work goes on that the request has started.
 ///
 /// # Examples
