@@ -165,8 +165,8 @@ impl Drop for End<'_> {
 }
 
 /// Repeats the flood until no check has passed three times. A flood does not count if another client saw that Redis was
-/// silent for half a deadline, because checks of a silent Redis are left to the failure policy. A machine that takes the
-/// processor from Redis makes it silent.
+/// silent for half a deadline: checks of a silent Redis are left to the failure policy. A busy machine takes the
+/// processor from Redis.
 fn flood_busy(link: &Link, witness: &Witness, round_trip: Duration, checks: u64, keys: u64) {
     let limiter = Limiter::new(RedisStore::builder().deadline(FLOOD_DEADLINE).connect(&link.url()).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
