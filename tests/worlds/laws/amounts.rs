@@ -56,7 +56,8 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
             .collect();
         calls.sort_unstable();
         for (index, (start, ..)) in calls.iter().enumerate() {
-            let inside = calls[index..].iter().filter(|(_, answered, _)| *answered < start + window);
+            let begun = calls[index..].iter().take_while(|(asked, ..)| *asked < start + window);
+            let inside = begun.filter(|(_, answered, _)| *answered < start + window);
             let units: u32 = inside.map(|(_, _, units)| units).sum();
             if units > most {
                 return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));

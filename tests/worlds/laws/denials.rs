@@ -1,6 +1,7 @@
 //! Whether denials have a reason.
 
 use crate::{
+    callers::KEYS,
     history::Call,
     plan::{
         Plan,
@@ -28,22 +29,20 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
     if report.faults.iter().any(|fault| fault.kind.clock_step().is_some()) {
         return None;
     }
-    // A process that stood still ends its slots when it runs again.
-    let is_in_the_way = |call: &Call, denied: &Call| {
-        let by = match call.worked {
-            Some((_, ended)) => call.charged_by.max(ended),
-            None => call.charged_by.max(call.answered),
-        };
-        call.mode == mode && call.key == denied.key && call.asked <= denied.answered && by + reach >= denied.asked
-    };
     let mut wrong = vec![];
-    for denied in report.calls.iter().filter(|call| call.mode == mode && call.is_denied()) {
-        let spent: u32 = report.calls.iter().filter(|call| is_in_the_way(call, denied)).map(Call::in_the_way).sum();
-        if spent + denied.cost <= limit {
-            wrong.push((denied, spent));
+    for key in 0..KEYS {
+        let calls: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode && call.key == key).collect();
+        let asked = Sums::of(calls.iter().map(|call| (call.asked, call.in_the_way())));
+        let left = Sums::of(calls.iter().map(|call| (in_the_way_until(call) + reach + 1, call.in_the_way())));
+        for denied in calls.iter().filter(|call| call.is_denied()) {
+            // What was asked until the answer, without what was out of the way before the question.
+            let spent = asked.until(denied.answered) - left.until(denied.asked);
+            if spent + u64::from(denied.cost) <= limit.into() {
+                wrong.push((*denied, spent));
+            }
         }
     }
-    let (denied, spent) = wrong.first()?;
+    let (denied, spent) = wrong.iter().min_by_key(|(denied, _)| denied.answered)?;
     Some(format!(
         "{} denials without a reason; the first: {} units of key {} at {} to {} ms, when at most {spent} of {limit} were taken",
         wrong.len(),
@@ -52,4 +51,31 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
         denied.asked,
         denied.answered,
     ))
+}
+
+/// A process that stood still ends its slots when it runs again.
+fn in_the_way_until(call: &Call) -> u64 {
+    call.charged_by.max(call.worked.map_or(call.answered, |(_, ended)| ended))
+}
+
+/// Sums of units by time.
+struct Sums(Vec<(u64, u64)>);
+
+impl Sums {
+    fn of(units: impl Iterator<Item = (u64, u32)>) -> Self {
+        let mut sums: Vec<(u64, u64)> = units.map(|(at, units)| (at, units.into())).collect();
+        sums.sort_unstable();
+        let mut total = 0;
+        for (_, sum) in &mut sums {
+            total += *sum;
+            *sum = total;
+        }
+        Self(sums)
+    }
+
+    /// The units until a time, and at it.
+    fn until(&self, at: u64) -> u64 {
+        let count = self.0.partition_point(|(time, _)| *time <= at);
+        count.checked_sub(1).map_or(0, |last| self.0[last].1)
+    }
 }

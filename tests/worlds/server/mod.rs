@@ -54,8 +54,7 @@ pub(crate) struct Session {
 
 impl Server {
     pub(crate) fn new(number: usize) -> Self {
-        let data = Rc::<RefCell<Data>>::default();
-        let scripts = Scripts::new(Rc::clone(&data));
+        let (data, scripts) = (Rc::default(), Scripts::default());
         Self { number, data, scripts, trouble: None, last_us: (0, 0), answers: BTreeMap::new() }
     }
 
@@ -138,6 +137,6 @@ impl Server {
             _ => String::from_utf8_lossy(&command[1]).into_owned(),
         };
         let missing = || Reply::error("NOSCRIPT No matching script. Please use EVAL.");
-        self.scripts.run(&sha, keys, arguments).unwrap_or_else(missing)
+        self.scripts.run(&sha, &self.data, keys, arguments).unwrap_or_else(missing)
     }
 }

@@ -1,8 +1,19 @@
-//! The Lua of a server: its scripts, with `redis.call`, `redis.pcall` and `struct`.
+//! The Lua of the servers: their scripts, with `redis.call`, `redis.pcall` and `struct`.
+//!
+//! All servers of a thread share one interpreter, because starting it and compiling the script takes longer than some
+//! worlds. A script has no memory of its own, as in Redis: each call gets its keys, and all that it keeps is in the
+//! database of its server.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
-use mlua::{Error, Function, Lua, LuaOptions, Result, StdLib, Value, Variadic};
+use mlua::{
+    Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Value,
+    state::{GcIncParams, GcMode},
+};
 
 use super::{
     commands::Refusal,
@@ -39,14 +50,50 @@ impl Data {
     }
 }
 
-pub(super) struct Scripts {
-    lua: Lua,
-    data: Rc<RefCell<Data>>,
-    /// What SCRIPT FLUSH forgets.
-    loaded: BTreeMap<String, Function>,
-    /// Compiled once, however often a script is loaded.
-    compiled: BTreeMap<String, Function>,
+/// The scripts that a server has loaded, by SHA-1.
+#[derive(Debug, Default)]
+pub(super) struct Scripts(BTreeSet<String>);
+
+impl Scripts {
+    /// SCRIPT FLUSH.
+    pub(super) fn flush(&mut self) {
+        self.0.clear();
+    }
+
+    /// Loads a script and returns its SHA-1.
+    pub(super) fn load(&mut self, code: &[u8]) -> String {
+        let sha = INTERPRETER.with(|interpreter| interpreter.compile(code));
+        self.0.insert(sha.clone());
+        sha
+    }
+
+    /// Runs a loaded script on a server's data. `None` if it is not loaded.
+    pub(super) fn run(
+        &self,
+        sha: &str,
+        data: &Rc<RefCell<Data>>,
+        keys: &[Bytes],
+        arguments: &[Bytes],
+    ) -> Option<Reply> {
+        self.0.contains(sha).then(|| INTERPRETER.with(|interpreter| interpreter.run(sha, data, keys, arguments)))
+    }
 }
+
+thread_local! {
+    static INTERPRETER: Interpreter = Interpreter::new();
+}
+
+struct Interpreter {
+    lua: Lua,
+    /// The data of the server whose script runs.
+    data: Rc<RefCell<Rc<RefCell<Data>>>>,
+    compiled: RefCell<BTreeMap<String, Function>>,
+    /// The script that was compiled last, and its SHA-1.
+    last: RefCell<(Bytes, String)>,
+}
+
+/// How much the memory grows before garbage is collected, in percent.
+const PAUSE: i32 = 1_000;
 
 /// Raises the errors of commands as tables, like Redis 7.
 const CALL: &str = "local pcall = redis.pcall
@@ -56,20 +103,23 @@ function redis.call(...)
   return reply
 end";
 
-impl Scripts {
-    pub(super) fn new(data: Rc<RefCell<Data>>) -> Self {
+impl Interpreter {
+    fn new() -> Self {
         let lua = Lua::new_with(StdLib::ALL_SAFE, LuaOptions::new().catch_rust_panics(false));
         let lua = lua.expect("a new Lua has its libraries");
+        // The interpreter has half a megabyte: it collects garbage after some thousand calls.
+        lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE)));
+        let data = Rc::<RefCell<Rc<RefCell<Data>>>>::default();
         Self::add_libraries(&lua, &data).expect("the libraries are valid");
-        Self { lua, data, loaded: BTreeMap::new(), compiled: BTreeMap::new() }
+        Self { lua, data, compiled: RefCell::default(), last: RefCell::default() }
     }
 
-    fn add_libraries(lua: &Lua, data: &Rc<RefCell<Data>>) -> Result<()> {
+    fn add_libraries(lua: &Lua, data: &Rc<RefCell<Rc<RefCell<Data>>>>) -> Result<()> {
         let redis = lua.create_table()?;
         let data = Rc::clone(data);
-        let pcall = move |lua: &Lua, arguments: Variadic<Value>| {
+        let pcall = move |lua: &Lua, arguments: MultiValue| {
             let command = arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
-            let reply = data.borrow_mut().run(&command);
+            let reply = data.borrow().borrow_mut().run(&command);
             to_lua(lua, &reply)
         };
         redis.raw_set("pcall", lua.create_function(pcall)?)?;
@@ -78,23 +128,22 @@ impl Scripts {
         lua.load(CALL).exec()
     }
 
-    pub(super) fn flush(&mut self) {
-        self.loaded.clear();
+    /// The SHA-1 of a script, which is compiled once.
+    fn compile(&self, code: &[u8]) -> String {
+        let mut last = self.last.borrow_mut();
+        if last.0 != code {
+            let sha = sha1_smol::Sha1::from(code).digest().to_string();
+            let compile = || self.lua.load(code).set_name("@user_script").into_function().expect("the script compiles");
+            self.compiled.borrow_mut().entry(sha.clone()).or_insert_with(compile);
+            *last = (code.to_vec(), sha);
+        }
+        last.1.clone()
     }
 
-    /// Loads a script and returns its SHA-1.
-    pub(super) fn load(&mut self, code: &[u8]) -> String {
-        let sha = sha1_smol::Sha1::from(code).digest().to_string();
-        let compile = || self.lua.load(code).set_name("@user_script").into_function().expect("the script compiles");
-        let function = self.compiled.entry(sha.clone()).or_insert_with(compile).clone();
-        self.loaded.insert(sha.clone(), function);
-        sha
-    }
-
-    /// Runs a loaded script. `None` if it is not loaded.
-    pub(super) fn run(&mut self, sha: &str, keys: &[Bytes], arguments: &[Bytes]) -> Option<Reply> {
-        let function = self.loaded.get(sha)?.clone();
-        self.data.borrow_mut().begin();
+    fn run(&self, sha: &str, data: &Rc<RefCell<Data>>, keys: &[Bytes], arguments: &[Bytes]) -> Reply {
+        let function = self.compiled.borrow().get(sha).expect("a loaded script is compiled").clone();
+        data.borrow_mut().begin();
+        *self.data.borrow_mut() = Rc::clone(data);
         let run = || {
             for (name, texts) in [("KEYS", keys), ("ARGV", arguments)] {
                 let texts = texts.iter().map(|text| self.lua.create_string(text)).collect::<Result<Vec<_>>>()?;
@@ -107,7 +156,7 @@ impl Scripts {
             let text = error.to_string();
             Reply::Error(format!("ERR {}", text.lines().next().unwrap_or_default()))
         };
-        Some(run().unwrap_or_else(|error| failed(&error)))
+        run().unwrap_or_else(|error| failed(&error))
     }
 }
 
