@@ -12,8 +12,11 @@ pub(crate) const LONGEST_FAULT: u64 = 1_200;
 /// With slots, an outage has to leave time for a renewal within the time-to-live.
 const LONGEST_WITH_SLOTS: u64 = 600;
 /// When faults start, in milliseconds.
-const FIRST_FAULT: u64 = 800;
-const FAULTS_WITHIN: u64 = 2_000;
+const FIRST_FAULT: u64 = 500;
+const FAULTS_WITHIN: u64 = 1_300;
+/// For how long callers call, in milliseconds: long enough to be judged after the recovery from the last fault.
+const SHORTEST_LOAD: u64 = 2_400;
+const LOAD_AFTER_FAULTS: u64 = 1_800;
 
 impl Plan {
     /// The world of a seed. With `only`, all callers use that mode.
@@ -36,13 +39,14 @@ impl Plan {
             callers: draw(&mut rng, 2, 9).max(modes.len()),
             delay,
             jitter: rng.below(delay + 1),
-            load: 4_500,
+            load: SHORTEST_LOAD,
             faults: vec![],
             modes,
         };
         let count = if has_slots { 1 } else { draw(&mut rng, 0, 3) };
         plan.faults = (0..count).map(|_| draw_fault(&plan, has_slots, &mut rng)).collect();
         plan.faults.sort_by_key(|fault| fault.at);
+        plan.load = SHORTEST_LOAD.max(plan.healed_at() + LOAD_AFTER_FAULTS);
         plan
     }
 }
