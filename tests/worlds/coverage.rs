@@ -1,10 +1,11 @@
-//! Which faults have met which modes, and which answers servers have given.
+//! Which faults have met which modes, which answers servers have given, and which rare paths were taken.
 
 use std::{collections::BTreeMap, fmt::Write};
 
 use crate::{
     history::Outcome,
     plan::{Plan, fault::Kind, mode::Mode},
+    rare,
     world::Report,
 };
 
@@ -13,6 +14,7 @@ pub(crate) struct Coverage {
     met: BTreeMap<(Kind, Mode), u64>,
     answers: BTreeMap<String, u64>,
     outcomes: BTreeMap<(Mode, &'static str), u64>,
+    paths: BTreeMap<String, u64>,
 }
 
 const OUTCOMES: [&str; 4] = ["admitted", "denied", "failed", "gone"];
@@ -38,6 +40,9 @@ impl Coverage {
         for (word, count) in &report.answers {
             *self.answers.entry(word.clone()).or_default() += count;
         }
+        for (path, count) in &report.paths {
+            *self.paths.entry((*path).to_owned()).or_default() += count;
+        }
         for call in &report.calls {
             let outcome = match call.outcome {
                 Outcome::Admitted { .. } => "admitted",
@@ -54,7 +59,8 @@ impl Coverage {
         let met = self.met.iter().map(|((kind, mode), count)| format!("met {} {mode} {count}", kind.name()));
         let answers = self.answers.iter().map(|(word, count)| format!("answer - {word} {count}"));
         let outcomes = self.outcomes.iter().map(|((mode, outcome), count)| format!("outcome {outcome} {mode} {count}"));
-        met.chain(answers).chain(outcomes).collect()
+        let paths = self.paths.iter().map(|(path, count)| format!("path - {path} {count}"));
+        met.chain(answers).chain(outcomes).chain(paths).collect()
     }
 
     /// Adds a line of another process. Returns whether it was understood.
@@ -71,6 +77,7 @@ impl Coverage {
                 let Some(outcome) = OUTCOMES.into_iter().find(|outcome| outcome == first) else { return false };
                 self.outcomes.entry((mode, outcome)).or_default()
             }
+            ("path", _) => self.paths.entry((*second).to_owned()).or_default(),
             ("answer", _) => self.answers.entry((*second).to_owned()).or_default(),
             _ => return false,
         };
@@ -100,6 +107,8 @@ impl Coverage {
                 missing.extend(Mode::ALL.iter().filter(unmet).map(|mode| format!("{} never met {mode}", kind.name())));
             }
         }
+        let paths = rare::PATHS.iter().filter(|path| !self.paths.contains_key(**path));
+        missing.extend(paths.map(|path| format!("no world took the path {path}")));
         missing.extend(
             ANSWERS.iter().filter(|word| self.is_unseen(word)).map(|word| format!("no server answered {word}")),
         );
@@ -131,6 +140,8 @@ impl Coverage {
         }
         let answers: Vec<String> = self.answers.iter().map(|(word, count)| format!("{word} {count}")).collect();
         let _ = write!(table, "\nanswers of servers: {}", answers.join(", "));
+        let paths: Vec<String> = self.paths.iter().map(|(path, count)| format!("{path} {count}")).collect();
+        let _ = write!(table, "\nrare paths: {}", paths.join(", "));
         table
     }
 }

@@ -12,6 +12,7 @@ mod network;
 mod plan;
 mod process;
 mod random;
+mod rare;
 mod run;
 mod server;
 mod shrink;
@@ -29,6 +30,7 @@ use crate::{
 const USAGE: &str = "usage: tollgate-worlds FIRST COUNT [MODE]   the worlds of these seeds
        tollgate-worlds plan PLAN            the timeline of one world
        tollgate-worlds trace FIRST COUNT    a line for each world: its hash
+       tollgate-worlds until FIRST COUNT    the same, up to the first failure
        tollgate-worlds kept                 worlds that once failed, and those that are known to fail
        tollgate-worlds compare SEED COUNT   random calls of the script, here and in redis-server";
 
@@ -47,6 +49,7 @@ pub fn run_program(arguments: &[String]) -> ExitCode {
             }
             true
         }),
+        ["until", first, count] => numbers(first, count).and_then(|(first, count)| until(first, count)),
         ["kept"] => Ok(kept()),
         ["compare", seed, count] => numbers(seed, count).and_then(|(seed, count)| compare::with_redis(seed, count)),
         ["part", first, step, end, rest @ ..] => part(first, step, end, rest),
@@ -99,6 +102,22 @@ fn many(first: u64, count: u64, only: Option<Mode>) -> Result<bool, String> {
         failures.len(),
     );
     Ok(failures.is_empty() && missing.is_empty())
+}
+
+/// The number of worlds that are run before it is seen whether one has failed.
+const AT_ONCE: u64 = 50;
+
+/// Runs the worlds of seeds up to the first failure, and prints it in a line. Returns whether all is well.
+fn until(first: u64, count: u64) -> Result<bool, String> {
+    for begun in (0..count).step_by(usize::try_from(AT_ONCE).unwrap_or(1)) {
+        let found = fleet::run(first + begun, AT_ONCE.min(count - begun), None).map_err(|error| error.to_string())?;
+        if let Some((plan, breaches)) = found.failures.first() {
+            let worlds = plan.seed - first + 1;
+            breaches.iter().take(1).for_each(|breach| println!("{worlds} {breach}\n{plan}"));
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The number of worlds from which on coverage is required.

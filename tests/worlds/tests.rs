@@ -39,3 +39,19 @@ fn the_same_seeds_give_the_same_bytes_on_one_core_and_beside_other_worlds() {
 fn the_simulated_server_answers_the_script_as_redis_does() {
     succeeds(&["compare", "1", "5000"]);
 }
+
+#[test]
+fn every_mistake_still_applies() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let patches = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/mistakes")).expect("the folder is there");
+    let (mut count, mut stale) = (0, vec![]);
+    for patch in patches.map(|patch| patch.expect("the folder can be read").path()) {
+        let mut command = Command::new("patch");
+        command.args(["--dry-run", "--force", "--fuzz=0", "--strip=1", "--directory", root, "--input"]).arg(&patch);
+        count += 1;
+        if !command.output().expect("patch starts").status.success() {
+            stale.push(patch);
+        }
+    }
+    assert!(count >= 20 && stale.is_empty(), "{count} mistakes, of which these no longer apply: {stale:?}");
+}

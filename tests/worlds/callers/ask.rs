@@ -8,6 +8,7 @@ use crate::{
         mode::{Mode, TTL},
         swarm::LONGEST_FAULT,
     },
+    rare,
     time::now,
 };
 
@@ -31,6 +32,7 @@ impl Ask {
     pub(super) fn answer(mut self, result: Result<Decision, Error>) {
         let outcome = match result {
             Ok(decision) if decision.is_allowed() => {
+                self.decided(&decision);
                 self.change(|call| call.charged_by = now());
                 Outcome::Admitted { charged: self.cost() }
             }
@@ -41,14 +43,21 @@ impl Ask {
     }
 
     pub(super) fn deny(mut self, decision: &Decision) {
+        self.decided(decision);
         let retry_after = decision.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self.end(Outcome::Denied { retry_after });
     }
 
     pub(super) fn fail(mut self, error: &Error) {
+        rare::failed(error);
         self.change(|call| call.charged_by = may_last_until(call.mode));
         let what = format!("{:?}: {error}", error.kind());
         self.end(Outcome::Failed { what, may_have_charged: error.may_have_charged() });
+    }
+
+    fn decided(&self, decision: &Decision) {
+        let waited = self.call.as_ref().map_or(0, |call| now() - call.asked);
+        rare::decided(decision, waited);
     }
 
     fn cost(&self) -> u32 {

@@ -20,6 +20,8 @@ use crate::{
 pub(crate) const KEYS: u64 = 3;
 /// The number of second keys of a mode.
 pub(crate) const SECOND_KEYS: u64 = 9;
+/// How long callers think between two calls, at most, in milliseconds: some are eager, most give others room.
+const THINKING: [u64; 4] = [12, 40, 40, 120];
 /// How long callers of `acquire` wait.
 const MAX_WAIT: Duration = Duration::from_millis(300);
 
@@ -45,7 +47,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Calls until the end of the load: one call after the other, or in bursts.
     pub(crate) async fn run(mut self) {
-        let in_bursts = self.rng.chance(20);
+        let (in_bursts, thinking) = (self.rng.chance(20), self.rng.one_of(&THINKING));
         while now() < self.until {
             if in_bursts {
                 let mut burst = JoinSet::new();
@@ -58,7 +60,7 @@ impl Caller {
                 tokio::time::sleep(ms(20 + self.rng.below(200))).await;
             } else {
                 self.call().await;
-                tokio::time::sleep(ms(self.rng.below(12))).await;
+                tokio::time::sleep(ms(self.rng.below(thinking))).await;
             }
         }
     }

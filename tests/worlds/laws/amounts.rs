@@ -44,6 +44,68 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
     })
 }
 
+/// What an algorithm allows in other times than its window: calls that were asked and answered in them count.
+///
+/// A bucket gains its limit in a window, so it admits what has come in since the first call, beside its burst. A window
+/// of the clock has its limit. A counter adds the window before, by the part of it that is less than a window ago.
+pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let drifts = report.faults.iter().any(|fault| fault.kind == Kind::Drift);
+    if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || times_more(report) > 0 {
+        return None;
+    }
+    for key in 0..crate::callers::KEYS {
+        let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
+            .map(|call| (call.asked, call.answered, u64::from(call.charged())))
+            .filter(|(_, _, units)| *units > 0)
+            .collect();
+        calls.sort_unstable();
+        let wrong = match mode {
+            Mode::Bucket => calls.iter().enumerate().find_map(|(index, _)| more_than_comes_in(&calls[index..])),
+            _ => calls.iter().find_map(|call| more_than_a_window(&calls, *call, mode == Mode::Counter)),
+        };
+        if let Some(wrong) = wrong {
+            return Some(format!("key {key}: {wrong}"));
+        }
+    }
+    None
+}
+
+/// Units by when they were asked and answered, from the first one on.
+fn more_than_comes_in(calls: &[(u64, u64, u64)]) -> Option<String> {
+    let (start, ..) = *calls.first()?;
+    // By the times of the answers, because a call may be answered before one that was asked earlier.
+    let mut ended: Vec<(u64, u64)> = calls.iter().map(|(_, answered, units)| (*answered, *units)).collect();
+    ended.sort_unstable();
+    let mut sum = 0;
+    for (index, (answered, units)) in ended.iter().enumerate() {
+        sum += units;
+        let more_now = ended.get(index + 1).is_some_and(|(next, _)| next == answered);
+        let most = u64::from(LIMIT) + (answered - start + 1) * u64::from(LIMIT) / WINDOW;
+        if !more_now && sum > most {
+            return Some(format!("{sum} units of {most} from {start} to {answered} ms"));
+        }
+    }
+    None
+}
+
+/// The units of the window of a call up to its question, with those of the window before if they count.
+fn more_than_a_window(calls: &[(u64, u64, u64)], call: (u64, u64, u64), with_window_before: bool) -> Option<String> {
+    let (asked, answered, cost) = call;
+    let start = asked - asked % WINDOW;
+    if answered >= start + WINDOW {
+        return None;
+    }
+    let within = |from: u64, to: u64| {
+        calls.iter().filter(move |(asked, answered, _)| *asked >= from && *answered < to).map(|(_, _, units)| *units)
+    };
+    // Those that were answered before this one was asked are charged.
+    let before: u64 = within(start.saturating_sub(WINDOW), start).sum();
+    let left = (start + WINDOW).saturating_sub(answered + 1);
+    let carried = if with_window_before && start > 0 { before * left / WINDOW } else { 0 };
+    let sum = carried + within(start, asked).sum::<u64>() + cost;
+    (sum > LIMIT.into()).then(|| format!("{sum} units of {LIMIT} in the window from {start}, at {answered} ms"))
+}
+
 /// A call counts in a window if it was asked and answered in it.
 pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let most = most_in_a_window(plan, report, mode)? + times_more(report) * LIMIT;

@@ -24,8 +24,9 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 10] = [
+const LAWS: [(&str, Law); 11] = [
     ("law-1-never-over", amounts::never_over),
+    ("law-1-as-published", amounts::as_published),
     ("law-1-slots-at-once", amounts::slots_at_once),
     ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
     ("law-3-all-or-nothing", amounts::all_or_nothing),

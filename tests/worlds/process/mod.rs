@@ -9,6 +9,7 @@ use tollgate::{Limiter, MemoryStore, RedisStore};
 
 use crate::{
     network,
+    rare::Watcher,
     server::cluster::{FIRST_PORT, HOST},
     time::{ms, now},
 };
@@ -91,5 +92,5 @@ fn limiter(processes: usize, servers: usize) -> Limiter {
     };
     let instances = u32::try_from(processes).expect("processes are few");
     let limiter = Limiter::new(store.expect("the addresses are valid")).quiet();
-    limiter.with_local(MemoryStore::new(), instances).expect("there are instances")
+    limiter.with_observer(Watcher).with_local(MemoryStore::new(), instances).expect("there are instances")
 }

@@ -21,6 +21,7 @@ use super::{
     pack,
     reply::{Bytes, Reply},
 };
+use crate::rare;
 
 /// What the commands of a script see.
 #[derive(Debug, Default)]
@@ -46,6 +47,7 @@ impl Data {
     pub(super) fn run(&mut self, command: &[Bytes]) -> Reply {
         let reply = self.database.run_unless_refused(command, self.refusal, &mut self.has_written);
         self.was_refused |= self.refusal.is_some() && matches!(reply, Reply::Error(_));
+        rare::commanded(command, &reply);
         reply
     }
 }

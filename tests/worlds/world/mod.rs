@@ -17,9 +17,11 @@ use crate::{
     plan::{
         Plan,
         fault::{Fault, Kind},
+        mode::Mode,
     },
     process::{Process, runtime},
     random::Rng,
+    rare,
     server::{cluster::Slots, database::Database},
     time::{self, START_US, now},
 };
@@ -50,6 +52,8 @@ pub(crate) struct Report {
     pub(crate) timeline: Vec<(u64, String)>,
     /// The answers of all servers by the first word.
     pub(crate) answers: BTreeMap<String, u64>,
+    /// The rare paths that were taken.
+    pub(crate) paths: BTreeMap<&'static str, u64>,
     pub(crate) dials: u64,
     pub(crate) commands: u64,
     /// A hash of all commands and their times.
@@ -60,6 +64,8 @@ pub(crate) struct Report {
 
 /// How long a replica lags behind, in milliseconds.
 const LAG: u64 = 40;
+/// Beyond all that a caller may do in its last call, in milliseconds.
+const LONGEST_CALL: u64 = 20_000;
 /// How often a key moves, in milliseconds.
 const MOVE_EVERY: u64 = 15;
 
@@ -83,6 +89,7 @@ impl World {
         runtime::align_task_numbers();
         time::set(0);
         history::take();
+        rare::take();
         let of_crate = tollgate::world::World::enter(START_US, plan.seed).with_dial(network::dial);
         let mut world = Self {
             plan: plan.clone(),
@@ -110,7 +117,10 @@ impl World {
         to_come.sort_by_key(|fault| fault.at);
         let (mut present, mut met): (Vec<Fault>, Vec<Fault>) = (vec![], vec![]);
         let end = self.plan.load.max(self.plan.healed_at());
-        while now() < end || !present.is_empty() || !self.callers.iter().all(JoinHandle::is_finished) {
+        while now() < end
+            || !present.is_empty()
+            || now() < end + LONGEST_CALL && !self.callers.iter().all(JoinHandle::is_finished)
+        {
             for fault in to_come.iter().filter(|fault| fault.kind == Kind::Rewind && fault.at == now() + LAG) {
                 self.take_snapshot(fault.server);
             }
@@ -131,8 +141,16 @@ impl World {
             }
             self.tick();
         }
-        let ending = self.observe_ending();
+        let unfinished: Vec<Mode> = self.unfinished().collect();
+        let mut ending = self.observe_ending();
+        ending.silent.extend(unfinished.into_iter().map(|mode| (mode, "a caller waits for ever".to_owned())));
         self.report(ending, met)
+    }
+
+    /// The modes of callers that have not finished.
+    fn unfinished(&self) -> impl Iterator<Item = Mode> {
+        let waiting = self.callers.iter().enumerate().filter(|(_, caller)| !caller.is_finished());
+        waiting.map(|(number, _)| self.plan.modes[number % self.plan.callers % self.plan.modes.len()])
     }
 
     fn report(self, ending: Ending, faults: Vec<Fault>) -> Report {
@@ -148,7 +166,8 @@ impl World {
         processes.into_iter().for_each(Process::kill);
         // What ended with the processes is no part of the history.
         history::take();
-        Report { calls, ending, pauses, faults, timeline, answers, dials, commands, trace, panic: None }
+        let paths = rare::take();
+        Report { calls, ending, pauses, faults, timeline, answers, paths, dials, commands, trace, panic: None }
     }
 
     /// One millisecond passes for all.

@@ -1,0 +1,174 @@
+//! Rare paths that a world has taken, as far as they can be seen from outside: in decisions, in the events of observers
+//! and in the commands at servers. A run of many worlds fails if one of them was not taken.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use tollgate::{
+    Decision, Error, ErrorKind,
+    decision::Source,
+    observe::{Abandoned, BreakerChange, BreakerState, HoldEnd, HoldEnded, Observer},
+};
+
+use crate::server::reply::{Bytes, Reply};
+
+/// The paths that many worlds have to take.
+pub(crate) const PATHS: [&str; 25] = [
+    "batch",
+    "block-settled",
+    "block-taken",
+    "breaker-closed",
+    "breaker-half-open",
+    "breaker-open",
+    "breaker-open-again",
+    "call-abandoned",
+    "check-evaluated-in-several-slots",
+    "debit",
+    "denial-from-memory",
+    "denial-of-the-queue",
+    "hold-dropped",
+    "hold-ended-by-time",
+    "hold-ended-late",
+    "hold-made",
+    "hold-renewed",
+    "hold-settled",
+    "holds-alone",
+    "receipt",
+    "refund",
+    "script-sent-whole",
+    "verdict-of-a-block",
+    "verdict-of-the-fallback",
+    "waiter-served",
+];
+
+thread_local! {
+    static TAKEN: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Counts a path.
+pub(crate) fn taken(path: &'static str) {
+    TAKEN.with_borrow_mut(|taken| *taken.entry(path).or_default() += 1);
+}
+
+/// Takes the counts of this thread.
+pub(crate) fn take() -> BTreeMap<&'static str, u64> {
+    TAKEN.take()
+}
+
+/// What a decision shows. `waited` is in milliseconds.
+pub(crate) fn decided(decision: &Decision, waited: u64) {
+    match decision.source() {
+        Source::DenyCache => taken("denial-from-memory"),
+        Source::Lease => taken("verdict-of-a-block"),
+        Source::Local => taken("verdict-of-the-fallback"),
+        Source::Queue => taken("denial-of-the-queue"),
+        Source::Store if waited > LONG_WAIT && decision.is_allowed() => taken("waiter-served"),
+        _ => {}
+    }
+}
+
+/// Longer than a check takes that nobody holds back, in milliseconds.
+const LONG_WAIT: u64 = 60;
+
+/// What an error shows.
+pub(crate) fn failed(error: &Error) {
+    if error.kind() == ErrorKind::Overloaded {
+        taken("overload");
+    }
+}
+
+/// Counts what observers are told.
+pub(crate) struct Watcher;
+
+impl Observer for Watcher {
+    fn on_breaker_change(&self, change: &BreakerChange) {
+        taken(match (change.from, change.to) {
+            (BreakerState::Probing, BreakerState::Open) => "breaker-open-again",
+            (_, BreakerState::Open) => "breaker-open",
+            (_, BreakerState::Probing) => "breaker-half-open",
+            _ => "breaker-closed",
+        });
+    }
+
+    fn on_abandoned(&self, _: &Abandoned<'_>) {
+        taken("call-abandoned");
+    }
+
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        match ended.end {
+            HoldEnd::Dropped => taken("hold-dropped"),
+            HoldEnd::Expired => taken("hold-ended-late"),
+            HoldEnd::Unanswered => taken("hold-without-an-answer"),
+            _ => {}
+        }
+    }
+}
+
+/// What a command of a script, and its reply, show.
+pub(crate) fn commanded(command: &[Bytes], reply: &Reply) {
+    let ends = command[0].eq_ignore_ascii_case(b"ZRANGE") && command.iter().any(|part| part == b"BYSCORE");
+    if ends && matches!(reply, Reply::List(found) if !found.is_empty()) {
+        taken("hold-ended-by-time");
+    }
+}
+
+/// The fields of a charge in a call of the script: `lua/check.lua` describes them.
+const WIDTH: usize = 26;
+const WIDTH_WITH_TIME: usize = 34;
+const HOLDS: u8 = 8;
+const RECEIPT: u8 = 16;
+const SHADOW: u8 = 16;
+const EVALUATE: u8 = 2;
+const REFUND: u8 = 4;
+const BY_HAND: u8 = 32;
+/// The most units that one call of a caller costs.
+const MOST_UNITS: u32 = 4;
+/// The number of charges of a full call.
+const FULL: usize = 128;
+
+/// What a call of the script shows, by its keys and arguments.
+pub(crate) fn called(is_whole: bool, keys: &[Bytes], arguments: &[Bytes]) {
+    if is_whole {
+        taken("script-sent-whole");
+    }
+    if keys.len() >= FULL {
+        taken("full-call");
+    }
+    let Some(runs) = arguments.first() else { return };
+    let (mut position, mut key, mut checks) = (1, 0, 0);
+    while let Some(&[few, many, size, _, first_usage, ..]) = runs.get(position..) {
+        let width = if first_usage % SHADOW == REFUND || first_usage >= BY_HAND { WIDTH_WITH_TIME } else { WIDTH };
+        let (count, size) = (usize::from(u16::from_le_bytes([few, many])), usize::from(size));
+        for number in 0..size {
+            let at = position + 3 + number * width;
+            let Some(charge) = runs.get(at..at + WIDTH) else { return };
+            see(charge, keys.get(key + number).map_or(&[][..], Vec::as_slice));
+        }
+        checks += count;
+        key += count * size;
+        position += 3 + size * width;
+    }
+    if checks > 1 {
+        taken("batch");
+    }
+}
+
+/// What a charge shows.
+fn see(charge: &[u8], key: &[u8]) {
+    let word = |at: usize| u32::from_le_bytes([charge[at], charge[at + 1], charge[at + 2], charge[at + 3]]);
+    let is_of = |mode: &[u8]| key.windows(mode.len()).any(|part| part == mode);
+    let (algorithm, usage) = (charge[0], charge[1]);
+    match (algorithm, usage) {
+        (HOLDS, 0) if charge[14..22] != [0; 8] => {
+            taken(if is_of(b"lease") { "block-taken" } else { "hold-made" });
+        }
+        (HOLDS, 1) => taken(if is_of(b"lease") { "block-settled" } else { "hold-settled" }),
+        (HOLDS, 2) => taken("hold-renewed"),
+        (HOLDS, 4..) => taken("holds-alone"),
+        (HOLDS, _) => {}
+        (RECEIPT, _) => taken("receipt"),
+        (_, REFUND) => taken("refund"),
+        _ if usage % SHADOW == EVALUATE => taken("check-evaluated-in-several-slots"),
+        _ if is_of(b"local") && word(22) > MOST_UNITS => taken("debit"),
+        _ => {}
+    }
+}
