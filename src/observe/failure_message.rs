@@ -16,8 +16,25 @@ pub(crate) struct FailureMessage<'a> {
 
 /// Remedies for causes that contain a certain word. They take precedence over the remedy for the kind of error.
 const REMEDIES: &[(&str, &str)] = &[
-    // The cause with this word contains its remedy.
+    // The cause with one of these words contains its remedy.
     ("enable_all()", ""),
+    ("cluster-preferred-endpoint-type", ""),
+    ("announce-hostnames", ""),
+    ("write redis:// ", ""),
+    ("write rediss:// ", ""),
+    (
+        "certificate is not valid for the name",
+        "Use a host of the certificate in the store's URL, or renew the certificate.",
+    ),
+    ("certificate has expired", "Renew the certificate, or correct the clock of this machine."),
+    ("certificate is valid from", "Correct the clock of this machine, or replace the certificate."),
+    ("an authority that is not trusted", "Set the authority with `RedisStoreBuilder::root_certificates`."),
+    ("invalid peer certificate", "Replace the server's certificate."),
+    ("CertificateRequired", "Set a certificate with `RedisStoreBuilder::client_certificate`."),
+    (
+        " alert: ",
+        "Set a certificate that the server accepts with `RedisStoreBuilder::client_certificate`, or read its log.",
+    ),
     (" DB index", "Correct the number after the last slash of the store's URL."),
     (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
     (" NOPERM ", "Grant the user what the docs of `RedisStore` list as the least ACL."),

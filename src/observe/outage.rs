@@ -58,6 +58,14 @@ impl Outage {
         Some(Length { us: now_us.saturating_sub(since_us), effects: self.effects.name() })
     }
 
+    /// The length of the outage so far, for a line about a new cause. `None` if no line has reported the outage.
+    pub(super) fn so_far(&self, now_us: u64) -> Option<Length> {
+        let since_us = self.since_us.load(Ordering::Relaxed);
+        // A line with 0 microseconds would be the first one of the outage.
+        let us = now_us.saturating_sub(since_us).max(1);
+        (since_us != 0 && self.effects.are_named()).then(|| Length { us, effects: self.effects.name() })
+    }
+
     /// Whether there is an outage, which an answer may end.
     #[inline]
     pub(super) fn is_on(&self) -> bool {

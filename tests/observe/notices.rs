@@ -135,3 +135,31 @@ async fn law_13_each_new_effect_of_an_outage_is_reported_at_once_with_the_number
                 1 judged by this instance's share (fail_local). ";
     assert!(third.contains(news), "{third}");
 }
+
+#[tokio::test]
+async fn law_13_a_new_cause_of_an_outage_is_reported_at_once_with_its_remedy_and_each_cause_once() {
+    let (log, _guard) = Log::start(Level::WARN);
+    let flaky = FlakyStore::default();
+    let limiter = Limiter::new(flaky.clone());
+    let slow = || Error::new(ErrorKind::Deadline, "no answer within 50ms");
+    let wrong = || Error::new(ErrorKind::Misconfigured, "WRONGPASS invalid username-password pair");
+    let refused = || Error::new(ErrorKind::Unavailable, "Connection refused");
+    for cause in [slow(), wrong(), slow(), refused(), wrong(), refused()] {
+        flaky.fail(Some(cause));
+        for _ in 0..3 {
+            limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
+        }
+    }
+    let lines = log.take();
+    let [first, second, third] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(first.contains("50ms") && first.ends_with("not slow or frozen, and the network to it."), "{first}");
+    assert!(second.contains("WRONGPASS") && second.contains("Correct the login in the store's URL."), "{second}");
+    assert!(second.contains("4 returned as errors") || second.contains("4 checks had no verdict"), "{second}");
+    assert!(third.contains("refused") && third.contains("Check that the store runs"), "{third}");
+    // Texts that differ each time do not fill a log.
+    for number in 0..100 {
+        flaky.fail(Some(Error::new(ErrorKind::Unavailable, format!("cause {number}"))));
+        limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
+    }
+    assert_eq!(log.take().len(), 5);
+}
