@@ -29,7 +29,11 @@ async fn an_error_contains_the_full_text_of_the_server() {
     let server = RedisServer::start();
     let closed = RedisServer::start_with(&["--requirepass", "hunter2"]);
     for (error, text) in [
-        (error_of_check(&closed.url()).await, "NOAUTH HELLO must be called with the client already authenticated"),
+        (
+            error_of_check(&closed.url()).await,
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ),
         (
             error_of_check(&closed.url().replace("//", "//:wrong@")).await,
             "WRONGPASS invalid username-password pair or user is disabled.",

@@ -1,18 +1,17 @@
 //! `rediss://`: servers with certificates of a test authority.
 
-use std::{
-    env,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{env, process::Command, time::Duration};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 
-use super::{policy, warm_up::assert_judged};
+use super::{
+    policy,
+    tls_server::{Authority, Identity, TlsServer},
+    warm_up::assert_judged,
+};
 use crate::support::{
     link::Link,
-    redis_server::{Directory, RedisServer, free_port},
+    redis_server::{Directory, RedisServer},
 };
 
 /// Not a test: a process whose operating system trusts no readable certificate.
@@ -58,71 +57,6 @@ fn certificates_of_the_system_that_cannot_be_read_are_a_configuration_error_that
     // A store without TLS does not need them.
     let server = RedisServer::start();
     assert!(with_system_certificates("/nonexistent/bundle.pem", &server.url(), None).contains("answered: true"));
-}
-
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-/// A certificate and its key, as PEM.
-struct Identity {
-    certificate: String,
-    key: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "test authority");
-        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
-    }
-
-    fn issue(&self, name: &str) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
-    }
-
-    fn pem(&self) -> String {
-        self.issuer.pem()
-    }
-}
-
-/// A server with an additional TLS port.
-struct TlsServer {
-    authority: Authority,
-    port: u16,
-    server: RedisServer,
-    _directory: Directory,
-}
-
-impl TlsServer {
-    fn start(clients_need_certificates: &str) -> Self {
-        let (authority, directory, port) = (Authority::new(), Directory::new(), free_port());
-        let identity = authority.issue("127.0.0.1");
-        let server = RedisServer::start_with(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &directory.write("server.crt", identity.certificate),
-            "--tls-key-file",
-            &directory.write("server.key", identity.key),
-            "--tls-ca-cert-file",
-            &directory.write("ca.crt", authority.pem()),
-            "--tls-auth-clients",
-            clients_need_certificates,
-        ]);
-        Self { authority, port, server, _directory: directory }
-    }
-
-    fn connect(&self, builder: RedisStoreBuilder) -> Limiter {
-        // A long deadline, because a handshake in a debug build is slow on a busy machine.
-        let builder = builder.deadline(Duration::from_secs(2));
-        Limiter::new(builder.connect(&format!("rediss://127.0.0.1:{}", self.port)).unwrap())
-    }
 }
 
 #[tokio::test]
@@ -227,32 +161,4 @@ fn sentinels_with_tls_and_a_master_without_are_a_configuration_error_that_says_w
         assert!(error.to_string().contains("write rediss://mymaster"), "{error}");
     }
     assert!(connect("rediss://mymaster").is_ok());
-}
-
-/// Neither server reports the mismatch: a plaintext port waits for more data, a TLS port closes the connection.
-#[tokio::test]
-async fn tls_to_a_plaintext_port_and_plaintext_to_a_tls_port_say_what_to_write() {
-    let server = TlsServer::start("no");
-    let plain = server.server.port();
-    let limiters = |scheme: &str, port: u16| {
-        let url = format!("{scheme}://127.0.0.1:{port}");
-        [RedisStore::connect(&url).unwrap(), RedisStore::builder().connect_cluster([url]).unwrap()].map(Limiter::new)
-    };
-    for (scheme, port, remedy) in [
-        ("rediss", plain, "the server does not speak TLS on this port; write redis://"),
-        ("redis", server.port, "the server speaks TLS on this port; write rediss://"),
-    ] {
-        for limiter in limiters(scheme, port) {
-            let start = Instant::now();
-            loop {
-                let error = limiter.check("k", &policy(), 1).await.unwrap_err();
-                if error.to_string().contains(remedy) {
-                    assert_eq!(error.kind(), ErrorKind::Misconfigured);
-                    break;
-                }
-                assert!(start.elapsed() < Duration::from_secs(10), "{error}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-    }
 }

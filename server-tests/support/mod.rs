@@ -1,6 +1,7 @@
 //! Test servers and networks, and the support code shared with the tests that need no server.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
+pub mod authority;
 pub mod cluster;
 pub mod judge;
 pub mod link;

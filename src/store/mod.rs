@@ -218,7 +218,7 @@ pub(crate) mod redis;
 pub use self::failing::FailingStore;
 pub(crate) use self::pending::no_answer;
 #[cfg(feature = "redis")]
-pub use self::redis::{OpenHolds, RedisStore, RedisStoreBuilder};
+pub use self::redis::{Login, OpenHolds, RedisStore, RedisStoreBuilder};
 pub use self::{
     contract::{Answer, Store},
     count_change::CountChange,

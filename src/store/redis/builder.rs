@@ -1,10 +1,18 @@
 //! The settings of a [`RedisStore`](super::RedisStore).
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 #[cfg(feature = "cluster")]
 use super::call::hash_tags::HashTags;
-use super::{key_hash::KeyHash, net::security::Security};
+#[cfg(feature = "tls")]
+use super::net::source::Source;
+use super::{
+    key_hash::KeyHash,
+    net::{
+        login::{Login, Logins},
+        security::Security,
+    },
+};
 use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store::contract::DEFAULT_DEADLINE};
 
 /// Builder for [`RedisStore`](crate::RedisStore).
@@ -227,6 +235,38 @@ impl RedisStoreBuilder {
         Self { breaker: breaker.into(), ..self }
     }
 
+    /// Sets where each dial gets its login, in place of the login in the URL: for a password that is replaced while the
+    /// process runs.
+    ///
+    /// `source` is called at each dial, on the runtime, so it should read a file or a variable and not wait for long.
+    /// Connections that stand keep their login. If `source` fails, so does the dial, and is repeated after a pause, as
+    /// after a refused login. [Operations](crate::guide::operations) says in which order a password is replaced.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::{RedisStore, store::Login};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let store = RedisStore::builder()
+    ///     .login_from(|| Ok(Login::new("gate", std::fs::read_to_string("/run/secrets/redis")?.trim())))
+    ///     .connect("redis://10.0.0.5:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn login_from(mut self, source: impl Fn() -> io::Result<Login> + Send + Sync + 'static) -> Self {
+        self.security.logins = Some(Logins::from(source));
+        self
+    }
+
+    /// Sets where each dial of a sentinel gets its login, as [`login_from`](Self::login_from) does for servers.
+    #[cfg(feature = "sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
+    pub fn sentinel_login_from(mut self, source: impl Fn() -> io::Result<Login> + Send + Sync + 'static) -> Self {
+        self.security.sentinel_logins = Some(Logins::from(source));
+        self
+    }
+
     /// Sets the certificates, as PEM, with which the server at a `rediss://` URL is verified; no others are trusted.
     /// Defaults to the certificates that the operating system trusts, because managed services use those.
     ///
@@ -246,7 +286,32 @@ impl RedisStoreBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.security.set_roots(pem.into());
+        self.security.set_roots(Source::fixed(pem.into()));
+        self
+    }
+
+    /// Sets where each dial gets the [root certificates](Self::root_certificates), for certificates that are replaced
+    /// while the process runs.
+    ///
+    /// `source` is called by `connect`, which refuses what it cannot parse, and at each dial, on the runtime. What has
+    /// changed is parsed again. If `source` fails or its text cannot be parsed, so does the dial, and is repeated.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let store = RedisStore::builder()
+    ///     .root_certificates_from(|| std::fs::read("/etc/ssl/redis-ca.pem"))
+    ///     .connect("rediss://10.0.0.5:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificates_from(mut self, source: impl Fn() -> io::Result<Vec<u8>> + Send + Sync + 'static) -> Self {
+        self.security.set_roots(Source::asked(source));
         self
     }
 
@@ -269,7 +334,33 @@ impl RedisStoreBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.security.set_client(chain.into(), key.into());
+        self.security.set_client(Source::fixed((chain.into(), key.into())));
+        self
+    }
+
+    /// Sets where each dial gets the [client certificate](Self::client_certificate): a chain and its key. As
+    /// [`root_certificates_from`](Self::root_certificates_from).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::fs::read;
+    /// use tollgate::RedisStore;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let store = RedisStore::builder()
+    ///     .client_certificate_from(|| Ok((read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?)))
+    ///     .connect("rediss://10.0.0.5:6379")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn client_certificate_from(
+        mut self,
+        source: impl Fn() -> io::Result<(Vec<u8>, Vec<u8>)> + Send + Sync + 'static,
+    ) -> Self {
+        self.security.set_client(Source::asked(source));
         self
     }
 }

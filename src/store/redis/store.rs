@@ -70,7 +70,7 @@ use crate::{
 /// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
 /// name up and asks the sentinels again. While no server can be reached, dials are repeated every 50 to 400 ms until
 /// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A
-/// wrong password, a missing permission or an untrusted certificate is
+/// wrong password, a missing permission, a wrong scheme or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); checks succeed as soon as it is corrected.
 ///
 /// # Addresses
@@ -87,7 +87,10 @@ use crate::{
 /// Connections use RESP3, with which the client reports an idle connection that the server closes; a server without
 /// RESP3 gets RESP2. `?protocol=resp2` uses RESP2 from the start.
 ///
-/// Feature `tls` is rustls. It uses the cryptography provider of the process, and installs ring's if there is none.
+/// Feature `tls` is rustls. It uses the cryptography provider that the process has installed when `connect` is called,
+/// or else ring, and installs none. The feature switches rustls' `ring` on: if another crate switches `aws_lc_rs` on,
+/// rustls cannot choose for code that names no provider, and panics there. Then install one at the start of the
+/// process.
 /// Servers are verified with the certificates that the operating system trusts, or with your own
 /// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster` add to the builder:
 #[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](crate::store::RedisStoreBuilder::connect_sentinel),")]
@@ -119,7 +122,11 @@ use crate::{
 /// starts. Add `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered),
 /// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown);
 /// `+zadd +zcard +zscore +zmscore +zrange +zrem` for policies with [holds](crate::Policy::with_holds); `+select` for a
-/// database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster.
+/// database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster. A user of the sentinels
+/// needs `-@all +sentinel|get-master-addr-by-name`.
+///
+/// Passwords and certificates can be replaced while the process runs:
+/// [`login_from`](crate::store::RedisStoreBuilder::login_from), `root_certificates_from`, `client_certificate_from`.
 ///
 /// # Examples
 ///

@@ -7,8 +7,7 @@ use redis::{RedisError, RedisResult};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::{
-    endpoint::Endpoint, error, progress::DialProgress, redact::Passwords, security::Security, tls_mismatch, url,
-    wire::Wire,
+    endpoint::Endpoint, error, progress::DialProgress, redact::Passwords, security::Security, url, wire::Wire,
 };
 use crate::error::{ConfigError, Error};
 
@@ -35,12 +34,9 @@ impl Address {
         }
     }
 
-    /// The error of a failed dial. If no dial has succeeded yet, a URL with the wrong scheme is detected as well.
-    pub(crate) async fn dial_error(&self, error: &RedisError, has_succeeded: bool) -> Error {
-        match self {
-            Self::Server(endpoint) if !has_succeeded => tls_mismatch::dial_error(error, &endpoint.info).await,
-            _ => error::convert_dial(error, &self.passwords()),
-        }
+    /// The error of a failed dial.
+    pub(crate) fn dial_error(&self, error: &RedisError) -> Error {
+        error::convert_dial(error, &self.passwords())
     }
 
     /// The passwords that no error may show.
@@ -48,7 +44,7 @@ impl Address {
         match self {
             #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.passwords(),
-            Self::Server(endpoint) => Passwords::of([&endpoint.info]),
+            Self::Server(endpoint) => endpoint.passwords(),
         }
     }
 }

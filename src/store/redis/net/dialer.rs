@@ -80,8 +80,8 @@ impl Dialer {
     }
 
     /// Publishes why there is no connection. Returns the meaning of the error.
-    async fn publish(&self, error: &RedisError) -> ErrorKind {
-        let failure = self.address.dial_error(error, self.has_connected.load(Ordering::Relaxed)).await;
+    fn publish(&self, error: &RedisError) -> ErrorKind {
+        let failure = self.address.dial_error(error);
         let kind = failure.kind();
         self.failure.set(Some(failure));
         self.first_dial.end();
@@ -101,7 +101,7 @@ impl ManageConnection for Dialer {
             let error = match dials.next(&self.backoff, |progress| async move { address.dial(progress).await }).await {
                 Next::Connected(wire) => return Ok(self.succeeded(wire).await),
                 Next::Failed(error) => {
-                    match self.publish(&error).await {
+                    match self.publish(&error) {
                         ErrorKind::Misconfigured => self.backoff().was_refused(),
                         _ => self.backoff().failed(),
                     }
@@ -110,7 +110,7 @@ impl ManageConnection for Dialer {
                 Next::Slow(error) => {
                     // The first dial may take as long as checks wait for it.
                     if self.first_dial.is_over() {
-                        self.publish(&error).await;
+                        self.publish(&error);
                     }
                     error
                 }

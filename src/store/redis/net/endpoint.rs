@@ -1,32 +1,85 @@
 //! A server to dial: its address, its login, and the certificates that TLS trusts.
 
-#[cfg(any(feature = "cluster", feature = "sentinel", feature = "tls"))]
-use redis::ConnectionAddr;
-use redis::{ConnectionInfo, ProtocolVersion};
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use super::announcer::Announcer;
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
 
 #[cfg(feature = "tls")]
 use super::tls::Tls;
+use super::{login::Logins, redact::Passwords};
 
 /// The address of a server, and how connections to it are made. It is built once and dialled many times.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) info: ConnectionInfo,
+    /// Replaces the login of `info` at each dial.
+    pub(crate) logins: Option<Logins>,
     /// `None` for a server without TLS.
     #[cfg(feature = "tls")]
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    /// Whether the scheme of the URL is right. Endpoints from one URL share it.
+    pub(crate) scheme: Scheme,
+    /// Who has named the host, if it was not the URL.
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    #[cfg_attr(
+        not(any(feature = "cluster", feature = "tls")),
+        expect(dead_code, reason = "only errors of TLS tell it")
+    )]
+    pub(crate) announcer: Option<Announcer>,
+}
+
+/// Whether the scheme of a URL is known to be right, because a dial has succeeded. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scheme(Arc<AtomicBool>);
+
+impl Scheme {
+    pub(crate) fn is_right(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn proves_right(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Endpoint {
-    /// The same login, database and certificates on another host.
+    /// The server at an address, without TLS.
+    pub(crate) fn plain(info: ConnectionInfo, logins: Option<Logins>) -> Self {
+        Self {
+            info,
+            logins,
+            #[cfg(feature = "tls")]
+            tls: None,
+            scheme: Scheme::default(),
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            announcer: None,
+        }
+    }
+
+    /// The same login, database and certificates on another host, which `announcer` has named.
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
-    pub(crate) fn on_host(&self, host: String, port: u16) -> Self {
+    pub(crate) fn on_host(&self, host: String, port: u16, announcer: Option<Announcer>) -> Self {
         let addr = match self.info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure, tls_params }
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        self.with_info(self.info.clone().set_addr(addr))
+        let scheme = match announcer {
+            // A cluster may announce ports of the other kind.
+            #[cfg(feature = "cluster")]
+            Some(Announcer::Cluster) => Scheme::default(),
+            _ => self.scheme.clone(),
+        };
+        Self { announcer, scheme, ..self.with_info(self.info.clone().set_addr(addr)) }
     }
 
     /// The same server, asked to speak RESP2.
@@ -34,16 +87,19 @@ impl Endpoint {
         self.with_info(with_protocol(self.info.clone(), ProtocolVersion::RESP2))
     }
 
-    fn with_info(&self, info: ConnectionInfo) -> Self {
-        Self {
-            info,
-            #[cfg(feature = "tls")]
-            tls: self.tls.clone(),
+    /// The same server, with the login that a dial uses now.
+    pub(crate) fn logged_in(&self) -> RedisResult<Self> {
+        match &self.logins {
+            None => Ok(self.clone()),
+            Some(logins) => Ok(self.with_info(logins.apply(self.info.clone())?)),
         }
     }
 
+    fn with_info(&self, info: ConnectionInfo) -> Self {
+        Self { info, ..self.clone() }
+    }
+
     /// Whether connections to the server use TLS.
-    #[cfg(any(feature = "sentinel", feature = "tls"))]
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
@@ -55,6 +111,26 @@ impl Endpoint {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
         }
+    }
+
+    /// The passwords that no error may show.
+    pub(crate) fn passwords(&self) -> Passwords<'_> {
+        Passwords::of(self.secrets())
+    }
+
+    /// The password of the URL, and the latest ones of its source.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let replaced = self.logins.iter().flat_map(Logins::passwords);
+        self.info.redis_settings().password().map(Cow::Borrowed).into_iter().chain(replaced.map(Cow::Owned))
+    }
+
+    /// How the servers that an announcer names are named as in their certificates.
+    #[cfg(feature = "tls")]
+    pub(crate) fn naming_advice(&self) -> Option<&'static str> {
+        #[cfg(any(feature = "cluster", feature = "sentinel"))]
+        return self.announcer.map(Announcer::advice);
+        #[cfg(not(any(feature = "cluster", feature = "sentinel")))]
+        None
     }
 }
 

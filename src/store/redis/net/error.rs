@@ -115,8 +115,8 @@ fn class_of(error: &RedisError) -> Class {
     }
 }
 
-/// Whether TLS has refused a certificate.
-fn is_invalid_data(error: &RedisError) -> bool {
+/// Whether TLS has refused a certificate, or the scheme of the URL is wrong.
+pub(crate) fn is_invalid_data(error: &RedisError) -> bool {
     // The redis crate returns the `Arc` in which it keeps the error.
     let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());

@@ -2,7 +2,11 @@
 //! checks.
 
 pub(crate) mod address;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+mod announcer;
 mod backoff;
+#[cfg(feature = "tls")]
+mod certificate_error;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod connection;
@@ -12,6 +16,7 @@ mod endpoint;
 pub(crate) mod error;
 mod first_dial;
 mod liveness;
+pub(crate) mod login;
 pub(crate) mod pool;
 mod progress;
 mod redact;
@@ -22,6 +27,7 @@ pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod settings;
 pub(crate) mod slot;
+pub(crate) mod source;
 pub(crate) mod target;
 #[cfg(feature = "tls")]
 mod tls;

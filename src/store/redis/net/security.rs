@@ -1,51 +1,59 @@
-//! The TLS settings of all servers of a store.
+//! The certificates and the logins of all servers of a store.
 
+use std::fmt;
 #[cfg(feature = "tls")]
-use std::{fmt, sync::OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use redis::ConnectionInfo;
 
-use super::endpoint::Endpoint;
+use super::{endpoint::Endpoint, login::Logins};
 #[cfg(feature = "tls")]
-use super::tls::{Certificates, Tls};
+use super::{
+    source::Source,
+    tls::{Certificates, Tls},
+};
 use crate::error::ConfigError;
 
-/// The certificates of a store. They are parsed once, for the first URL with TLS. Without the feature `tls` there are
-/// none.
+/// What the URLs of a store do not say. Certificates are parsed once, for the first URL with TLS. Without the feature
+/// `tls` there are none.
 #[derive(Clone, Default)]
-#[cfg_attr(not(feature = "tls"), derive(Debug))]
 pub(crate) struct Security {
+    /// Replaces the logins in the URLs of servers.
+    pub(crate) logins: Option<Logins>,
+    /// Replaces the logins in the URLs of sentinels.
+    #[cfg(feature = "sentinel")]
+    pub(crate) sentinel_logins: Option<Logins>,
     #[cfg(feature = "tls")]
     certificates: Certificates,
     #[cfg(feature = "tls")]
-    parsed: OnceLock<Tls>,
+    parsed: OnceLock<Arc<Tls>>,
 }
 
 #[cfg(feature = "tls")]
 impl Security {
-    pub(crate) fn set_roots(&mut self, pem: Vec<u8>) {
-        self.certificates.roots = Some(pem);
+    pub(crate) fn set_roots(&mut self, roots: Source<Vec<u8>>) {
+        self.certificates.roots = Some(roots);
         self.parsed = OnceLock::new();
     }
 
-    pub(crate) fn set_client(&mut self, chain: Vec<u8>, key: Vec<u8>) {
-        self.certificates.client = Some((chain, key));
+    pub(crate) fn set_client(&mut self, client: Source<(Vec<u8>, Vec<u8>)>) {
+        self.certificates.client = Some(client);
         self.parsed = OnceLock::new();
     }
 
-    /// Adds the certificates to the address of a server, if it has TLS.
+    /// Adds the login and the certificates to the address of a server, if it has TLS.
     pub(crate) fn endpoint(&self, info: ConnectionInfo) -> Result<Endpoint, ConfigError> {
-        let plain = Endpoint { info, tls: None };
+        let plain = Endpoint::plain(info, self.logins.clone());
         let tls = if plain.is_encrypted() { Some(self.tls()?) } else { None };
         Ok(Endpoint { tls, ..plain })
     }
 
-    fn tls(&self) -> Result<Tls, ConfigError> {
+    fn tls(&self) -> Result<Arc<Tls>, ConfigError> {
         match self.parsed.get() {
-            Some(tls) => Ok(tls.clone()),
+            Some(tls) => Ok(Arc::clone(tls)),
             None => {
-                let tls = Tls::new(&self.certificates)?;
-                Ok(self.parsed.get_or_init(|| tls).clone())
+                let tls = Arc::new(Tls::new(&self.certificates)?);
+                Ok(Arc::clone(self.parsed.get_or_init(|| tls)))
             }
         }
     }
@@ -62,7 +70,7 @@ impl Security {
 #[cfg(not(feature = "tls"))]
 impl Security {
     pub(crate) fn endpoint(&self, info: ConnectionInfo) -> Result<Endpoint, ConfigError> {
-        Ok(Endpoint { info })
+        Ok(Endpoint::plain(info, self.logins.clone()))
     }
 
     pub(crate) fn check(&self, _: &Endpoint) -> Result<(), ConfigError> {
@@ -70,11 +78,16 @@ impl Security {
     }
 }
 
-/// Shows which certificates are set, but none of their text.
-#[cfg(feature = "tls")]
+/// Shows what is set, but none of its text.
 impl fmt::Debug for Security {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Certificates { roots, client } = &self.certificates;
-        f.debug_struct("Security").field("roots", &roots.is_some()).field("client", &client.is_some()).finish()
+        let mut shown = f.debug_struct("Security");
+        shown.field("logins", &self.logins.is_some());
+        #[cfg(feature = "tls")]
+        {
+            let Certificates { roots, client } = &self.certificates;
+            shown.field("roots", &roots.is_some()).field("client", &client.is_some());
+        }
+        shown.finish_non_exhaustive()
     }
 }

@@ -5,7 +5,10 @@ use std::fmt;
 use redis::{ConnectionAddr, ErrorKind, RedisError, RedisResult, Value};
 use tokio::task::JoinSet;
 
-use super::{endpoint::Endpoint, progress::DialProgress, redact::Passwords, security::Security, url, wire::Wire};
+use super::{
+    announcer::Announcer, endpoint::Endpoint, error::is_invalid_data, progress::DialProgress, redact::Passwords,
+    security::Security, url, wire::Wire,
+};
 use crate::error::ConfigError;
 
 /// Sentinels and the name of the master that they monitor.
@@ -31,8 +34,11 @@ impl Sentinels {
         master: &str,
         security: &Security,
     ) -> Result<Self, ConfigError> {
-        let sentinels: Vec<_> =
-            sentinels.into_iter().map(|url| url::read_any(url.as_ref(), security)).collect::<Result<_, _>>()?;
+        let sentinel = |url: &str| {
+            let logins = security.sentinel_logins.clone();
+            url::read_any(url, security).map(|endpoint| Endpoint { logins, ..endpoint })
+        };
+        let sentinels: Vec<_> = sentinels.into_iter().map(|url| sentinel(url.as_ref())).collect::<Result<_, _>>()?;
         if sentinels.is_empty() {
             return Err(url::invalid("there is no sentinel; give the URL of at least one"));
         }
@@ -46,7 +52,7 @@ impl Sentinels {
                      for a login",
                 ));
             }
-            false => url::read_any("redis://unnamed", security)?.on_host(master.to_owned(), 0),
+            false => url::read_any("redis://unnamed", security)?.on_host(master.to_owned(), 0, None),
         };
         if master.host().is_empty() {
             return Err(url::invalid("the master has no name; write \"mymaster\" or redis://mymaster"));
@@ -74,18 +80,18 @@ impl Sentinels {
             match step {
                 Ok(Ok(Step::Dialled(wire))) => return Ok(wire),
                 Ok(Ok(Step::Named(host, port))) => {
-                    let (master, progress) = (self.master.on_host(host, port), progress.clone());
+                    let (master, progress) =
+                        (self.master.on_host(host, port, Some(Announcer::Sentinel)), progress.clone());
                     let address = master.info.addr().to_string();
                     if !named.contains(&address) {
                         named.push(address);
                         steps.spawn(async move { dialled(&master, &progress).await });
                     }
                 }
-                // A sentinel without the name says less than a failure: it may monitor other masters.
-                Ok(Err(error)) if error.kind() == ErrorKind::MasterNameNotFoundBySentinel => {
-                    failure.get_or_insert(error);
+                Ok(Err(error)) if failure.as_ref().is_none_or(|known| weight(&error) >= weight(known)) => {
+                    failure = Some(error);
                 }
-                Ok(Err(error)) => failure = Some(error),
+                Ok(Err(_)) => {}
                 // The runtime is shutting down.
                 Err(_) => {}
             }
@@ -95,7 +101,17 @@ impl Sentinels {
 
     /// The passwords that no error may show.
     pub(crate) fn passwords(&self) -> Passwords<'_> {
-        Passwords::of(self.sentinels.iter().chain([&self.master]).map(|endpoint| &endpoint.info))
+        Passwords::of(self.sentinels.iter().chain([&self.master]).flat_map(Endpoint::secrets))
+    }
+}
+
+/// How much an error says. A sentinel without the name says less than a failure: it may monitor other masters. A wrong
+/// scheme or certificate says most.
+fn weight(error: &RedisError) -> u8 {
+    match error.kind() {
+        _ if is_invalid_data(error) => 2,
+        ErrorKind::MasterNameNotFoundBySentinel => 0,
+        _ => 1,
     }
 }
 

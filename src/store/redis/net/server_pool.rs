@@ -16,9 +16,7 @@ use redis::RedisError;
 #[cfg(feature = "cluster")]
 use tokio::sync::Semaphore;
 
-use super::{
-    address::Address, connection::Connection, dialer::Dialer, error, first_dial::FirstDial, settings::Settings,
-};
+use super::{address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, settings::Settings};
 use crate::error::{Error, ErrorKind};
 
 /// A pool of connections to one server.
@@ -87,7 +85,7 @@ impl ServerPool {
         });
         match result.await {
             Some(Ok(guard)) => Ok(guard),
-            Some(Err(RunError::User(error))) => Err(error::convert_dial(&error, &self.dialer.address.passwords())),
+            Some(Err(RunError::User(error))) => Err(self.dialer.address.dial_error(&error)),
             Some(Err(RunError::TimedOut)) => Err(no_connection()),
             None => Err(self.dialer.failure.get().unwrap_or_else(no_connection)),
         }

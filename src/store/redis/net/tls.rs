@@ -1,6 +1,10 @@
 //! TLS connections: certificates that are read once, and handshakes.
 
-use std::{env, fs, io, path::PathBuf, sync::Arc};
+use std::{
+    env, fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use redis::{
     ConnectionAddr, ConnectionInfo,
@@ -14,56 +18,66 @@ use rustls::{
 use tokio::{net::TcpStream, task::JoinSet};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::progress::DialProgress;
+use super::{certificate_error, progress::DialProgress, source::Source};
 use crate::error::ConfigError;
 
 /// The certificates of a store, as PEM.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
     /// What servers are verified with. `None`: with the certificates that the operating system trusts.
-    pub(crate) roots: Option<Vec<u8>>,
+    pub(crate) roots: Option<Source<Vec<u8>>>,
     /// The chain and the key with which this process identifies itself.
-    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) client: Option<Source<(Vec<u8>, Vec<u8>)>>,
+}
+
+/// Certificates of one time.
+#[derive(Eq, PartialEq)]
+struct Pem {
+    roots: Option<Arc<Vec<u8>>>,
+    client: Option<Arc<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl Certificates {
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_none() && self.client.is_none()
     }
+
+    fn now(&self) -> Result<Pem, ConfigError> {
+        let failed = |setting| move |error: io::Error| invalid(setting, &format!("the source has failed: {error}"));
+        let roots = self.roots.as_ref().map(Source::get).transpose().map_err(failed("root_certificates"))?;
+        let client = self.client.as_ref().map(Source::get).transpose().map_err(failed("client_certificate"))?;
+        Ok(Pem { roots, client })
+    }
 }
 
-/// What connections with TLS trust and show. Clones share the parsed certificates.
-#[derive(Clone)]
-pub(crate) struct Tls(TlsConnector);
+/// What connections with TLS trust and show.
+pub(crate) struct Tls {
+    certificates: Certificates,
+    /// The certificates of the system. They are read once.
+    system: Option<Arc<RootCertStore>>,
+    /// The last certificates, parsed. They are parsed again when they change.
+    latest: Mutex<(Pem, TlsConnector)>,
+}
 
 impl Tls {
     /// Parses the certificates, or reads those of the operating system, so that a wrong one is an error here and not at
     /// each dial.
     pub(crate) fn new(certificates: &Certificates) -> Result<Self, ConfigError> {
-        install_crypto_provider();
-        let roots = match &certificates.roots {
-            Some(pem) => own_roots(pem)?,
-            None => system_roots()?,
+        let system = match certificates.roots {
+            Some(_) => None,
+            None => Some(Arc::new(system_roots()?)),
         };
-        let builder = ClientConfig::builder().with_root_certificates(roots);
-        let config = match &certificates.client {
-            None => builder.with_no_client_auth(),
-            Some((chain_pem, key_pem)) => {
-                let invalid = |reason: &str| invalid("client_certificate", reason);
-                let chain = chain(chain_pem).map_err(|reason| invalid(&format!("the chain: {reason}")))?;
-                let key = PrivateKeyDer::from_pem_slice(key_pem);
-                let key = key.map_err(|_| invalid("there is no private key in the second argument"))?;
-                // Also fails if the key belongs to another certificate.
-                builder.with_client_auth_cert(chain, key).map_err(|error| invalid(&error.to_string()))?
-            }
-        };
-        Ok(Self(TlsConnector::from(Arc::new(config))))
+        let pem = certificates.now()?;
+        let connector = connector(&pem, system.as_ref())?;
+        Ok(Self { certificates: certificates.clone(), system, latest: Mutex::new((pem, connector)) })
     }
 
     /// Connects to a server and shakes hands. `progress` learns that the server's host has accepted the connection.
+    /// `naming_advice` belongs to the error of a certificate for another name.
     pub(crate) async fn connect(
         &self,
         info: &ConnectionInfo,
+        naming_advice: Option<&str>,
         progress: &DialProgress,
     ) -> io::Result<TlsStream<TcpStream>> {
         let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
@@ -71,22 +85,63 @@ impl Tls {
         };
         let name = ServerName::try_from(host.clone());
         let name = name.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the host is no valid name"))?;
+        let connector = self.connector().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, plain(error)))?;
         let stream = connect_tcp(host, *port).await?;
         configure(&stream, info.tcp_settings())?;
         progress.is_accepted();
-        self.0.connect(name, stream).await
+        connector.connect(name, stream).await.map_err(|error| certificate_error::explained(error, naming_advice))
+    }
+
+    /// The connector with the present certificates. While they are the same, sessions are resumed.
+    fn connector(&self) -> Result<TlsConnector, ConfigError> {
+        let pem = self.certificates.now()?;
+        // A panic under the lock leaves valid certificates.
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.0 != pem {
+            let connector = connector(&pem, self.system.as_ref())?;
+            *latest = (pem, connector);
+        }
+        Ok(latest.1.clone())
     }
 }
 
-/// Installs ring as the process's cryptography provider, if the process has none.
-///
-/// Pools of the caller use the process's provider and accept no other. Without a provider rustls panics as soon as two
-/// crates of the process enable different ones.
-fn install_crypto_provider() {
-    if CryptoProvider::get_default().is_none() {
-        // Another thread installed a provider first; fine.
-        let _ = ring::default_provider().install_default();
+/// The text of an error without quotes, because texts of dials are cut where they begin to quote.
+fn plain(error: ConfigError) -> String {
+    match error {
+        ConfigError::InvalidCertificate { setting, reason } => format!("{setting}: {reason}"),
+        error => error.to_string(),
     }
+}
+
+fn connector(pem: &Pem, system: Option<&Arc<RootCertStore>>) -> Result<TlsConnector, ConfigError> {
+    let roots = match (&pem.roots, system) {
+        (None, Some(system)) => Arc::clone(system),
+        (pem, _) => Arc::new(own_roots(pem.as_ref().map_or(&[], |pem| pem))?),
+    };
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| ConfigError::SystemCertificates { reason: error.to_string() })?;
+    let builder = builder.with_root_certificates(roots);
+    let config = match pem.client.as_deref() {
+        None => builder.with_no_client_auth(),
+        Some((chain_pem, key_pem)) => {
+            let invalid = |reason: &str| invalid("client_certificate", reason);
+            let chain = chain(chain_pem).map_err(|reason| invalid(&format!("the chain: {reason}")))?;
+            let key = PrivateKeyDer::from_pem_slice(key_pem);
+            let key = key.map_err(|_| invalid("there is no private key in the second argument"))?;
+            // Also fails if the key belongs to another certificate.
+            builder.with_client_auth_cert(chain, key).map_err(|error| invalid(&error.to_string()))?
+        }
+    };
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// The cryptography provider of the process, or ring.
+///
+/// ring is not installed for the process: the application may install its own later, which fails if another one is
+/// there.
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone)
 }
 
 /// The certificates that the caller trusts.

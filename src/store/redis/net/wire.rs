@@ -22,7 +22,7 @@ use redis::{
 #[cfg(any(feature = "test-util", feature = "tls"))]
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{endpoint::Endpoint, progress::DialProgress};
+use super::{endpoint::Endpoint, progress::DialProgress, tls_mismatch};
 #[cfg(feature = "test-util")]
 use crate::runtime::world;
 
@@ -34,8 +34,13 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Dials a server, for as long as the caller waits. Looks the name of the server up again.
+    /// Dials a server, for as long as the caller waits. Looks the name of the server up again, and asks for the login.
     pub(crate) async fn dial(endpoint: &Endpoint, progress: &DialProgress) -> RedisResult<Self> {
+        let endpoint = &endpoint.logged_in()?;
+        tls_mismatch::explained(endpoint, Self::negotiate(endpoint, progress)).await
+    }
+
+    async fn negotiate(endpoint: &Endpoint, progress: &DialProgress) -> RedisResult<Self> {
         let closed = Arc::<AtomicBool>::default();
         let config = AsyncConnectionConfig::new()
             // The caller limits the time of a dial, and [`Connection`](super::connection::Connection) that of a
@@ -79,7 +84,12 @@ async fn connect(
     }
     #[cfg(feature = "tls")]
     if let Some(tls) = &endpoint.tls {
-        return connection_over(tls.connect(&endpoint.info, progress).await?, endpoint, config).await;
+        return connection_over(
+            tls.connect(&endpoint.info, endpoint.naming_advice(), progress).await?,
+            endpoint,
+            config,
+        )
+        .await;
     }
     Client::open(endpoint.info.clone())?.get_multiplexed_async_connection_with_config(&config).await
 }

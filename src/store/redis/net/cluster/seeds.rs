@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
+        announcer::Announcer,
         connection::{Connection, no_reply},
         endpoint::Endpoint,
         error,
@@ -14,7 +15,7 @@ use super::{
         progress::DialProgress,
         redact::Passwords,
         security::Security,
-        tls_mismatch, url,
+        url,
         wire::Wire,
     },
     slot_map::{Layout, NodeAddress},
@@ -56,14 +57,19 @@ impl Seeds {
             let progress = progress.clone();
             asked.spawn(async move {
                 let mut connection = dial(&seed, patience, deadline, &progress).await?;
-                layout(&mut connection, seed.host(), &Passwords::of([&seed.info])).await
+                layout(&mut connection, seed.host(), &seed.passwords()).await
             });
         }
+        use ErrorKind::Misconfigured;
         let mut failure = None;
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(layout)) => return Ok(layout),
-                Ok(Err(error)) => failure = Some(error),
+                // What is wrong with the setup says more than a node that does not answer.
+                Ok(Err(error)) if failure.as_ref().is_none_or(|known: &Error| known.kind() != Misconfigured) => {
+                    failure = Some(error);
+                }
+                Ok(Err(_)) => {}
                 // The runtime is shutting down.
                 Err(_) => {}
             }
@@ -73,12 +79,12 @@ impl Seeds {
 
     /// The passwords that no error may show.
     pub(crate) fn passwords(&self) -> Passwords<'_> {
-        Passwords::of(self.0.iter().map(|seed| &seed.info))
+        Passwords::of(self.0.iter().flat_map(Endpoint::secrets))
     }
 
     /// A node that another node has named. Login and TLS settings are those of the first seed.
     pub(crate) fn node(&self, NodeAddress { host, port }: &NodeAddress) -> Endpoint {
-        self.0[0].on_host(host.to_string(), *port)
+        self.0[0].on_host(host.to_string(), *port, Some(Announcer::Cluster))
     }
 }
 
@@ -100,7 +106,7 @@ async fn dial(
             let liveness = ConnectionLiveness::new(Arc::new(PoolLiveness::new(deadline)), wire.closed);
             Ok(Connection::new(wire.connection, Arc::new(liveness), deadline))
         }
-        Err(error) => Err(tls_mismatch::dial_error(&error, &seed.info).await),
+        Err(error) => Err(error::convert_dial(&error, &seed.passwords())),
     }
 }
 
