@@ -359,6 +359,9 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
+    /// A cost that is set after the further limits of a [`ThrottleLayer`](crate::ThrottleLayer), whose costs it would
+    /// replace.
+    CostAfterLimits,
     /// A cost of 0 for every request of a [`ThrottleLayer`](crate::ThrottleLayer), which would throttle nothing.
     ZeroCost {
         /// The policy's name.

@@ -56,7 +56,8 @@ impl fmt::Display for ConfigError {
             Self::ConcurrencyNeedsHold { policy } => write!(
                 f,
                 "policy {policy:?} limits how much runs at once, and a plain check would never give its units back; \
-                 call `Limiter::hold` or `Limiter::acquire_hold`, or use the policy in a `RateLimitLayer`"
+                 call `Limiter::hold` or `Limiter::acquire_hold`, or use the policy in a `RateLimitLayer`, or as the \
+                 first one of a `ThrottleLayer` with `hold_until_end`"
             ),
             Self::ExcludesHolds { policy, setting } => write!(
                 f,
@@ -267,6 +268,9 @@ impl fmt::Display for ConfigError {
             }
             Self::ZeroPlanSetting { setting } => {
                 write!(f, "`{setting}` with 0 would leave every key with the default plan; use a larger value")
+            }
+            Self::CostAfterLimits => {
+                f.write_str("the cost would replace those of the further limits; call `with_cost` before `and_limit`")
             }
             Self::ZeroWaiters => f.write_str("no caller could wait with a bound of 0 waiters; use at least 1"),
             Self::ZeroCost { policy } => write!(

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use tower_layer::Layer;
 
 use super::{
-    request::IntoThrottleCost,
+    request::{AndCost, IntoThrottleCost},
     response::{HttpBody, HttpHead},
     service::Throttle,
     settings::Settings,
@@ -120,6 +120,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// For a fixed cost: [`ConfigError::ZeroCost`], because the layer would throttle nothing,
     /// [`ConfigError::CostAboveLimit`] if no call could ever be made, [`ConfigError::NegativeCost`].
     ///
+    /// [`ConfigError::CostAfterLimits`] after [`and_limit`](Self::and_limit), whose costs would be replaced too.
+    ///
     /// # Examples
     ///
     /// ```
@@ -139,8 +141,58 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         T: IntoThrottleCost<Form>,
     {
         let Self { key, cost: _, head, settings } = self;
+        if !settings.further.is_empty() {
+            return Err(ConfigError::CostAfterLimits);
+        }
         let cost = Arc::new(cost.into_throttle_cost(&settings.policy)?);
         Ok(ThrottleLayer { key, cost, head, settings })
+    }
+
+    /// Adds a further limit of the upstream, with the cost of a request under it: a number, or a closure over the
+    /// request. A call waits until all limits have room, and is charged under all of them or under none.
+    ///
+    /// All limits have the same key. Calls wait in the queue of the first policy, the one of
+    /// [`new`](ThrottleLayer::new), so let it be the one that delays most calls: see
+    /// [`Acquire::and`](crate::limiter::Acquire::and). A request whose cost is 0 under the first policy is exempt from
+    /// all limits.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_cost`](Self::with_cost), for this policy. [`ConfigError::ConcurrencyNeedsHold`] for a [concurrency
+    /// limit](Policy::concurrent), which has to be the first policy.
+    ///
+    /// # Examples
+    ///
+    /// 90 000 tokens and 500 requests a minute:
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # fn tokens(_: &Request<String>) -> u32 { 1_200 }
+    /// let (per_token, per_request) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), per_token, "account-1")
+    ///     .with_cost(tokens)?
+    ///     .and_limit(per_request, 1)?;
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn and_limit<Form, T>(
+        self,
+        policy: Policy,
+        cost: T,
+    ) -> Result<ThrottleLayer<K, AndCost<Arc<C>, T::Cost>, H>, ConfigError>
+    where
+        T: IntoThrottleCost<Form>,
+    {
+        if policy.is_concurrent() {
+            return Err(ConfigError::ConcurrencyNeedsHold { policy: policy.name().to_owned() });
+        }
+        let last = cost.into_throttle_cost(&policy)?;
+        let Self { key, cost: first, head, settings } = self.change(|settings| settings.further.push(policy));
+        Ok(ThrottleLayer { key, cost: Arc::new(AndCost { first, last }), head, settings })
     }
 
     /// Sets where a response has its status and its fields, if it is not an [`http::Response`].

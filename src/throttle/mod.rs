@@ -21,6 +21,8 @@
 //! 6. Under a [concurrency limit](crate::Policy::concurrent), a call waits for a slot, which it holds until the body of
 //!    its response has ended: see [`hold_until_end`](ThrottleLayer::hold_until_end).
 //! 7. A [cost](ThrottleLayer::with_cost) of 0 exempts a request from all of this.
+//! 8. With [several limits](ThrottleLayer::and_limit), a call waits until all of them have room, and is charged under
+//!    all of them or under none.
 //!
 //! # Responses that ask for a pause
 //!
@@ -167,7 +169,7 @@ pub use self::{
     body::ThrottledBody,
     future::ThrottleFuture,
     layer::ThrottleLayer,
-    request::{IntoThrottleCost, ThrottleCost, ThrottleKey},
+    request::{AndCost, IntoThrottleCost, ThrottleCost, ThrottleKey},
     response::{HttpBody, HttpHead, ResponseHead},
     service::{BoxError, Throttle},
     throttled::Throttled,

@@ -1,5 +1,7 @@
 //! What an outbound request is charged: its key and its cost.
 
+use std::sync::Arc;
+
 use crate::{error::ConfigError, key::Key, policy::Policy};
 
 /// Finds the key of an outbound request: a [`Key`] for all requests, or a closure `Fn(&Req) -> Key`.
@@ -58,6 +60,41 @@ impl<Req, F: Fn(&Req) -> Key> ThrottleKey<Req> for F {
 pub trait ThrottleCost<Req> {
     /// The cost of `request`. A request of cost 0 is exempt.
     fn cost(&self, request: &Req) -> u32;
+
+    /// The costs of `request` under the further limits of the layer, in their order.
+    fn further_costs(&self, request: &Req) -> Vec<u32> {
+        let _ = request;
+        Vec::new()
+    }
+}
+
+/// The costs of a request under several limits, made by [`ThrottleLayer::and_limit`](crate::ThrottleLayer::and_limit).
+#[derive(Clone, Copy, Debug)]
+pub struct AndCost<C, D> {
+    pub(super) first: C,
+    pub(super) last: D,
+}
+
+impl<Req, C: ThrottleCost<Req>, D: ThrottleCost<Req>> ThrottleCost<Req> for AndCost<C, D> {
+    fn cost(&self, request: &Req) -> u32 {
+        self.first.cost(request)
+    }
+
+    fn further_costs(&self, request: &Req) -> Vec<u32> {
+        let mut costs = self.first.further_costs(request);
+        costs.push(self.last.cost(request));
+        costs
+    }
+}
+
+impl<Req, C: ThrottleCost<Req>> ThrottleCost<Req> for Arc<C> {
+    fn cost(&self, request: &Req) -> u32 {
+        (**self).cost(request)
+    }
+
+    fn further_costs(&self, request: &Req) -> Vec<u32> {
+        (**self).further_costs(request)
+    }
 }
 
 impl<Req> ThrottleCost<Req> for u32 {

@@ -14,6 +14,7 @@ use super::{
     layer::ThrottleLayer,
     request::{ThrottleCost, ThrottleKey},
     response::{HttpHead, ResponseHead},
+    settings::Costs,
     turn::Turns,
     upstream::Upstream,
 };
@@ -78,7 +79,10 @@ where
         let settings = self.layer.settings();
         let upstream = Upstream::new(Arc::clone(settings), key.clone(), Arc::clone(self.layer.head()));
         let holds = self.layer.head().carries_holds();
-        let turns = (cost > 0).then(|| Turns::new(Arc::clone(settings), key, cost, holds));
+        let turns = (cost > 0).then(|| {
+            let costs = Costs { first: cost, further: self.layer.cost().further_costs(&request) };
+            Turns::new(Arc::clone(settings), key, costs, holds)
+        });
         ThrottleFuture::new(turns, self.inner.clone(), request, upstream)
     }
 }

@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::Semaphore};
 use super::body::HeldCall;
 use crate::{
     decision::Decision,
-    error::Error,
+    error::{ConfigError, Error},
     failure::FailurePolicy,
     key::Key,
     limiter::{Held, Limiter},
@@ -23,6 +23,8 @@ const MOST_SHARES: usize = 64;
 pub(super) struct Settings {
     pub(super) limiter: Limiter,
     pub(super) policy: Policy,
+    /// The further limits of the upstream.
+    pub(super) further: Vec<Policy>,
     /// The longest wait of a call.
     pub(super) max_wait: Duration,
     pub(super) failure: FailurePolicy,
@@ -30,27 +32,42 @@ pub(super) struct Settings {
     pub(super) shares: Option<Arc<Semaphore>>,
 }
 
+/// The costs of a call under the limits of its layer.
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    pub(super) first: u32,
+    pub(super) further: Vec<u32>,
+}
+
 impl Settings {
+    /// Refuses a call that can never be made.
+    pub(super) fn check(&self, costs: &Costs) -> Result<(), ConfigError> {
+        self.policy.check_cost(costs.first)?;
+        self.further.iter().zip(&costs.further).try_for_each(|(policy, cost)| policy.check_cost(*cost))
+    }
+
     pub(super) fn new(limiter: Limiter, policy: Policy) -> Self {
         let max_wait = Duration::from_secs(10);
-        Self { limiter, policy, max_wait, failure: FailurePolicy::Closed, shares: None }
+        Self { limiter, policy, further: Vec::new(), max_wait, failure: FailurePolicy::Closed, shares: None }
     }
 
     pub(super) fn share_pauses(&mut self) {
         self.shares = Some(Arc::new(Semaphore::new(MOST_SHARES)));
     }
 
-    /// Waits until `cost` is charged to `key`, or held if `holds`, at most for `wait`.
+    /// Waits until the costs of a call are charged to `key`, or held if `holds`, at most for `wait`.
     pub(super) async fn acquire(
         &self,
         key: &Key,
-        cost: u32,
+        costs: &Costs,
         holds: bool,
         wait: Duration,
     ) -> Result<(Decision, Option<HeldCall>), Error> {
         let (shares, is_local) = (self.shares.is_some(), self.failure == FailurePolicy::Local);
+        let (cost, further) = (costs.first, self.further.iter().zip(costs.further.iter().copied()));
         if holds {
             let acquire = self.limiter.acquire_hold(key, &self.policy, cost).share_pauses(shares);
+            let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));
             let acquire = if is_local { acquire.fail_local() } else { acquire };
             return acquire.within(wait).await.map(|held| match held {
                 Held::Open(hold) => (hold.decision().clone(), Some(HeldCall::new(hold, cost))),
@@ -58,6 +75,7 @@ impl Settings {
             });
         }
         let acquire = self.limiter.acquire(key, &self.policy, cost).share_pauses(shares);
+        let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));
         let acquire = if is_local { acquire.fail_local() } else { acquire };
         acquire.within(wait).await.map(|decision| (decision, None))
     }

@@ -11,14 +11,18 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use super::{body::HeldCall, settings::Settings, throttled::Throttled};
+use super::{
+    body::HeldCall,
+    settings::{Costs, Settings},
+    throttled::Throttled,
+};
 use crate::{error::ConfigError, key::Key, runtime::deadline::Deadline};
 
 /// The turns of a call: one, unless the inner service has no place for the call when its turn has come.
 pub(super) struct Turns {
     settings: Arc<Settings>,
     key: Key,
-    cost: u32,
+    costs: Costs,
     /// Whether the response carries what the call holds.
     holds: bool,
     /// When the call was first polled.
@@ -51,15 +55,15 @@ pub(super) enum Waited {
 }
 
 impl Turns {
-    pub(super) fn new(settings: Arc<Settings>, key: Key, cost: u32, holds: bool) -> Self {
-        Self { settings, key, cost, holds, started: None, state: State::Idle }
+    pub(super) fn new(settings: Arc<Settings>, key: Key, costs: Costs, holds: bool) -> Self {
+        Self { settings, key, costs, holds, started: None, state: State::Idle }
     }
 
     /// Waits for a turn, if the call has none.
     pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Throttled>> {
         if let State::Idle = self.state {
             let started = *self.started.get_or_insert_with(Instant::now);
-            let turn = turn(Arc::clone(&self.settings), self.key.clone(), self.cost, self.holds, started);
+            let turn = turn(Arc::clone(&self.settings), self.key.clone(), self.costs.clone(), self.holds, started);
             self.state = State::Waiting(Box::pin(turn));
         }
         if let State::Waiting(turn) = &mut self.state {
@@ -102,7 +106,7 @@ impl Turns {
     }
 }
 
-/// Waits until a call of `cost` for `key` may be made, and charges it. The wait counts from `started`.
+/// Waits until a call of these costs for `key` may be made, and charges it. The wait counts from `started`.
 ///
 /// # Errors
 ///
@@ -110,7 +114,7 @@ impl Turns {
 async fn turn(
     settings: Arc<Settings>,
     key: Key,
-    cost: u32,
+    costs: Costs,
     holds: bool,
     started: Instant,
 ) -> Result<Option<HeldCall>, Throttled> {
@@ -122,11 +126,11 @@ async fn turn(
         return Err(Throttled::misconfigured(error, max_wait));
     }
     if !is_shadow {
-        policy.check_cost(cost).map_err(|error| Throttled::misconfigured(error, max_wait))?;
+        settings.check(&costs).map_err(|error| Throttled::misconfigured(error, max_wait))?;
     }
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {
-        match settings.acquire(&key, cost, holds, left()).await {
+        match settings.acquire(&key, &costs, holds, left()).await {
             Ok((decision, _)) if !decision.is_allowed() => {
                 return Err(Throttled::denied(decision, settings.paused(&key), max_wait));
             }

@@ -5,6 +5,7 @@ mod configuration;
 mod errors;
 mod fleet;
 mod garbage;
+mod limits;
 mod order;
 mod pauses;
 mod readiness;

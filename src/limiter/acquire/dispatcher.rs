@@ -86,6 +86,7 @@ impl Dispatcher {
             true => Check::hold(key, &head.policy, group.units).expect("the caller has checked that it can hold"),
             false => Check::new(key, &head.policy, group.units),
         };
+        let check = group.further.add_to(check, &self.id.key).expect("the caller has checked its limits");
         let check = if head.shares_pauses { pause::heed(check, &self.id.key, &head.policy) } else { check };
         let holds = head.holds;
         self.in_flight = Some((group, check.clone()));

@@ -18,10 +18,13 @@ use crate::{
     limiter::{
         acquire::{forecast::after, handle::Acquire, place::Place, queue_id::QueueId, waiter::Delivery},
         check_future::CheckFuture,
+        core::Core,
         guarded::NO_TIMERS,
+        purpose::Purpose,
     },
     observe::FailureEffect,
     runtime::drivers::Driver,
+    store::Answer,
 };
 
 /// The future of a [`Decision`], returned by [`Acquire::within`].
@@ -45,7 +48,7 @@ impl AcquireFuture {
 impl Acquire {
     /// Waits for the units, and makes a hold if `holds`.
     pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
-        let Self { core, key, policy, cost, purpose, shares_pauses, holds } = self;
+        let Self { core, key, policy, cost, further, purpose, shares_pauses, holds } = self;
         if purpose.uses_fallback() && core.fallback.is_none() {
             return Err(ConfigError::LocalWithoutFallback);
         }
@@ -56,6 +59,7 @@ impl Acquire {
             true => Check::hold(key.clone(), &policy, cost)?,
             false => Check::new(key.clone(), &policy, cost),
         };
+        let check = further.add_to(check, &key)?;
         if !holds {
             check.refuse_holds()?;
         }
@@ -63,7 +67,7 @@ impl Acquire {
             return Ok(Delivery::of(CheckFuture::new(purpose, core, check).await));
         }
         let span = core.start_span(&check);
-        let result = if cost == 0 || cost > policy.capacity() || policy.is_shadow() {
+        let result = if cost == 0 || cost > policy.capacity() || further.never_fit() || policy.is_shadow() {
             // No wait changes the outcome.
             match holds {
                 true => Delivery::of_held(core.ask_for_hold(check, purpose).await),
@@ -71,11 +75,17 @@ impl Acquire {
             }
         } else if !Driver::Timers.is_there() {
             Delivery::of(Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS)))
+        } else if !holds
+            && !shares_pauses
+            && let Some(decision) = core.charge_at_once(&check, purpose)
+        {
+            Delivery::of(Ok(decision))
         } else {
             let place = Place {
                 core: Arc::clone(&core),
                 id: QueueId { key, policy, purpose },
                 cost,
+                further,
                 shares_pauses,
                 holds,
                 deadline: after(Instant::now(), max_wait),
@@ -92,6 +102,31 @@ impl Acquire {
             span.end(result.outcome.as_ref().ok());
         }
         Ok(result)
+    }
+}
+
+impl Core {
+    /// Charges a caller that need not wait, without a task: nobody waits for the key, and the store answers at once
+    /// that the units are there. `None` if the caller has to join the queue; then nothing is charged.
+    fn charge_at_once(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Option<Decision> {
+        let charge = check.charges().first()?;
+        let id = QueueId { key: charge.key.clone(), policy: charge.policy.clone(), purpose };
+        let counts_denials = check.charges().iter().any(|charge| charge.policy.counts_denials());
+        if counts_denials || !self.asks_directly(check) || !self.queues.is_quiet(&id) {
+            return None;
+        }
+        // Nothing is sent unless the answer is there, because it is not polled.
+        let Answer::Ready(Ok(verdict)) = self.store.check(check) else { return None };
+        if !verdict.allowed {
+            return None;
+        }
+        self.queues.charged_beside(&id);
+        let decision = self.on_verdict(&mut check.clone(), &verdict, purpose, None);
+        if let Some(observer) = &self.observer {
+            let keys = check.charges().iter().map(|charge| &charge.key);
+            self.near_limits.report(&**observer, keys, &decision);
+        }
+        Some(decision)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     error::ConfigError,
     key::Key,
     limiter::{
-        acquire::{future::AcquireFuture, queues::Queues},
+        acquire::{further::Further, future::AcquireFuture, queues::Queues},
         core::Core,
         handle::Limiter,
         purpose::Purpose,
@@ -26,6 +26,7 @@ pub struct Acquire {
     pub(super) key: Key,
     pub(super) policy: Policy,
     pub(super) cost: u32,
+    pub(super) further: Further,
     pub(super) purpose: Purpose,
     pub(super) shares_pauses: bool,
     /// Whether the units are held.
@@ -112,6 +113,7 @@ impl Limiter {
             key: key.into(),
             policy: policy.clone(),
             cost,
+            further: Further::default(),
             purpose: Purpose::CHECK,
             shares_pauses: false,
             holds: false,
@@ -150,6 +152,38 @@ impl Limiter {
 }
 
 impl Acquire {
+    /// Also charges `cost` units of the same key under a further policy, for an upstream with several limits, such as
+    /// requests and tokens a minute. Either all are charged or none, and the caller waits until all fit.
+    ///
+    /// Callers wait in the queue of the first policy, in one order with those that have no further policy. So let the
+    /// first policy be the one that delays most callers: a wait that is certain to be too long is denied at once for
+    /// the first policy, and for a further one when the caller is the first in the queue. Units that are charged for a
+    /// caller that is gone do not go to a waiter with further policies.
+    ///
+    /// A mistake, such as two policies of one name, is an error of kind [`Config`](crate::ErrorKind::Config) of the
+    /// future.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::new(MemoryStore::new());
+    /// let (tokens, requests) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
+    /// let turn = limiter.acquire("account-1", &tokens, 1_200).and(&requests, 1);
+    /// let turn = turn.within(Duration::from_secs(30)).await?;
+    /// assert!(turn.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn and(mut self, policy: &Policy, cost: u32) -> Self {
+        self.further.add(policy, cost);
+        self
+    }
+
     /// Lets the limiter's [local fallback](Limiter::with_local) judge while the store gives no verdict. Waiters then
     /// wait for this instance's share of the limit.
     ///

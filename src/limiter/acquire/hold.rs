@@ -74,6 +74,12 @@ impl AcquireHold {
         Self(self.0.fail_local())
     }
 
+    /// Also charges `cost` units of the same key under a further policy, as [`Acquire::and`]: at most so many calls at
+    /// once, and so many a minute.
+    pub fn and(self, policy: &Policy, cost: u32) -> Self {
+        Self(self.0.and(policy, cost))
+    }
+
     /// Sets whether this process heeds the pauses of the fleet.
     pub(crate) fn share_pauses(self, share: bool) -> Self {
         Self(self.0.share_pauses(share))

@@ -7,6 +7,7 @@ mod aim;
 mod denial;
 mod dispatcher;
 mod forecast;
+mod further;
 mod future;
 mod handle;
 mod hold;

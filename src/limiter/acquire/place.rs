@@ -12,6 +12,7 @@ use crate::{
     limiter::{
         acquire::{
             dispatcher,
+            further::Further,
             queue_id::QueueId,
             queues::Joined,
             waiter::{Delivery, Reply, Waiter},
@@ -27,6 +28,7 @@ pub(super) struct Place {
     pub(super) core: Arc<Core>,
     pub(super) id: QueueId,
     pub(super) cost: u32,
+    pub(super) further: Further,
     pub(super) shares_pauses: bool,
     /// Whether the caller asks for a hold.
     pub(super) holds: bool,
@@ -117,6 +119,7 @@ impl Place {
         let waiter = Waiter {
             policy: self.id.policy.clone(),
             cost: self.cost,
+            further: self.further.clone(),
             shares_pauses: self.shares_pauses,
             deadline: self.deadline,
             holds: self.holds,

@@ -33,7 +33,7 @@ pub(in crate::limiter) struct Queues {
     max_per_key: usize,
     /// The largest number of waiters in all.
     max_in_all: usize,
-    /// Whether a caller has ever waited. Most processes hold units without callers that wait.
+    /// Whether a caller has ever waited, or a key was paused. In most processes none has.
     is_used: AtomicBool,
 }
 
@@ -97,6 +97,25 @@ impl Queues {
         let (start, is_elsewhere) = (queue.start_dispatcher(now), queue.is_dispatched_elsewhere());
         table.waiters += 1;
         Joined::Waiting { ticket, start, is_elsewhere }
+    }
+
+    /// Whether nobody waits for a key that is not paused, and there would be room to wait.
+    pub(super) fn is_quiet(&self, id: &QueueId) -> bool {
+        if !self.is_used.load(Ordering::Acquire) {
+            return true;
+        }
+        let (now, table) = (Instant::now(), self.table());
+        let is_busy = |queue: &Queue| !queue.is_idle() || queue.paused_until(now).is_some();
+        table.waiters < self.max_in_all
+            && !table.queues.get(id).is_some_and(is_busy)
+            && table.paused.end(&id.pause(), now).is_none()
+    }
+
+    /// Forgets what is known about a count, because a caller was charged who has not joined the queue.
+    pub(super) fn charged_beside(&self, id: &QueueId) {
+        if self.is_used.load(Ordering::Acquire) {
+            self.with(id, Queue::forget);
+        }
     }
 
     /// Removes a waiter that has gone away.
@@ -164,6 +183,7 @@ impl Queues {
 
     /// Pauses the queues of a key: no check is sent for `time` from now.
     pub(in crate::limiter) fn pause(&self, key: &Key, policy: &Policy, time: Duration) {
+        self.is_used.store(true, Ordering::Release);
         let now = Instant::now();
         let end = after(now, time);
         let mut table = self.table();

@@ -5,7 +5,10 @@ use tokio::{sync::oneshot, time::Instant};
 use crate::{
     decision::Decision,
     error::Error,
-    limiter::hold::{Held, Hold},
+    limiter::{
+        acquire::further::Further,
+        hold::{Held, Hold},
+    },
     policy::Policy,
 };
 
@@ -54,6 +57,7 @@ impl Delivery {
 pub(super) struct Waiter {
     pub(super) policy: Policy,
     pub(super) cost: u32,
+    pub(super) further: Further,
     /// Whether a pause of the fleet holds this waiter back.
     pub(super) shares_pauses: bool,
     /// When its `max_wait` ends.
@@ -68,7 +72,11 @@ pub(super) struct Waiter {
 impl Waiter {
     /// Whether one check can charge for both waiters. Each hold has a handle of its own, and so a check of its own.
     pub(super) fn can_join(&self, head: &Self) -> bool {
-        !self.holds && !head.holds && self.shares_pauses == head.shares_pauses && self.policy == head.policy
+        !self.holds
+            && !head.holds
+            && self.shares_pauses == head.shares_pauses
+            && self.policy == head.policy
+            && self.further.counts_with(&head.further)
     }
 }
 

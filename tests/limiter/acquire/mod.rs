@@ -1,7 +1,10 @@
 //! Waiting for units, on a store in memory whose clock follows tokio's paused time.
 
+mod at_once;
+mod crowd;
 mod dropping;
 mod failure;
+mod further;
 mod holds;
 mod order;
 mod shutdown;

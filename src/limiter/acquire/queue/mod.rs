@@ -24,6 +24,7 @@ use crate::{
     limiter::acquire::{
         aim::Aim,
         forecast::{Forecast, after},
+        further::{Further, Room},
         rivals::Rivals,
         waiter::{Reply, Waiter},
     },
@@ -45,6 +46,10 @@ pub(super) struct Queue {
     is_aimed: bool,
     /// No check is sent before this time: an upstream has asked for a pause.
     paused_until: Option<Instant>,
+    /// The head cannot pass before this time, because a further limit has denied it.
+    blocked_until: Option<Instant>,
+    /// What further limits have left.
+    room: Room,
     /// Whether admissions are spaced evenly, because the waiters have piled up during a pause.
     is_paced: bool,
     /// No check is sent before this time, because the store has failed or admissions are spaced.
@@ -90,6 +95,8 @@ struct Dispatch {
 pub(super) struct Group {
     pub(super) waiters: Vec<(u64, Waiter)>,
     pub(super) units: u32,
+    /// The sum of the waiters' further costs.
+    pub(super) further: Further,
 }
 
 /// What the dispatcher does next.
@@ -231,7 +238,7 @@ impl Queue {
     /// Forgets what the last decision said, because the count was reset.
     pub(super) fn forget(&mut self) {
         self.forecast = None;
-        self.not_before = None;
+        (self.not_before, self.blocked_until) = (None, None);
         self.refresh();
     }
 
@@ -255,7 +262,7 @@ impl Queue {
     fn certain(&self, waiter: &Waiter, ahead: u64, now: Instant) -> Instant {
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
         let earliest = forecast.map_or(now, |forecast| forecast.earliest(ahead + u64::from(waiter.cost)));
-        self.paused_until.map_or(earliest, |until| earliest.max(until)).max(now)
+        [self.paused_until, self.blocked_until].into_iter().flatten().fold(earliest, Instant::max).max(now)
     }
 
     fn is_hopeless(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {

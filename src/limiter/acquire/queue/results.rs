@@ -11,6 +11,7 @@ use crate::{
     limiter::acquire::{
         denial,
         forecast::{Forecast, after},
+        further::Room,
         waiter::{Reply, Waiter},
     },
     verdict::Source,
@@ -53,6 +54,7 @@ impl Queue {
         self.answered(sent);
         let has_rivals = self.has_rivals(decision, group.units);
         self.rivals.won(has_rivals);
+        self.room = Room::after(decision, &group.further);
         let is_news = std::mem::take(&mut self.has_unjudged) || has_rivals;
         self.forecast = self.forecast_from(decision, sent, now);
         self.denials = 0;
@@ -81,7 +83,7 @@ impl Queue {
         while let Some(entry) = self.waiters.first_entry() {
             let waiter = entry.get();
             let is_same = decision.policies().first().is_some_and(|standing| standing.policy == waiter.policy);
-            if !is_same || waiter.holds || waiter.cost > *units {
+            if !is_same || waiter.holds || !waiter.further.is_empty() || waiter.cost > *units {
                 break;
             }
             *units -= waiter.cost;
@@ -103,8 +105,15 @@ impl Queue {
             self.not_before = Some(after(now, wait));
             return self.put_back(group, now);
         };
+        let (further, pauses) = others.split_at(group.further.len().min(others.len()));
+        self.room = Room::after(decision, &group.further);
+        // What a group is denied may still fit its head, which is then asked alone.
+        if let [_] = &group.waiters[..] {
+            let denied = further.iter().filter(|standing| standing.violated);
+            self.blocked_until = denied.filter_map(|standing| standing.retry_after).max().map(|wait| after(sent, wait));
+        }
         // A pause of the fleet is a charge of its own.
-        for pause in others.iter().filter(|standing| standing.violated) {
+        for pause in pauses.iter().filter(|standing| standing.violated) {
             self.hold_back(after(sent, pause.retry_after.unwrap_or_default()));
         }
         if standing.violated {
@@ -165,7 +174,7 @@ impl Queue {
     fn answered(&mut self, sent: Instant) {
         self.failure = None;
         self.backoff = Duration::ZERO;
-        self.not_before = None;
+        (self.not_before, self.blocked_until) = (None, None);
         if self.paused_until.is_some_and(|until| until <= sent) {
             self.paused_until = None;
         }

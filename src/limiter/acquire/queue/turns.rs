@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Group, Queue, Step, interval, pace};
 use crate::{
-    limiter::acquire::{forecast::after, waiter::Reply},
+    limiter::acquire::{forecast::after, further::Further, waiter::Reply},
     policy::Policy,
 };
 
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     fn take_group(&mut self, now: Instant) -> Group {
-        let mut group = Group { waiters: Vec::new(), units: 0 };
+        let mut group = Group { waiters: Vec::new(), units: 0, further: Further::default() };
         let since_last = self.last_admission.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         while let Some(entry) = self.waiters.first_entry() {
             let waiter = entry.get();
@@ -80,9 +80,14 @@ impl Queue {
                 let known = self.forecast.as_ref().filter(|forecast| forecast.is_of(&head.policy));
                 let available = known.map_or(0, |forecast| self.rivals.share_of(forecast.available_at(now)));
                 let most = if self.is_paced { available.min(paced_units(&head.policy, since_last)) } else { available };
-                if !waiter.can_join(head) || group.units.saturating_add(waiter.cost) > most {
+                let further = group.further.plus(&waiter.further);
+                let fits = group.units.saturating_add(waiter.cost) <= most && self.room.holds(&further);
+                if !waiter.can_join(head) || !fits {
                     break;
                 }
+                group.further = further;
+            } else {
+                group.further = waiter.further.clone();
             }
             group.units = group.units.saturating_add(waiter.cost);
             self.cost -= u64::from(waiter.cost);

@@ -1,0 +1,90 @@
+//! Callers that need not wait.
+
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use tollgate::decision::Source;
+
+use super::*;
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
+
+/// What the first poll returns: `Some` if nothing else is needed, such as a task that asks the store.
+fn first_poll(acquired: impl Future<Output = Result<Decision, Error>>) -> Option<Decision> {
+    match pin!(acquired).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(decision) => Some(decision.unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_need_not_wait_is_charged_at_its_first_poll_without_a_task() {
+    let (limiter, policy) = (limiter(), Policy::per_second("p", 3).unwrap());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for left in [2, 1, 0] {
+        let decision = first_poll(limiter.acquire(KEY, &policy, 1).within(SECOND)).expect("no wait");
+        assert!(decision.is_allowed() && decision.source() == Source::Store);
+        assert_eq!((decision.available(), tasks()), (Some(left), 0));
+    }
+    let waiting = limiter.acquire(KEY, &policy, 1).within(2 * SECOND);
+    assert!(waiting.await.unwrap().is_allowed());
+    // The queue knows when its next unit comes; a unit that is charged beside it changes that.
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(first_poll(limiter.acquire(KEY, &policy, 3).within(SECOND)).expect("no wait").is_allowed());
+    let start = Instant::now();
+    assert!(limiter.acquire(KEY, &policy, 3).within(2 * SECOND).await.unwrap().is_allowed());
+    assert!(start.elapsed() >= SECOND && start.elapsed() < SECOND + SECOND / 50, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_fits_does_not_overtake_one_that_waits_and_none_passes_a_pause() {
+    let (limiter, ended, policy) = (limiter(), Ended::default(), Policy::per_second("p", 10).unwrap());
+    assert!(limiter.check(KEY, &policy, 6).await.unwrap().is_allowed());
+    ended.start(0, limiter.acquire(KEY, &policy, 5).within(2 * SECOND)).await;
+    tokio::time::sleep(SECOND / 10).await;
+    ended.start(1, limiter.acquire(KEY, &policy, 1).within(2 * SECOND)).await;
+    assert_eq!(ended.admitted(), [0; 0], "four units are there, and somebody waits for five");
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1]);
+}
+
+/// A denial that counts must not be asked for twice.
+#[tokio::test(start_paused = true)]
+async fn a_store_is_asked_once_where_denials_count_and_nothing_is_lost_where_it_answers_later() {
+    let policy = Policy::per_second("p", 2).unwrap().with_count_rejected(true);
+    let limiter = limiter();
+    for allowed in [true, true, false] {
+        let decision = limiter.acquire(KEY, &policy, 1).within(Duration::ZERO).await.unwrap();
+        assert_eq!(decision.is_allowed(), allowed);
+    }
+    let store = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(5)), None);
+    let limiter = Limiter::new(store.counting_in(MemoryStore::new().with_clock(TokioClock::new())));
+    assert!(limiter.acquire(KEY, &bucket(10), 1).within(SECOND).await.unwrap().is_allowed());
+    assert!(!limiter.acquire(KEY, &bucket(10), 1).within(Duration::ZERO).await.unwrap().is_allowed());
+}
+
+/// The time of one of many calls, one after the other.
+async fn time_of<F: Future<Output = Result<Decision, Error>>>(call: impl Fn() -> F) -> Duration {
+    const CALLS: u32 = 20_000;
+    let start = std::time::Instant::now();
+    for _ in 0..CALLS {
+        assert!(call().await.unwrap().is_allowed());
+    }
+    start.elapsed() / CALLS
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long"]
+async fn long_the_time_of_an_acquire_that_need_not_wait() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let direct = Policy::per_second("direct", 1_000_000_000).unwrap().with_algorithm(Algorithm::FixedWindow);
+    // Such a caller always goes through the queue.
+    let queued = Policy::per_second("queued", 1_000_000_000).unwrap().with_count_rejected(true);
+    let queued = queued.with_algorithm(Algorithm::FixedWindow);
+    let check = time_of(|| limiter.check(KEY, &direct, 1)).await;
+    let direct = time_of(|| limiter.acquire(KEY, &direct, 1).within(SECOND)).await;
+    let queued = time_of(|| limiter.acquire(KEY, &queued, 1).within(SECOND)).await;
+    println!("check {check:?}, acquire {direct:?}, acquire through the queue {queued:?}");
+    assert!(direct < queued / 2, "{direct:?}, {queued:?}");
+}

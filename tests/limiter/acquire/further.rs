@@ -1,0 +1,70 @@
+//! Callers that are charged under several limits.
+
+use tollgate::ErrorKind;
+
+use super::*;
+
+fn tokens() -> Policy {
+    Policy::per_second("tokens", 20).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap()
+}
+
+fn requests(limit: u32) -> Policy {
+    Policy::per_second("requests", limit).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_limits_are_both_waited_for_and_charged_together() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    for waiter in 0..5 {
+        ended.start(waiter, limiter.acquire(KEY, &tokens(), 1).and(&requests(2), 1).within(10 * SECOND)).await;
+    }
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1, 2, 3, 4]);
+    let millis = ended.0.lock().unwrap().iter().map(|(_, at, _)| (*at - start).as_millis()).collect::<Vec<_>>();
+    for (at, expected) in millis.iter().zip([0, 50, 1_000, 1_050, 2_000]) {
+        // Rivals may be near, so a check is up to 3 ms late; timers tick in milliseconds.
+        assert!((expected..expected + 8).contains(at), "{millis:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_charged_for_a_caller_that_one_limit_denies() {
+    let (limiter, start) = (limiter(), Instant::now());
+    let (first, second) = (Policy::per_minute("first", 10).unwrap(), Policy::per_hour("second", 3).unwrap());
+    let acquire = |cost| limiter.acquire(KEY, &first, 1).and(&second, cost).within(SECOND);
+    assert!(acquire(2).await.unwrap().is_allowed());
+    // A wait of an hour is denied at once, and says how long it would have been.
+    let denied = acquire(2).await.unwrap();
+    assert!(!denied.is_allowed());
+    assert_eq!((denied.retry_after(), start.elapsed()), (Some(3_600 * SECOND), Duration::ZERO));
+    // What never fits does not wait either.
+    let never = limiter.acquire(KEY, &first, 1).and(&second, 4).within(60 * SECOND).await.unwrap();
+    assert!(!never.is_allowed() && start.elapsed().is_zero());
+    assert_eq!(limiter.peek(KEY, &first).await.unwrap().available(), Some(9));
+    assert_eq!(limiter.peek(KEY, &second).await.unwrap().available(), Some(1));
+    assert!(acquire(1).await.unwrap().is_allowed());
+}
+
+/// Ten callers wait when units of both limits come back. One check charges for as many as both have room for.
+#[tokio::test(start_paused = true)]
+async fn waiters_share_a_check_as_far_as_both_limits_have_room() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    let first = Policy::per_second("first", 100).unwrap();
+    for waiter in 0..10 {
+        ended.start(waiter, limiter.acquire(KEY, &first, 1).and(&requests(3), 1).within(10 * SECOND)).await;
+    }
+    // A caller without the further limit keeps its place.
+    ended.start(10, limiter.acquire(KEY, &first, 1).within(10 * SECOND)).await;
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let seconds: Vec<_> = ended.0.lock().unwrap().iter().map(|(_, at, _)| (*at - start).as_secs()).collect();
+    assert_eq!(seconds, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_further_limits_of_one_name_are_an_error_of_the_call() {
+    let limiter = limiter();
+    let acquired = limiter.acquire(KEY, &tokens(), 1).and(&requests(2), 1).and(&requests(3), 1);
+    assert_eq!(acquired.within(SECOND).await.unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(limiter.peek(KEY, &requests(2)).await.unwrap().available(), Some(2));
+}

@@ -1,0 +1,91 @@
+//! Several limits of one upstream.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use tokio::time::{Instant, sleep};
+use tollgate::{ConfigError, Policy, ThrottleLayer, throttle::Throttled};
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::upstream::{Upstream, call, limiter, millis, secs};
+use crate::support::counting::EmptyRequest;
+
+fn layer() -> ThrottleLayer {
+    ThrottleLayer::new(limiter(), Policy::per_second("tokens", 100).unwrap(), "upstream").within(secs(10))
+}
+
+fn requests(limit: u32) -> Policy {
+    Policy::per_second("requests", limit).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
+    let upstream = Upstream::default();
+    let throttle = layer().with_cost(|_: &EmptyRequest| 40).unwrap().and_limit(requests(3), 1).unwrap();
+    let client = throttle.layer(upstream.clone());
+    for _ in 0..5 {
+        call(&client).await.unwrap();
+    }
+    // Two calls of 40 tokens fit into a second.
+    upstream.assert_calls(&[millis(0), millis(0), secs(1), secs(1), secs(2)]);
+
+    let upstream = Upstream::default();
+    let client = layer().and_limit(requests(3), |_: &EmptyRequest| 1).unwrap().layer(upstream.clone());
+    for _ in 0..5 {
+        call(&client).await.unwrap();
+    }
+    // Three calls fit into a second, whatever they cost.
+    upstream.assert_calls(&[millis(0), millis(0), millis(0), secs(1), secs(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_a_further_limit_never_lets_pass_is_an_error() {
+    let above = layer().and_limit(requests(3), 4).unwrap_err();
+    assert_eq!(above, ConfigError::CostAboveLimit { policy: "requests".to_owned(), cost: 4, limit: 3, shards: 1 });
+    let upstream = Upstream::default();
+    let client = layer().fail_open().and_limit(requests(3), |_: &EmptyRequest| 4).unwrap().layer(upstream.clone());
+    let error = call(&client).await.unwrap_err();
+    assert!(error.downcast_ref::<Throttled>().unwrap().to_string().contains("can never pass"), "{error}");
+    assert!(upstream.calls().is_empty());
+}
+
+/// It would replace the costs of the further limits, which would then limit nothing.
+#[test]
+fn a_cost_after_further_limits_is_a_configuration_error_that_names_the_order() {
+    let error = layer().and_limit(requests(3), 1).unwrap().with_cost(2).unwrap_err();
+    assert_eq!(error, ConfigError::CostAfterLimits);
+    assert!(error.to_string().contains("`with_cost` before `and_limit`"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_slot_and_for_a_rate() {
+    let concurrent = Policy::concurrent("calls", 2).unwrap();
+    let error = layer().and_limit(concurrent.clone(), 1).unwrap_err();
+    assert_eq!(error, ConfigError::ConcurrencyNeedsHold { policy: "calls".to_owned() });
+    assert!(error.to_string().contains("first one of a `ThrottleLayer`"), "{error}");
+
+    let (calls, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let seen = Arc::clone(&calls);
+    let upstream = service_fn(move |_: EmptyRequest| {
+        seen.lock().unwrap().push(start.elapsed());
+        async {
+            sleep(millis(100)).await;
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+        }
+    });
+    let throttle = ThrottleLayer::new(limiter(), concurrent, "upstream").hold_until_end();
+    let client = throttle.and_limit(requests(3), 1).unwrap().layer(upstream);
+    let made: Vec<_> = (0..5).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
+    for made in made {
+        drop(made.await.unwrap().unwrap());
+    }
+    let calls = calls.lock().unwrap().clone();
+    for (call, expected) in calls.iter().zip([0, 0, 100, 1_000, 1_000]) {
+        assert!(*call >= millis(expected) && *call < millis(expected + 15), "{calls:?}");
+    }
+}
