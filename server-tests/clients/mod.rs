@@ -3,6 +3,7 @@
 //! The waits are 1 or 2 seconds of real time, because the clients' clocks cannot be mocked. `tests/run` installs
 //! missing clients.
 
+mod crowd;
 mod curl;
 mod program;
 mod reqwest;
