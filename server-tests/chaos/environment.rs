@@ -2,19 +2,20 @@
 
 use std::{
     env, fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use tollgate::redis::{self, Client, Connection};
+use tollgate::redis::{self, Client, Connection, TlsCertificates};
 
 use crate::{
     record::now_us,
     support::{
+        authority::{Authority, Identity},
         proxy::{Fault, Proxy},
-        redis_server::RedisServer,
+        redis_server::{RedisServer, free_port},
     },
     target::Target,
 };
@@ -34,7 +35,14 @@ pub(crate) struct Environment {
     control: Option<Connection>,
     /// Whether the workers connect through the proxy.
     proxied: bool,
+    /// The port with TLS and the file of the authority, if the workers use TLS.
+    tls: Option<(u16, String)>,
     pub(crate) hold: Duration,
+}
+
+/// Whether the workers of all scenarios with one server use TLS.
+fn uses_tls() -> bool {
+    env::var_os("TOLLGATE_CHAOS_TLS").is_some()
 }
 
 impl Environment {
@@ -46,14 +54,28 @@ impl Environment {
         let login = format!(">{PASSWORD}");
         let user = ["--user", USER, "on", &login, "~*", "&*", "+@all"];
         let target = ["--dir", directory.to_str().unwrap()];
-        let server = RedisServer::start_with(&[&user, &target[..], arguments].concat());
-        let (proxy, control) = (Proxy::to(server.port()), Some(server.connection()));
-        Self { server, proxy, directory, control, proxied, hold }
+        let tls = uses_tls().then(|| (free_port(), certificates(&directory)));
+        let with_tls = tls.iter().flat_map(|(port, files)| {
+            ["--tls-port", &port.to_string(), "--tls-auth-clients", "no", "--tls-ca-cert-file", &files.authority]
+                .into_iter()
+                .chain(["--tls-cert-file", &files.certificate, "--tls-key-file", &files.key])
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        });
+        let with_tls: Vec<String> = with_tls.collect();
+        let with_tls: Vec<&str> = with_tls.iter().map(String::as_str).collect();
+        let server = RedisServer::start_with(&[&user, &target[..], &with_tls, arguments].concat());
+        let proxy = Proxy::to(tls.as_ref().map_or(server.port(), |(port, _)| *port));
+        let (control, tls) = (Some(server.connection()), tls.map(|(port, files)| (port, files.authority)));
+        Self { server, proxy, directory, control, proxied, tls, hold }
     }
 
+    /// The URL of the workers.
     fn url(&self) -> String {
-        let port = if self.proxied { self.proxy.port() } else { self.server.port() };
-        format!("redis://{USER}:{PASSWORD}@127.0.0.1:{port}")
+        let direct = self.tls.as_ref().map_or(self.server.port(), |(port, _)| *port);
+        let port = if self.proxied { self.proxy.port() } else { direct };
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://{USER}:{PASSWORD}@127.0.0.1:{port}")
     }
 
     /// Sleeps for the duration of the fault.
@@ -96,16 +118,47 @@ impl Environment {
     }
 }
 
+/// The files of a server's certificate.
+struct Files {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+fn certificates(directory: &Path) -> Files {
+    let authority = Authority::new();
+    let Identity { certificate, key } = authority.issue("127.0.0.1");
+    let write = |name: &str, content: String| {
+        fs::write(directory.join(name), content).unwrap();
+        directory.join(name).to_str().unwrap().to_owned()
+    };
+    Files {
+        authority: write("ca.crt", authority.pem()),
+        certificate: write("server.crt", certificate),
+        key: write("server.key", key),
+    }
+}
+
 impl Target for Environment {
     fn address(&self) -> String {
-        format!("server {}", self.url())
+        match &self.tls {
+            Some((_, authority)) => format!("tls {authority} {}", self.url()),
+            None => format!("server {}", self.url()),
+        }
     }
 
     /// Repeats a write on a new connection, with the workers' login and route, until the write succeeds.
     fn serves_again_us(&self) -> u64 {
         let start = Instant::now();
         loop {
-            let client = Client::open(self.url()).unwrap();
+            let client = match &self.tls {
+                Some((_, authority)) => {
+                    let root_cert = Some(fs::read(authority).unwrap());
+                    let certificates = TlsCertificates { client_tls: None, root_cert };
+                    Client::build_with_tls(self.url(), certificates).unwrap()
+                }
+                None => Client::open(self.url()).unwrap(),
+            };
             let connection = client.get_connection_with_timeout(Duration::from_millis(200));
             let written: Result<(), _> = connection
                 .and_then(|mut connection| redis::cmd("SET").arg(&["chaos:probe", "1"]).query(&mut connection));

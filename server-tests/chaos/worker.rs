@@ -107,11 +107,16 @@ async fn run() {
     }
 }
 
-/// Parses a target: its kind (`server`, `cluster` or `sentinels`), then URLs.
+/// Parses a target: its kind (`server`, `cluster` or `sentinels`), then URLs. Or `tls`, the file of an authority, and
+/// the URL of a server.
 fn connect(target: &str) -> RedisStore {
     let (kind, urls) = target.split_once(' ').unwrap();
     let store = match kind {
         "server" => RedisStore::connect(urls),
+        "tls" => {
+            let (authority, url) = urls.split_once(' ').unwrap();
+            RedisStore::builder().root_certificates(std::fs::read(authority).unwrap()).connect(url)
+        }
         "cluster" => RedisStore::builder().connect_cluster(urls.split(' ')),
         "sentinels" => RedisStore::builder().connect_sentinel(urls.split(' '), Trio::NAME),
         _ => panic!("{target}"),
