@@ -116,7 +116,7 @@ if used % 128 >= 64 then
       local bans = rare().bans()
       for number = from, to do
         local key, changed = keys[number], 0
-        local ends = bans.lift(key)
+        local ends, lasts = bans.lift(key)
         if ends and ends <= now then ends = nil end
         -- A value that is not a count is an error before anything has changed.
         local asked = usage == FORGET_DENIALS and 1 or 0
@@ -127,14 +127,14 @@ if used % 128 >= 64 then
         elseif usage == CREDIT then
           changed = credit(key, units, limit, window, parameter)
         elseif usage == BAN then
-          ends = now + duration
+          ends, lasts = now + duration, duration
         elseif usage == UNBAN then
           if ends then ends, changed = nil, 1 end
         elseif not fits then
           changed = 1
         end
         if usage == FORGET_DENIALS then call('UNLINK', key) end
-        if ends then bans.ban(key, ends, algorithm, limit, window, parameter) end
+        if ends then bans.ban(key, ends, lasts, algorithm, limit, window, parameter) end
         keys[number], times[number] = changed * 4 + 1, 0
       end
     end

@@ -121,12 +121,14 @@ while charge <= #keys do
           return struct.unpack('<BBIdd', runs, position + 3 + (number - first) * width)
         end
         local _, second = fields(last_of_check)
-        local ends, functions = {}, rare()
+        local ends, durations, functions = {}, {}, rare()
 
         -- Units that are settled or refunded are charged to the count beside the ban, which goes on.
         local function change_count()
           for number = first, last_of_check do
-            if fields(number) ~= HOLDS then ends[number] = functions.bans().lift(names[number]) end
+            if fields(number) ~= HOLDS then
+              ends[number], durations[number] = functions.bans().lift(names[number])
+            end
           end
           local changed, why = pcall(function()
             if size > 1 then return check_together(first, size, position + 3, width) end
@@ -134,7 +136,8 @@ while charge <= #keys do
           end)
           for number, until_then in pairs(ends) do
             local algorithm, _, limit, window, parameter = fields(number)
-            functions.bans().ban(names[number], until_then, (algorithm - 1) % HOLDS + 1, limit, window, parameter)
+            algorithm = (algorithm - 1) % HOLDS + 1
+            functions.bans().ban(names[number], until_then, durations[number], algorithm, limit, window, parameter)
           end
           if not changed then error(why, 0) end
         end

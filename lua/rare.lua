@@ -12,45 +12,52 @@ rare = function()
   --
   -- A ban makes the value of a key one that no algorithm accepts, so that a check that meets no ban does nothing for
   -- it. `MARK`, as a double, is not a number. In a log, it takes the place of the newest record's stamp, and the copy
-  -- makes room for `MARK`, the end of the ban (double), the time until which the count is needed (double) and that
-  -- stamp. Before any other count are `MARK`, the end and that time. A key without a count gets an empty one, which is
-  -- needed until 0. The TTL covers the ban and the count.
+  -- makes room for `MARK`, the end of the ban, the time until which the count is needed, the duration of the ban
+  -- (doubles) and that stamp. Before any other count are `MARK` and those three. A key without a count gets an empty
+  -- one, which is needed until 0. The TTL covers the ban and the count.
+  --
+  -- A ban that ends later than its duration from now was made before the clock was set back. It then lasts for its
+  -- whole duration once more, and not for the time of the step.
   local function bans()
-    local MARK, sub = '\0\0\0ban\248\255', string.sub
+    local MARK, sub = '\0\0\0Ban\248\255', string.sub
 
-    -- Returns the end of a ban, the time until which the count is needed, the value's first bytes, and whether it is a
-    -- log; nothing if the key is not banned.
+    -- Returns the end of a ban, the time until which the count is needed, the value's first bytes, whether it is a log,
+    -- and the duration of the ban; nothing if the key is not banned.
     local function read(key)
       local first = call('GETRANGE', key, '0', '94')
-      if sub(first, 1, 8) ~= MARK or #first < 32 then return end
-      local ends, needed = unpack('<dd', first, 9)
+      if sub(first, 1, 8) ~= MARK or #first < 40 then return end
+      local ends, needed, duration = unpack('<ddd', first, 9)
       local is_log = sub(first, 79, 86) == MARK
       -- What a ban has written can be lifted, and is then not banned.
-      if not (ends >= 0 and ends < 2^53) or ends % 1 > 0 or sub(first, 25, 32) == MARK
-        or not (is_log or #first == 56 or #first == 64) then
+      if not (ends >= 0 and ends < 2^53 and duration >= 0 and duration < 2^53) or ends % 1 > 0 or duration % 1 > 0
+        or sub(first, 33, 40) == MARK or not (is_log or #first == 64 or #first == 72) then
         return
       end
-      return ends, needed, first, is_log
+      if ends > now + duration then
+        ends = now + duration
+        call('SETRANGE', key, '8', pack('<d', ends))
+      end
+      return ends, needed, first, is_log, duration
     end
 
-    -- Ends a ban. Returns the end that it had.
+    -- Ends a ban. Returns the end that it had, and its duration.
     local function lift(key)
-      local ends, needed, first, is_log = read(key)
+      local ends, needed, first, is_log, duration = read(key)
       if not ends then return end
       if not (needed > now) then
         call('UNLINK', key)
       elseif is_log then
-        call('SETRANGE', key, '78', sub(first, 25, 32))
+        call('SETRANGE', key, '78', sub(first, 33, 40))
       else
         call('UNLINK', key)
-        call('SETRANGE', key, '0', sub(first, 25))
+        call('SETRANGE', key, '0', sub(first, 33))
         expire(key, true, needed - now)
       end
-      return ends
+      return ends, duration
     end
 
     -- Bans a key that is not banned, and has a count or no value.
-    local function ban(key, ends, algorithm, limit, window, parameter)
+    local function ban(key, ends, duration, algorithm, limit, window, parameter)
       local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, TOKEN_BUCKET = 1, 2, 4
       local value, span = nil, window
       if algorithm == SLIDING_WINDOW_LOG then
@@ -74,10 +81,10 @@ rare = function()
           value = string.rep('\0', algorithm == SLIDING_WINDOW_COUNTER and 40 or 32)
         end
       end
-      local head = MARK .. pack('<dd', ends, needed)
+      local head = MARK .. pack('<ddd', ends, needed, duration)
       if algorithm == SLIDING_WINDOW_LOG then
         -- No record is in the copy: the first one behind it is number 0.
-        value = sub(value, 79, 86) .. sub(value, 33, 48) .. '\0\0\0\0\0' .. sub(value, 54, 78) .. MARK .. sub(value, 87)
+        value = sub(value, 79, 86) .. sub(value, 41, 48) .. '\0\0\0\0\0' .. sub(value, 54, 78) .. MARK .. sub(value, 87)
       end
       call('SETRANGE', key, '0', head .. value)
       expire(key, is_new, math.max(ends, needed) - now)
@@ -86,10 +93,10 @@ rare = function()
     -- Returns the count of a banned key: of a log, the bytes from 40 to 176, none if it is empty.
     local function count_of(key)
       local _, needed, first, is_log = read(key)
-      if not is_log then return sub(first, 25) end
+      if not is_log then return sub(first, 33) end
       if needed == 0 then return '' end
       local packed = call('GETRANGE', key, '40', '176')
-      return sub(packed, 1, 38) .. sub(first, 25, 32) .. sub(packed, 47)
+      return sub(packed, 1, 38) .. sub(first, 33, 40) .. sub(packed, 47)
     end
 
     local bans_of_keys = {read = read, lift = lift, ban = ban, count_of = count_of}

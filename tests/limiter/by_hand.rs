@@ -169,3 +169,17 @@ async fn holds_that_were_open_before_a_ban_are_charged_after_it() {
     clock.advance(BAN);
     assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(10));
 }
+
+#[tokio::test]
+async fn a_ban_lasts_at_most_once_more_after_the_clock_was_set_back() {
+    let (limiter, clock) = limiter();
+    let hour = Duration::from_secs(3_600);
+    let start = 1_800_000_000_000_000;
+    clock.set_us(start);
+    limiter.ban("k", &policy(), BAN).await.unwrap();
+    clock.set_us(start - 3_600_000_000);
+    let denied = limiter.check("k", &policy(), 1).await.unwrap();
+    assert_eq!(denied.retry_after(), Some(BAN), "and not {:?}", hour + BAN);
+    clock.advance(BAN);
+    assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
+}

@@ -231,3 +231,32 @@ async fn long_law_15_limits_hold_and_all_is_free_after_any_two_steps_of_the_cloc
         all_keep_their_limits(STEPS.map(|second| vec![first, second]).to_vec()).await;
     }
 }
+
+/// Of the end of a ban, a step of an hour would make one more hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ban_by_hand_lasts_at_most_twice_as_long_after_the_clock_was_set_back() {
+    let Some(mut stepped) = SteppedServer::start() else { return };
+    let builder = RedisStore::builder().plain_keys().deadline(10 * SECOND).breaker(None);
+    let limiter = Limiter::new(builder.connect(&stepped.server.url()).unwrap()).quiet();
+    let policies = ALGORITHMS.map(|algorithm| Policy::per_hour("p", LIMIT).unwrap().with_algorithm(algorithm));
+    let key = |number: usize, is_used| format!("{number} {is_used}");
+    for (number, policy) in policies.iter().enumerate() {
+        assert!(limiter.check(key(number, true), policy, 3).await.unwrap().is_allowed());
+        for is_used in [true, false] {
+            limiter.ban(key(number, is_used), policy, 2 * SECOND).await.unwrap();
+        }
+    }
+    stepped.step(-3_600);
+    let start = Instant::now();
+    for (number, policy) in policies.iter().enumerate() {
+        for (is_used, left) in [(true, LIMIT - 3), (false, LIMIT)] {
+            let denied = limiter.check(key(number, is_used), policy, 1).await.unwrap();
+            let wait = denied.retry_after().expect("the ban goes on");
+            assert!(wait <= 2 * SECOND, "{policy:?}: {wait:?}");
+            tokio::time::sleep(wait).await;
+            let decision = limiter.check(key(number, is_used), policy, left).await.unwrap();
+            assert!(decision.is_allowed(), "{policy:?}, {is_used}: {decision:?}");
+        }
+    }
+    assert!(start.elapsed() < 60 * SECOND, "{:?}", start.elapsed());
+}

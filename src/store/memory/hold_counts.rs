@@ -30,6 +30,8 @@ pub(super) struct BannedCount {
     count: Count,
     /// When the ban ends, in microseconds.
     until: u64,
+    /// How long the ban lasts, in microseconds.
+    duration: u64,
 }
 
 /// A count with open holds.
@@ -73,8 +75,12 @@ impl Count {
         Verdict::of_one(outcome, &charge.policy, now)
     }
 
-    /// Whether the key is banned by hand. A ban that has ended is lifted.
+    /// Whether the key is banned by hand. A ban that has ended is lifted. After the clock was set back, a ban lasts for
+    /// its whole duration once more, and not for the time of the step.
     pub(super) fn is_banned(&mut self, policy: &Policy, now: u64) -> bool {
+        if let Self::Banned(banned) = self {
+            banned.until = banned.until.min(now + banned.duration);
+        }
         match self {
             Self::Banned(banned) if banned.until > now => true,
             Self::Banned(_) => {
@@ -188,8 +194,8 @@ impl Count {
         match change {
             CountChange::Ban(duration) => {
                 self.lift(policy);
-                let count = mem::replace(self, Self::new(policy));
-                *self = Self::Banned(Box::new(BannedCount { count, until: now + micros_up(duration) }));
+                let (count, duration) = (mem::replace(self, Self::new(policy)), micros_up(duration));
+                *self = Self::Banned(Box::new(BannedCount { count, until: now + duration, duration }));
                 0
             }
             CountChange::Unban => {
