@@ -79,9 +79,10 @@ if used >= 128 then
         time, offset, stepped = rare().own_time(key, now, offset, last, true)
       end
       if stepped then
-        call('ZREM', key, head)
+        local replaced = head
         head, last = 't' .. pack('<ddd', time, offset, covered), time
         call('ZADD', key, whole(-held), head)
+        if replaced ~= head then call('ZREM', key, replaced) end
       end
       return held, found[3] and tonumber(found[4]) <= time, time, offset, head, last, covered
     end
@@ -103,8 +104,11 @@ if used >= 128 then
       end
     end
 
-    -- Ends holds whose time has come. Returns the units that are left, and how many holds have ended.
-    local function end_expired(number, algorithm, card, held, time, offset, head, is_released, limit, window, parameter)
+    -- Ends holds whose time has come. Returns the units that are left, how many holds have ended, and whether the key is
+    -- gone. If the call may make a hold (`makes`), the head stays after the last one has ended: a node that gives a slot
+    -- away creates no key. Of more than 64 holds that are released together, the key is removed all the same.
+    local function end_expired(number, algorithm, card, held, time, offset, head, makes, is_released, limit, window,
+      parameter)
       -- Returns the earliest time of a call at which the count's own time has not run backwards.
       local function reached(key, algorithm, resolution)
         -- With a client's clock a count has no time of its own.
@@ -123,9 +127,10 @@ if used >= 128 then
       end
 
       local key, holds, left, ended = keys[number], keys[number + 1], held, 0
-      if is_released and last_end(holds, card, time) <= time then
+      local is_small = makes and card <= 2 * LEAST_ENDED + 1
+      if is_released and not is_small and last_end(holds, card, time) <= time then
         call('UNLINK', holds)
-        return 0, 0
+        return 0, 0, true
       end
       local weight = is_released and 1 or WEIGHT_OF_CHARGE
       local most = math.max(math.floor(may_end / weight), LEAST_ENDED)
@@ -154,15 +159,20 @@ if used >= 128 then
         ended = ended + found
       until found < size or ended >= most
       may_end = may_end - ended * weight
-      keep(holds, left, head)
-      if is_released then return left, ended end
+      if makes and left == 0 then
+        call('ZADD', holds, '0', head)
+      else
+        keep(holds, left, head)
+      end
+      local is_gone = left == 0 and not makes
+      if is_released then return left, ended, is_gone end
       local earliest = math.max(0, reached(key, algorithm, parameter))
       for index = 1, #ends do
         local at = math.min(now, math.max(ends[index] - offset, earliest))
         algorithms[algorithm](at, {}, number, number, costs[index], true, limit, window, parameter, false)
         keys[number] = key
       end
-      return left, ended
+      return left, ended, is_gone
     end
 
     -- Sets the TTL of the holds' key. The last hold ends after `time`; `ahead` is the time that the count reports.
@@ -220,11 +230,11 @@ if used >= 128 then
           end
           -- Nothing is charged to a count while a check meets a ban by hand.
           if expires and ends_expired and not rare().met then
-            local ended
-            held, ended =
-              end_expired(number, algorithm, card, held, time, offset, head, is_released, limit, window, parameter)
+            local makes, ended, is_gone = usage == CHECK and id ~= NO_HOLD, nil, nil
+            held, ended, is_gone = end_expired(number, algorithm, card, held, time, offset, head, makes, is_released,
+              limit, window, parameter)
             card = card - 2 * ended
-            if held == 0 then time, offset, head, covered = now, 0, nil, 0 end
+            if is_gone then time, offset, head, covered = now, 0, nil, 0 end
           end
           if usage == CHECK then
             -- Also for a cost of 0: a value that is not a count is an error before anything has changed.
@@ -280,6 +290,8 @@ if used >= 128 then
             expire_holds(holds, is_new, algorithm, covered - time, times[number], limit, window, parameter)
           end
         end
+        -- The head that was left for a hold that was not made.
+        if head and held == 0 and usage == CHECK and not finish then call('UNLINK', holds) end
         keys[number + 1], times[number + 1] = held * 4 + (fits and 1 or 0), math.max(0, last - time)
         if usage == CHECK and held > 0 and algorithm == SLIDING_WINDOW_LOG and not is_alone then
           local report, next_unit = keys[number], times[number]

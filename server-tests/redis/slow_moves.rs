@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Check, Policy, RedisStore,
-    policy::Holds,
+    policy::{Holds, Unsettled},
     store::{HoldChange, OpenHold, Settlement, Store, Verdict},
 };
 
@@ -174,6 +174,36 @@ async fn law_1_a_policy_with_holds_gets_verdicts_wherever_its_keys_are_during_a_
     for (subject, place) in &subjects {
         let left = if subject == reset { 6 } else { 0 };
         assert_eq!(available(&store, subject, &policy).await, left, "{place:?}");
+    }
+}
+
+/// A node that gives a slot away creates no key, and the key of holds goes with the last of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_follows_the_last_expired_one_is_made_while_its_slot_moves() {
+    let cluster = Cluster::start();
+    let store = connected(&cluster).await;
+    let subject = &subjects(&cluster, 1)[0];
+    let policies = [Unsettled::Charge, Unsettled::Release].map(|unsettled| {
+        let holds = Holds::new().with_ttl(Duration::from_millis(300)).with_unsettled(unsettled);
+        Policy::per_hour(format!("{unsettled:?}"), 6).unwrap().with_holds(holds).unwrap()
+    });
+    for policy in &policies {
+        assert!(check(&store, &Check::new(subject.as_str(), policy, 1)).await.allowed);
+        for _ in 0..2 {
+            assert!(hold(&store, subject, policy, 1).await.is_some());
+        }
+    }
+    cluster.begin_move(slot(&cluster), 2, 0);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    for (policy, left) in policies.iter().zip([3, 5]) {
+        let open = hold(&store, subject, policy, left).await.expect("what has expired leaves room");
+        assert_eq!(available(&store, subject, policy).await, 0);
+        assert_eq!(change(&store, &open, HoldChange::Settle(0)).await, Settlement::Settled);
+        assert_eq!(available(&store, subject, policy).await, left);
+    }
+    cluster.end_move(slot(&cluster), 2, 0);
+    for (policy, left) in policies.iter().zip([3, 5]) {
+        assert_eq!(available(&store, subject, policy).await, left);
     }
 }
 
