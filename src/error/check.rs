@@ -87,7 +87,6 @@ impl Error {
     }
 
     /// Adds what the error is about to its message.
-    #[cfg(feature = "redis")]
     pub(crate) fn about(mut self, subject: &str) -> Self {
         self.message = format!("{} ({subject})", self.message.trim_end_matches('.'));
         self

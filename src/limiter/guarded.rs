@@ -9,13 +9,13 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     breaker::{CallOutcome, Permit},
     error::{Error, ErrorKind},
     limiter::core::Core,
-    runtime::deadline::Deadline,
+    runtime::{deadline::Deadline, real_time::RealInstant},
     store::Pending,
 };
 
@@ -36,10 +36,15 @@ pub(super) struct Guarded<T: Send + 'static> {
 pub(super) const NO_TIMERS: &str =
     "waiting for the store needs a tokio runtime with timers; build it with `enable_all()`";
 
+/// Why a deadline has passed in much less real time.
+const PAUSED_TIME: &str = "tokio's time is paused or was advanced, which no server follows: test with a `MemoryStore` on \
+                           a `TokioClock`, or in real time";
+
 pin_project! {
     struct Wait {
         permit: Option<Permit>,
         time: Duration,
+        started: (Instant, RealInstant),
         #[pin]
         deadline: Deadline,
     }
@@ -55,7 +60,9 @@ impl Wait {
             wait.deadline.as_mut().extend(more.min(*wait.time));
             ready!(wait.deadline.as_mut().poll(cx));
         }
-        Poll::Ready(pending.deadline_error(*wait.time))
+        let error = pending.deadline_error(*wait.time);
+        let (started, really) = *wait.started;
+        Poll::Ready(if really.elapsed() < started.elapsed() / 2 { error.about(PAUSED_TIME) } else { error })
     }
 }
 
@@ -90,7 +97,14 @@ impl<T: Send + 'static> Guarded<T> {
                 let time = self.time.unwrap_or_else(|| core.store.deadline());
                 if self.wait.is_none() {
                     // The deadline counts from the first poll, because nothing is sent earlier.
-                    let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });
+                    let wait = |deadline| {
+                        Box::pin(Wait {
+                            permit: permit.take(),
+                            time,
+                            started: (Instant::now(), RealInstant::now()),
+                            deadline,
+                        })
+                    };
                     self.wait = Deadline::after(time).map(wait);
                 }
                 match &mut self.wait {

@@ -144,3 +144,15 @@ fn a_runtime_without_timers_is_an_error_that_names_the_fix_and_not_a_panic() {
 async fn is_pending(mut future: std::pin::Pin<&mut tollgate::limiter::CheckFuture>) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(Future::poll(future.as_mut(), cx).is_pending())).await
 }
+
+#[test]
+fn the_error_says_that_tokios_time_is_paused_and_only_then() {
+    for paused in [true, false] {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(paused).build().unwrap();
+        let policy = Policy::per_minute("p", 1).unwrap();
+        let error = runtime.block_on(Limiter::new(SilentStore).check("k", &policy, 1)).unwrap_err();
+        assert_eq!(error.to_string().contains("tokio's time is paused"), paused, "{error}");
+        assert!(error.may_have_charged());
+    }
+}
