@@ -261,7 +261,7 @@ pub(super) static FOR: Field =
     field("for", Kind::Duration, "The duration of the ban, and the time within which denials count, up to 366 days.");
 
 pub(super) static HOLD_SETTINGS: Table =
-    Table { fields: &[&TTL, &TYPICAL, &WHEN_UNSETTLED], refused: &[], required: &[] };
+    Table { fields: &[&TTL, &TYPICAL, &LONGEST, &WHEN_UNSETTLED], refused: &[], required: &[] };
 
 pub(super) static TTL: Field = field(
     "ttl",
@@ -273,6 +273,12 @@ pub(super) static TYPICAL: Field = field(
     Kind::Duration,
     "How long a hold typically lasts, up to 366 days: the longest Retry-After of a denial that holds cause. Defaults \
      to \"1s\".",
+);
+pub(super) static LONGEST: Field = field(
+    "longest",
+    Kind::Duration,
+    "The longest age of a hold that is renewed in the background, up to 366 days: then it is settled, and its response \
+     ends with an error. Defaults to no longest age.",
 );
 pub(super) static WHEN_UNSETTLED: Field = field(
     "unsettled",

@@ -49,11 +49,13 @@ impl Draft<'_> {
     fn read_holds(&mut self, mut settings: Section) -> Option<Holds> {
         let before = self.mistakes.count();
         let mut holds = self.policy.holds().copied().unwrap_or_default();
-        for (field, with) in
-            [(&fields::TTL, Holds::with_ttl as fn(Holds, _) -> Holds), (&fields::TYPICAL, Holds::with_typical)]
-        {
+        for (field, with) in [
+            (&fields::TTL, Holds::with_ttl as fn(Holds, _) -> Holds),
+            (&fields::TYPICAL, Holds::with_typical),
+            (&fields::LONGEST, Holds::with_longest),
+        ] {
             let Some(duration) = settings.read(field, self.mistakes, values::duration).value() else { continue };
-            // Compared alone, so that both durations are reported.
+            // Compared alone, so that all durations are reported.
             let plain =
                 Policy::per_second("policy", 1).and_then(|plain| plain.with_holds(with(Holds::new(), duration)));
             match plain {

@@ -136,7 +136,7 @@ pub enum ConfigError {
         /// The name, as given.
         name: String,
     },
-    /// A time-to-live or a typical duration of holds that is out of range.
+    /// A time-to-live, a typical duration or a longest age of holds that is out of range.
     InvalidHolds {
         /// The policy's name.
         policy: String,

@@ -13,8 +13,19 @@ use crate::{
 
 impl Core {
     /// Asks the store, behind the breaker and the deadline.
-    pub(super) async fn ask(self: &Arc<Self>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
-        match self.verdict_on(&check, purpose).await {
+    pub(super) async fn ask(self: &Arc<Self>, check: Check, purpose: Purpose) -> Result<Decision, Error> {
+        self.ask_from(&mut None, check, purpose).await
+    }
+
+    /// As [`ask`](Self::ask). The check waits in `place`, so that a caller whose future is dropped knows whether the
+    /// store may have received it.
+    pub(super) async fn ask_from(
+        self: &Arc<Self>,
+        place: &mut Option<Waiting>,
+        mut check: Check,
+        purpose: Purpose,
+    ) -> Result<Decision, Error> {
+        match self.verdict_on(place, &check, purpose).await {
             Ok(verdict) => {
                 let observed = self.observer.as_ref().map(|observer| (observer, check.clone()));
                 let decision = self.on_verdict(&mut check, &verdict, purpose, None);
@@ -29,19 +40,26 @@ impl Core {
         }
     }
 
-    async fn verdict_on(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
-        if !self.asks_directly(check) {
-            return match detour::ask(self, check, purpose) {
-                Asked::Judged(result) => result,
-                Asked::Waiting(verdict) => verdict.await,
-            };
-        }
-        match self.store.check(check) {
-            Answer::Ready(result) => result,
-            Answer::Pending(pending) => {
-                let mut waiting = Waiting::new(self, pending, None);
-                poll_fn(|cx| waiting.poll(self, check, purpose, cx)).await
+    async fn verdict_on(
+        self: &Arc<Self>,
+        place: &mut Option<Waiting>,
+        check: &Check,
+        purpose: Purpose,
+    ) -> Result<Verdict, Error> {
+        let waiting = if self.asks_directly(check) {
+            match self.store.check(check) {
+                Answer::Ready(result) => return result,
+                Answer::Pending(pending) => Waiting::new(self, pending, None),
             }
-        }
+        } else {
+            match detour::ask(self, check, purpose) {
+                Asked::Judged(result) => return result,
+                Asked::Waiting(verdict) => Waiting::for_detour(verdict, None),
+            }
+        };
+        let waiting = place.insert(waiting);
+        let result = poll_fn(|cx| waiting.poll(self, check, purpose, cx)).await;
+        *place = None;
+        result
     }
 }

@@ -186,7 +186,7 @@ impl Limiter {
 
 impl Core {
     /// Changes one count in the store, behind the breaker and within the deadline.
-    async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
+    pub(super) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
         match self.store.change_count(key, policy, change) {
             Answer::Ready(result) => result,
             Answer::Pending(pending) => {

@@ -87,5 +87,5 @@ pub use self::{
 };
 pub(crate) use self::{
     decide::{DecisionFuture, Sent},
-    hold::{Charged, RequestHolds},
+    hold::{Charged, NameReport, OnLongest, RequestHolds},
 };

@@ -1,10 +1,12 @@
 //! An allowed request: its decision goes to the handler, and to the response if a layer asks for it.
 
+use std::task::Context;
+
 use http::{Extensions, Response};
 
 use super::{
     config::Config,
-    holding::{CarryHolds, Tab},
+    holding::{CarryHolds, HeldTooLong, Tab},
     rules::Rules,
 };
 use crate::{
@@ -69,6 +71,16 @@ fn for_response(request: &mut Extensions) -> Option<Box<Decision>> {
 }
 
 impl Admitted {
+    /// Whether a hold of the request may get too old.
+    pub(super) fn can_get_too_old(&self) -> bool {
+        self.tab.as_ref().is_some_and(|tab| tab.can_get_too_old())
+    }
+
+    /// Which hold of the request was too old. If none was, the task is woken when one is.
+    pub(super) fn poll_too_old(&self, cx: &Context<'_>) -> Option<HeldTooLong> {
+        self.tab.as_ref()?.poll_too_old(cx)
+    }
+
     /// Adds the fields, and the decision if it is wanted, to the response of the inner service. The holds of the
     /// request end now, or with the body of the response.
     #[inline]

@@ -9,20 +9,20 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
     admitted::Admitted,
     config::Config,
-    holding::{CarryHolds, SameBody, Tab},
+    holding::{Bill, CarryHolds, HeldTooLong, SameBody, Tab},
     open_tab::discard,
     rules::KeptRules,
 };
 use crate::{
     limiter::DecisionFuture,
-    rejection::{Denial, Rejection},
+    rejection::{Denial, Reason, Rejection},
 };
 
 pin_project! {
@@ -54,6 +54,7 @@ pin_project! {
             #[pin]
             response: F,
             admitted: Option<Admitted>,
+            cut_off: Option<Box<CutOff<K, R>>>,
         },
         /// Holds the response to a refused request.
         Refused { response: Option<Response<ResBody>> },
@@ -67,6 +68,38 @@ struct Waiting<S, K, R, ReqBody> {
     request: Request<ReqBody>,
     config: Arc<Config<K, R>>,
     rules: KeptRules,
+}
+
+/// What refuses a request with a hold that gets too old before the service has answered.
+pub(crate) struct CutOff<K, R> {
+    config: Arc<Config<K, R>>,
+    rules: KeptRules,
+    request: Parts,
+}
+
+impl<K, R> CutOff<K, R> {
+    /// `None` if no hold of the request may get too old.
+    pub(crate) fn of(
+        admitted: &Admitted,
+        config: &Arc<Config<K, R>>,
+        rules: impl FnOnce() -> KeptRules,
+        request: impl FnOnce() -> Parts,
+    ) -> Option<Box<Self>> {
+        admitted.can_get_too_old().then(|| {
+            let mut request = request();
+            // The bill of an upgraded connection lives for as long as its handler keeps it.
+            request.extensions.remove::<Bill>();
+            Box::new(Self { config: Arc::clone(config), rules: rules(), request })
+        })
+    }
+
+    fn refuse<B>(&self, HeldTooLong { policy, longest }: HeldTooLong) -> Response<B>
+    where
+        R: Rejection<B>,
+    {
+        let rules = self.rules.load(&self.config.rules);
+        self.config.refuse(&rules, &self.request, Denial::new(Reason::HeldTooLong { policy, longest }))
+    }
 }
 
 /// A check, and the holds that it asks for.
@@ -92,11 +125,11 @@ impl<S, F, K, R, ReqBody, ResBody, B> ResponseFuture<S, F, K, R, ReqBody, ResBod
     }
 
     pub(crate) fn pass(response: F) -> Self {
-        Self::new(State::Calling { response, admitted: None })
+        Self::new(State::Calling { response, admitted: None, cut_off: None })
     }
 
-    pub(crate) fn call(response: F, admitted: Admitted) -> Self {
-        Self::new(State::Calling { response, admitted: Some(admitted) })
+    pub(crate) fn call(response: F, admitted: Admitted, cut_off: Option<Box<CutOff<K, R>>>) -> Self {
+        Self::new(State::Calling { response, admitted: Some(admitted), cut_off })
     }
 
     pub(crate) fn refuse(response: Response<ResBody>) -> Self {
@@ -137,11 +170,15 @@ where
                     let decision = ready!(Pin::new(check).poll(cx));
                     let tab = tab.take();
                     let Waiting { mut service, mut request, config, rules, .. } = *waiting.take().expect(POLLED_AGAIN);
-                    let rules = rules.load(&config.rules);
                     if decision.is_allowed() {
-                        let admitted = config.admit(&rules, decision, tab, request.extensions_mut());
-                        State::Calling { response: service.call(request), admitted: Some(admitted) }
+                        let admitted =
+                            config.admit(&rules.load(&config.rules), decision, tab, request.extensions_mut());
+                        let (parts, body) = request.into_parts();
+                        let cut_off = CutOff::of(&admitted, &config, || rules, || parts.clone());
+                        let response = service.call(Request::from_parts(parts, body));
+                        State::Calling { response, admitted: Some(admitted), cut_off }
                     } else {
+                        let rules = rules.load(&config.rules);
                         discard(tab);
                         // Releases what the service reserved in `poll_ready`, before the response is built.
                         drop(service);
@@ -149,7 +186,14 @@ where
                         State::Refused { response: Some(config.refuse(&rules, &parts, Denial::of(decision))) }
                     }
                 }
-                StateProj::Calling { response, admitted } => {
+                StateProj::Calling { response, admitted, cut_off } => {
+                    if let (Some(cut_off), Some(admitted)) = (&cut_off, &admitted)
+                        && let Some(too_long) = admitted.poll_too_old(cx)
+                    {
+                        let response = Some(cut_off.refuse(too_long));
+                        state.set(State::Refused { response });
+                        continue;
+                    }
                     let result = ready!(response.poll(cx));
                     // Taken before the result is read, so that the holds of a request that failed end now.
                     let admitted = admitted.take();

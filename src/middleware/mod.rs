@@ -87,7 +87,7 @@ pub(crate) use self::route::{RouteTable, Settings};
 pub(crate) use self::rules::{Followers, Rules, RulesOwner};
 pub use self::{
     future::ResponseFuture,
-    holding::{Bill, CarryHolds, HeldBody, HoldGuard, SameBody, Settle, WrappedBody},
+    holding::{Bill, CarryHolds, HeldBody, HeldTooLong, HoldGuard, SameBody, Settle, WrappedBody},
     layer::RateLimitLayer,
     route::Route,
     service::RateLimit,

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{
     config::Config,
-    future::ResponseFuture,
+    future::{CutOff, ResponseFuture},
     holding::{CarryHolds, SameBody},
     open_tab::discard,
     prepare::Prepared,
@@ -121,7 +121,8 @@ where
             Sent::Decided(decision) => {
                 if decision.is_allowed() {
                     let admitted = self.config.admit(&rules, decision, tab, &mut parts.extensions);
-                    ResponseFuture::call(readied.call(Request::from_parts(parts, body)), admitted)
+                    let cut_off = CutOff::of(&admitted, &self.config, || rules.keep(), || parts.clone());
+                    ResponseFuture::call(readied.call(Request::from_parts(parts, body)), admitted, cut_off)
                 } else {
                     discard(tab);
                     readied.release();

@@ -32,7 +32,8 @@ pub struct HoldEnded<'a> {
     /// The units that were held.
     pub held: u32,
     /// The units that its end was to charge: those of the settlement, or those that the policy charges for a hold that
-    /// is not settled. Not charged if the hold has [expired](HoldEnd::Expired) or is [unanswered](HoldEnd::Unanswered).
+    /// is not settled. If the hold has [expired](HoldEnd::Expired), only what is above the charge at its end is
+    /// charged. Not charged if the hold is [unanswered](HoldEnd::Unanswered).
     pub actual: u32,
     /// How the hold has ended.
     pub end: HoldEnd,
@@ -58,19 +59,22 @@ pub enum HoldEnd {
     Released,
     /// It was settled.
     Settled,
+    /// It had reached its [longest age](crate::policy::Holds::with_longest), and was settled while its request went on.
+    TooLong,
     /// No store has answered within the time-to-live, or too many changes waited for an answer. The store ends the hold
     /// by itself, unless a change has reached it.
     Unanswered,
 }
 
 impl HoldEnd {
-    /// The end in one word: `dropped`, `expired`, `released`, `settled` or `unanswered`.
+    /// The end in one word: `dropped`, `expired`, `released`, `settled`, `too_long` or `unanswered`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dropped => "dropped",
             Self::Expired => "expired",
             Self::Released => "released",
             Self::Settled => "settled",
+            Self::TooLong => "too_long",
             Self::Unanswered => "unanswered",
         }
     }

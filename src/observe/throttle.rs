@@ -42,6 +42,11 @@ impl Once {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
 
+    /// Whether nobody has claimed the warning.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+
     /// Allows the warning again.
     pub(crate) fn rearm(&self) {
         self.0.store(false, Ordering::Relaxed);

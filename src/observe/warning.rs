@@ -1,6 +1,6 @@
 //! Warnings about the setup of a limiter.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::key::KeyError;
 
@@ -64,6 +64,15 @@ pub enum Warning {
     },
     /// Keys are hashed without a secret in Redis, see `RedisStoreBuilder::key_secret`.
     GuessableKeys,
+    /// A hold has reached its [longest age](crate::policy::Holds::with_longest) while its request or its job went on.
+    /// The hold of a request was settled, and its response ended with an error. Reported once for a limiter; observers
+    /// see [each such hold](super::HoldEnd::TooLong).
+    HeldTooLong {
+        /// The name of the policy.
+        policy: String,
+        /// The longest age.
+        longest: Duration,
+    },
     /// Redis refuses to count the instances of the service, which
     /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) asks for.
     InstancesUnknown {
@@ -110,6 +119,15 @@ pub enum Warning {
         /// charge the policy.
         exempt: Option<String>,
     },
+    /// A handler has put a cost on the [bill](crate::middleware::Bill::set_cost_of) of a request under a name of which
+    /// no policy holds units for the request, so the cost is not charged. Reported once for a limiter, when the bill is
+    /// dropped.
+    UnknownNameOnBill {
+        /// The name, as the handler has given it.
+        name: String,
+        /// The names of the policies under which units were held for the request.
+        known: Vec<String>,
+    },
     /// A source of plans has answered with the name of a policy that live limits do not have, so the default plan
     /// applies. Reported once for each name.
     UnknownPlan {
@@ -144,6 +162,7 @@ impl Warning {
             Self::ForwardedHeader { .. } => "forwarded_header",
             Self::ForwardedHeaderMissing { .. } => "forwarded_header_missing",
             Self::GuessableKeys => "guessable_keys",
+            Self::HeldTooLong { .. } => "held_too_long",
             Self::InstancesUnknown { .. } => "instances_unknown",
             Self::NoPeerAddress => "no_peer_address",
             Self::OneAddress { .. } => "one_address",
@@ -151,6 +170,7 @@ impl Warning {
             Self::PausesFull { .. } => "pauses_full",
             Self::StoreFull { .. } => "store_full",
             Self::UnchargedPolicy { .. } => "uncharged_policy",
+            Self::UnknownNameOnBill { .. } => "unknown_name_on_bill",
             Self::UnknownPlan { .. } => "unknown_plan",
             Self::UnmatchedRoute { .. } => "unmatched_route",
             Self::WithoutSlot { .. } => "without_slot",
@@ -193,6 +213,12 @@ impl fmt::Display for Warning {
                 "keys go to Redis as hashes without a secret, so anyone with access to Redis can find short keys by \
                  trial: addresses, user ids, weak credentials; set `RedisStoreBuilder::key_secret`, the same for all \
                  instances (or set `plain_keys` if all keys but credentials may be read)",
+            ),
+            Self::HeldTooLong { policy, longest } => write!(
+                f,
+                "a hold under policy {policy:?} has reached its longest age of {longest:?}, so it was ended although \
+                 its work goes on: a request gets 504, or its response body fails; if such work is usual, set a longer \
+                 age with `Holds::with_longest`, otherwise see whether clients read what they ask for"
             ),
             Self::InstancesUnknown { key, reason } => write!(
                 f,
@@ -241,6 +267,12 @@ impl fmt::Display for Warning {
                 "no request is charged under policy {policy:?}, because the exempt route {route:?} covers every \
                  request that default would charge: leave exempt out there, or name in default.policies only policies \
                  that other routes charge"
+            ),
+            Self::UnknownNameOnBill { name, known } => write!(
+                f,
+                "a handler has put a cost on the bill under {name:?}, but its request holds units under {known:?} \
+                 alone, so that cost is not charged: write the name of one of these policies in `Bill::set_cost_of` \
+                 or `Bill::add_to`, or hold units under {name:?}"
             ),
             Self::UnknownPlan { plan, default } => write!(
                 f,

@@ -20,14 +20,17 @@ impl Policy {
     /// # Errors
     ///
     /// [`ConfigError::ExcludesHolds`] if the policy has a ban or shards or counts rejections.
-    /// [`ConfigError::InvalidHolds`] if the time-to-live or the typical duration is shorter than 1 µs or longer than
-    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError::InvalidHolds`] if the time-to-live, the typical duration or the longest age is shorter than 1 µs
+    /// or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
     /// See [`Holds`].
     pub fn with_holds(self, holds: Holds) -> Result<Self, ConfigError> {
-        for (setting, duration) in [("with_ttl", holds.ttl()), ("with_typical", holds.typical())] {
+        let longest = holds.longest().map(|longest| ("with_longest", longest));
+        for (setting, duration) in
+            [("with_ttl", holds.ttl()), ("with_typical", holds.typical())].into_iter().chain(longest)
+        {
             if !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
                 return Err(ConfigError::InvalidHolds { policy: self.name().to_owned(), setting, duration });
             }

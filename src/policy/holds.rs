@@ -26,6 +26,7 @@ use crate::policy::micros::micros_up;
 pub struct Holds {
     ttl: Duration,
     typical: Duration,
+    longest: Option<Duration>,
     unsettled: Unsettled,
 }
 
@@ -50,7 +51,7 @@ impl Holds {
 
     /// Creates the default settings.
     pub fn new() -> Self {
-        Self { ttl: Self::DEFAULT_TTL, typical: Self::DEFAULT_TYPICAL, unsettled: Unsettled::default() }
+        Self { ttl: Self::DEFAULT_TTL, typical: Self::DEFAULT_TYPICAL, longest: None, unsettled: Unsettled::default() }
     }
 
     /// Sets the time-to-live: a hold that is neither settled nor renewed for so long ends by itself, by the store's
@@ -73,6 +74,31 @@ impl Holds {
         Self { typical, ..self }
     }
 
+    /// Sets the longest age of a hold that is renewed in the background: the holds of a layer, and the slots of
+    /// [concurrency limits](crate::Policy::concurrent). 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
+    ///
+    /// A client that never reads its response would keep a slot for as long as the server keeps the connection. At this
+    /// age, counted from when the hold was made, its units are free again:
+    ///
+    /// * **A layer** settles the hold at once, by the bill as it stands. A request without a response gets one of the
+    ///   rejection, with 504 ([`Reason::HeldTooLong`](crate::rejection::Reason::HeldTooLong)), and its handler is
+    ///   dropped. A response body fails with [`HeldTooLong`](crate::middleware::HeldTooLong), as soon as the server
+    ///   asks for more of it. Upgraded connections go on, and so does work with a
+    ///   [`HoldGuard`](crate::middleware::HoldGuard): end it in the handler. A [shadow](crate::Policy::with_shadow)
+    ///   policy ends no request.
+    /// * **A slot of [`Limiter::hold`](crate::Limiter::hold)** is not renewed any more, so it ends within one
+    ///   time-to-live.
+    ///
+    /// Each such hold is an event ([`HoldEnd::TooLong`](crate::observe::HoldEnd::TooLong)), and the first one of a
+    /// limiter a [warning](crate::observe::Warning::HeldTooLong).
+    ///
+    /// Defaults to no longest age: a WebSocket or a download may last for days, and only its author knows what is too
+    /// long. While the work of a hold that has ended goes on, more runs than the limit says.
+    #[must_use]
+    pub fn with_longest(self, longest: Duration) -> Self {
+        Self { longest: Some(longest), ..self }
+    }
+
     /// Sets what becomes of a hold that ends without a settlement. Defaults to [`Unsettled::Charge`].
     #[must_use]
     pub fn with_unsettled(self, unsettled: Unsettled) -> Self {
@@ -87,6 +113,11 @@ impl Holds {
     /// How long a hold typically lasts.
     pub fn typical(&self) -> Duration {
         self.typical
+    }
+
+    /// The longest age of a hold that is renewed in the background; `None` without one.
+    pub fn longest(&self) -> Option<Duration> {
+        self.longest
     }
 
     /// What becomes of a hold that ends without a settlement.

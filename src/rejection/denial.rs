@@ -54,6 +54,14 @@ pub enum Reason {
         /// The most units that can pass at once.
         limit: u32,
     },
+    /// A hold of the request has reached its [longest age](crate::policy::Holds::with_longest) before there was a
+    /// response. The handler has had the request.
+    HeldTooLong {
+        /// The policy's name.
+        policy: String,
+        /// The longest age.
+        longest: Duration,
+    },
     /// The request has no usable key, or its key is a denied address ([`KeyError::AddressDenied`]).
     Key(KeyError),
     /// The layer's configuration is wrong for this request.
@@ -83,7 +91,9 @@ impl Denial {
         let retry_after = match &reason {
             Reason::QuotaExceeded(decision) => decision.retry_after(),
             Reason::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
-            Reason::CostAboveLimit { .. } | Reason::Key(_) | Reason::Misconfigured(_) => None,
+            Reason::CostAboveLimit { .. } | Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) => {
+                None
+            }
         };
         Self { reason: Box::new(reason), retry_after, source: None }
     }
@@ -129,9 +139,9 @@ impl Denial {
 
     /// Returns the HTTP status.
     ///
-    /// The status is 429 for a spent quota, 503 while the store cannot answer, 401 for a missing credential, 403 for a
-    /// denied address, 400 for another missing or unusable key or a cost that can never pass, and 500 for a
-    /// misconfigured layer or a layer outside the layer that inserts its key.
+    /// The status is 429 for a spent quota, 503 while the store cannot answer, 504 for a hold that was too old, 401 for
+    /// a missing credential, 403 for a denied address, 400 for another missing or unusable key or a cost that can never
+    /// pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.reason {
             Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
@@ -142,6 +152,7 @@ impl Denial {
             Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,
             Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::HeldTooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
@@ -207,6 +218,9 @@ impl Denial {
             // operator.
             Reason::Key(error @ KeyError::NoPeerAddress) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
+            Reason::HeldTooLong { longest, .. } => {
+                Some(format!("The request took longer than the {longest:?} that are allowed."))
+            }
             Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
         }
     }
@@ -221,6 +235,9 @@ impl fmt::Display for Denial {
                 "request refused: a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} \
                  through at once"
             ),
+            Reason::HeldTooLong { policy, longest } => {
+                write!(f, "request ended: it has held units of policy {policy:?} for {longest:?}")
+            }
             Reason::Key(error) => write!(f, "request refused: {error}"),
             Reason::Misconfigured(error) => write!(f, "request refused: {error}"),
             Reason::QuotaExceeded(decision) => {

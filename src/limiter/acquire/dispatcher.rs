@@ -30,8 +30,8 @@ struct Dispatcher {
     id: QueueId,
     /// See [`Queues::take_over`](super::queues::Queues::take_over).
     number: u64,
-    /// The group whose check is on its way, and the check.
-    in_flight: Option<(Group, Check)>,
+    /// The group whose check is on its way.
+    in_flight: Option<Group>,
     is_done: bool,
 }
 
@@ -89,10 +89,10 @@ impl Dispatcher {
         let check = group.further.add_to(check, &self.id.key).expect("the caller has checked its limits");
         let check = if head.shares_pauses { pause::heed(check, &self.id.key, &head.policy) } else { check };
         let holds = head.holds;
-        self.in_flight = Some((group, check.clone()));
+        self.in_flight = Some(group);
         let sent = Instant::now();
         let Delivery { outcome, hold } = self.answer(check, holds).await;
-        let Some((mut group, _)) = self.in_flight.take() else { return };
+        let Some(mut group) = self.in_flight.take() else { return };
         if let Some((_, head)) = group.waiters.first_mut() {
             head.hold = hold;
         }
@@ -129,8 +129,7 @@ impl Drop for Dispatcher {
         }
         let message = "the task that sent the check has ended";
         let error = Error::new(ErrorKind::Unavailable, message).charge_unknown();
-        if let Some((group, check)) = self.in_flight.take() {
-            self.core.release_uncertain(&check);
+        if let Some(group) = self.in_flight.take() {
             for (_, waiter) in group.waiters {
                 Reply { waiter, outcome: Err(error.clone()) }.send();
             }

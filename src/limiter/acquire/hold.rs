@@ -101,7 +101,7 @@ impl AcquireHold {
         let acquire = self.0;
         AcquireHoldFuture(Box::pin(async move {
             let Delivery { outcome, hold } = acquire.run(max_wait).await?;
-            outcome.map(|decision| hold.map_or(Held::Denied(decision), |hold| Held::Open(*hold)))
+            outcome.map(|decision| hold.map_or(Held::Denied(decision), |hold| Held::Open(hold.move_here())))
         }))
     }
 }

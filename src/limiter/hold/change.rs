@@ -26,8 +26,8 @@ pub(super) struct Ending {
     pub(super) held: u32,
     /// The units to charge.
     pub(super) actual: u32,
-    /// Whether the handle was dropped without a settlement.
-    pub(super) is_dropped: bool,
+    /// How observers see the end if it is no settlement: [`HoldEnd::Dropped`] or [`HoldEnd::TooLong`].
+    pub(super) cause: Option<HoldEnd>,
     /// Whether the process does not know if the store has made the hold. The hold may still be on its way to the
     /// store. Observers do not hear of its end.
     pub(super) is_uncertain: bool,
@@ -36,7 +36,7 @@ pub(super) struct Ending {
 impl Ending {
     /// The release of a hold that the store may have made, or may still make.
     pub(super) fn release_of_uncertain(hold: OpenHold, held: u32) -> Self {
-        Self { hold, held, actual: 0, is_dropped: false, is_uncertain: true }
+        Self { hold, held, actual: 0, cause: None, is_uncertain: true }
     }
 
     pub(super) fn change(&self) -> HoldChange {
@@ -54,11 +54,7 @@ impl Ending {
 
     /// How the hold ends if the store settles it.
     fn end(&self) -> HoldEnd {
-        match self.actual {
-            _ if self.is_dropped => HoldEnd::Dropped,
-            0 => HoldEnd::Released,
-            _ => HoldEnd::Settled,
-        }
+        self.cause.unwrap_or(if self.actual == 0 { HoldEnd::Released } else { HoldEnd::Settled })
     }
 }
 
@@ -129,9 +125,10 @@ impl Core {
         self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
         let is_settled = settlement == Settlement::Settled;
         self.report_hold_end(&ending, if is_settled { ending.end() } else { HoldEnd::Expired });
-        if is_owed && is_settled {
+        // The store has charged nothing for a hold that it has not made, also if the hold has ended too early.
+        if is_owed {
             fallback.owe(&Charge::new(ending.hold.key, ending.hold.policy, ending.actual));
-        } else if !is_owed {
+        } else {
             ending.is_uncertain = true;
             self.end_hold_in_background(ending, runtime);
         }
@@ -140,7 +137,12 @@ impl Core {
 
     /// Notes the last answer to the end of a hold. `is_repeated`: an earlier attempt may have reached the store, so an
     /// answer that the hold had ended says that this attempt has ended it.
-    pub(super) fn on_last_answer(&self, ending: &Ending, answer: &Result<Settlement, Error>, is_repeated: bool) {
+    pub(super) fn on_last_answer(
+        self: &Arc<Self>,
+        ending: &Ending,
+        answer: &Result<Settlement, Error>,
+        is_repeated: bool,
+    ) {
         let is_settled = match answer {
             Ok(settlement) => *settlement == Settlement::Settled || is_repeated,
             Err(_) => false,
@@ -150,7 +152,10 @@ impl Core {
         }
         let end = match answer {
             Ok(_) if is_settled => ending.end(),
-            Ok(_) => HoldEnd::Expired,
+            Ok(_) => {
+                self.charge_late(ending);
+                HoldEnd::Expired
+            }
             Err(_) => HoldEnd::Unanswered,
         };
         self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);

@@ -17,6 +17,7 @@ use crate::{
             settle::{SettleFuture, merged},
         },
     },
+    observe::HoldEnd,
     policy::{Policy, Unsettled},
     verdict::Source,
 };
@@ -128,8 +129,18 @@ impl Hold {
         let runtime = if open.is_empty() { None } else { Handle::try_current().ok() };
         let is_local = decision.source() == Source::Local;
         let slots = open.iter().filter(|(hold, _)| hold.policy.is_concurrent());
-        let renewals = slots.filter_map(|(hold, _)| core.renew(hold, is_local)).collect();
+        let renewals = slots.filter_map(|(hold, _)| core.renew(hold, is_local, None)).collect();
         Self { core: Some(core), runtime, decision, open, renewals }
+    }
+
+    /// Moves the hold to the current runtime: another one has made it, and may end.
+    pub(in crate::limiter) fn move_here(mut self) -> Self {
+        if let (Some(core), Ok(here)) = (&self.core, Handle::try_current()) {
+            let due = self.renewals.iter().filter_map(|renewal| renewal.move_to(here.id())).min();
+            core.work_at(due);
+            self.runtime = Some(here);
+        }
+        self
     }
 
     /// The handle of a request that a failure policy has let pass.
@@ -149,8 +160,8 @@ impl Hold {
     /// it has left the window. So no window sees more than the limit and the units by which holds were too small.
     ///
     /// The answer is [`Settlement::Expired`] if a hold had ended before: its time-to-live had passed, or the key was
-    /// [reset](crate::Limiter::reset). Nothing is charged for it then, beyond what the policy charges for a hold that
-    /// is not settled.
+    /// [reset](crate::Limiter::reset). The policy has then charged what it charges for a hold that is not settled; what
+    /// `actual` is above that is charged too, once at most.
     ///
     /// # Errors
     ///
@@ -190,7 +201,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn settle_by(mut self, actual: impl Fn(&Policy) -> u32) -> SettleFuture {
-        self.end(|hold, _| actual(&hold.policy), false)
+        self.end(|hold, _| actual(&hold.policy), None)
     }
 
     /// Ends the hold without a charge. Otherwise as [`settle`](Self::settle).
@@ -228,7 +239,7 @@ impl Hold {
     }
 
     /// Ends all holds, each with the units that `actual` returns for it and what it holds.
-    fn end(&mut self, actual: impl Fn(&OpenHold, u32) -> u32, is_dropped: bool) -> SettleFuture {
+    fn end(&mut self, actual: impl Fn(&OpenHold, u32) -> u32, cause: Option<HoldEnd>) -> SettleFuture {
         let open = mem::take(&mut self.open);
         self.renewals.clear();
         let Some(core) = self.core.take().filter(|_| !open.is_empty()) else {
@@ -236,7 +247,7 @@ impl Hold {
         };
         let endings = open.into_iter().map(|(hold, held)| {
             let actual = hold.charged(actual(&hold, held));
-            Ending { hold, held, actual, is_dropped, is_uncertain: false }
+            Ending { hold, held, actual, cause, is_uncertain: false }
         });
         match self.decision.source() {
             Source::Local => {
@@ -252,7 +263,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // A settled handle has nothing left to end.
         if !self.open.is_empty() {
-            drop(self.end(|hold, held| if is_released(hold) { 0 } else { held }, true));
+            drop(self.end(|hold, held| if is_released(hold) { 0 } else { held }, Some(HoldEnd::Dropped)));
         }
     }
 }

@@ -19,10 +19,12 @@ use crate::{
         core::Core,
         handle::Limiter,
         hold::{
+            age::Charged,
             handle::{Held, Hold},
-            request::{Charged, RequestHolds},
+            request::RequestHolds,
         },
         purpose::Purpose,
+        waiting::Waiting,
     },
     policy::Policy,
 };
@@ -125,8 +127,23 @@ impl Core {
         check: Check,
         purpose: Purpose,
     ) -> Result<Held, Error> {
-        let holds = RequestHolds::of(Arc::clone(self), &check);
-        Ok(into_held(holds, self.ask(check, purpose).await?))
+        let mut asked = AskedHolds { waiting: None, holds: RequestHolds::of(Arc::clone(self), &check) };
+        let decision = self.ask_from(&mut asked.waiting, check, purpose).await?;
+        Ok(into_held(asked.holds.take(), decision))
+    }
+}
+
+/// The holds that a waiter asks for. If it goes away without a verdict, what the store may have made is released.
+struct AskedHolds {
+    waiting: Option<Waiting>,
+    holds: RequestHolds,
+}
+
+impl Drop for AskedHolds {
+    fn drop(&mut self) {
+        if self.waiting.as_mut().is_some_and(Waiting::abandon) {
+            self.holds.end(|_| Charged::Units(0));
+        }
     }
 }
 

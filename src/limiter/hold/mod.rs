@@ -2,15 +2,19 @@
 //!
 //! `make` asks for holds, `failure` turns an error into a handle or a denial, `handle` is what the caller gets, and
 //! `settle` is the future that ends a handle. `request` is what the middleware gets. `change` sends one change to the
-//! store. `ends` keeps the ends of holds until they are answered, in the queues of each failure `domain`, and `sending`
-//! sends them. `renewals` has the holds that are renewed while they are held, and `renewing` renews them. `worker` is
-//! what each runtime does for both.
+//! store, and `late` charges for settlements that come too late. `ends` keeps the ends of holds until they are
+//! answered, in the queues of each failure `domain`, and `sending` sends them. `renewals` has the holds that are
+//! renewed while they are held, and `renewing` renews them; `age` says until when, and `longest` ends them then.
+//! `worker` is what each runtime does for both.
 
+mod age;
 mod change;
 mod domain;
 mod ends;
 mod failure;
 mod handle;
+mod late;
+mod longest;
 mod make;
 mod renewals;
 mod renewing;
@@ -19,7 +23,10 @@ mod sending;
 mod settle;
 mod worker;
 
-pub(crate) use self::request::{Charged, RequestHolds};
+pub(crate) use self::{
+    age::{Charged, OnLongest},
+    request::{NameReport, RequestHolds},
+};
 pub(super) use self::{ends::Ends, renewals::Renewals};
 pub use self::{
     handle::{Held, Hold},

@@ -12,6 +12,8 @@ use tokio::{runtime, time::Instant};
 use crate::{
     error::Error,
     hold::{HoldId, OpenHold, Settlement},
+    limiter::hold::age::{Age, AgedHold, Claim},
+    observe::Once,
     runtime::random::RandomMap,
 };
 
@@ -19,6 +21,10 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in crate::limiter) struct Renewals {
     state: Mutex<State>,
+    /// Whether the warning of holds that have reached their longest age is due.
+    pub(super) too_long: Once,
+    /// Whether the warning of an unknown name on a bill is due.
+    pub(super) unknown_name: Once,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +32,8 @@ struct State {
     holds: RandomMap<HoldId, Renewal>,
     /// The holds that are renewed next.
     queue: VecDeque<HoldId>,
+    /// No hold is too old before. `None` if none gets too old.
+    next_age: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -40,6 +48,8 @@ struct Renewal {
     is_queued: bool,
     /// When the store was asked last, without an answer so far.
     asked: Option<Instant>,
+    /// `None` if the hold may get as old as it likes.
+    age: Option<Age>,
 }
 
 /// A hold that is renewed until this is dropped.
@@ -47,6 +57,20 @@ struct Renewal {
 pub(crate) struct RenewedHold {
     renewals: Arc<Renewals>,
     id: HoldId,
+    /// Whether the hold was ended because of its age.
+    claim: Option<Claim>,
+}
+
+impl RenewedHold {
+    /// Whether the owner of the hold is to end it. If not, it was ended because of its age.
+    pub(super) fn claim(&self) -> bool {
+        self.claim.as_ref().is_none_or(Claim::claim)
+    }
+
+    /// Has the hold renewed in the runtime `home` from now on. Returns when it is due there.
+    pub(super) fn move_to(&self, home: runtime::Id) -> Option<Instant> {
+        self.renewals.move_to(self.id, home)
+    }
 }
 
 impl Drop for RenewedHold {
@@ -88,13 +112,21 @@ impl Renewals {
         hold: &OpenHold,
         is_local: bool,
         home: Option<runtime::Id>,
+        age: Option<Age>,
     ) -> Option<(RenewedHold, Instant, Instant)> {
         let interval = (hold.policy.holds()?.ttl() / 3).max(SHORTEST);
         let due = Instant::now() + interval;
-        let renewal = Renewal { hold: hold.clone(), is_local, home, interval, due, is_queued: false, asked: None };
+        let claim = age.as_ref().and_then(Age::claim);
+        let ends = age.as_ref().map_or(due, |age| age.at);
+        let renewal = Renewal { hold: hold.clone(), is_local, home, interval, due, is_queued: false, asked: None, age };
         let elsewhere = due + renewal.retry();
-        self.lock().holds.insert(hold.id, renewal);
-        Some((RenewedHold { renewals: Arc::clone(self), id: hold.id }, due, elsewhere))
+        {
+            let mut state = self.lock();
+            let ages = [state.next_age, renewal.age.as_ref().map(|age| age.at)];
+            state.next_age = ages.into_iter().flatten().min();
+            state.holds.insert(hold.id, renewal);
+        }
+        Some((RenewedHold { renewals: Arc::clone(self), id: hold.id, claim }, due.min(ends), elsewhere.min(ends)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -111,12 +143,44 @@ impl Renewals {
         }
     }
 
+    /// When the next hold is due, or too old, that no runtime renews, because its own has ended.
+    pub(super) fn next_orphan(&self) -> Option<Instant> {
+        let state = self.lock();
+        let orphans = state.holds.values().filter(|renewal| renewal.home.is_none());
+        orphans.map(|orphan| orphan.age.as_ref().map_or(orphan.due, |age| age.at.min(orphan.due))).min()
+    }
+
+    /// Moves a hold to the runtime `home`. Returns when it is due there.
+    fn move_to(&self, id: HoldId, home: runtime::Id) -> Option<Instant> {
+        let mut state = self.lock();
+        let renewal = state.holds.get_mut(&id)?;
+        renewal.home = Some(home);
+        Some(renewal.due_in(home))
+    }
+
+    /// Takes the holds out that have reached their longest age.
+    pub(super) fn take_aged(&self) -> Vec<AgedHold> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        if state.next_age.is_none_or(|next| next > now) {
+            return Vec::new();
+        }
+        let is_aged = |_: &HoldId, renewal: &mut Renewal| renewal.age.as_ref().is_some_and(|age| age.at <= now);
+        let aged = state.holds.extract_if(is_aged).map(|(_, Renewal { hold, age, .. })| {
+            let owner = age.and_then(|age| age.owner);
+            AgedHold { hold, owner }
+        });
+        let aged = aged.collect();
+        state.next_age = state.holds.values().filter_map(|renewal| Some(renewal.age.as_ref()?.at)).min();
+        aged
+    }
+
     /// Queues the holds that are due, and those of `here` that are due soon, so that they share calls. Returns the
-    /// number of holds in the queue, and when the next one is due.
+    /// number of holds in the queue, and when the next one is due or too old.
     pub(super) fn queue_due(&self, here: runtime::Id) -> (usize, Option<Instant>) {
         let now = Instant::now();
         let mut state = self.lock();
-        let State { holds, queue } = &mut *state;
+        let State { holds, queue, .. } = &mut *state;
         if holds.capacity() > 1_024 && holds.len() < holds.capacity() / 8 {
             let some = holds.len() * 2;
             holds.shrink_to(some);
@@ -130,6 +194,7 @@ impl Renewals {
                 queue.push_back(*id);
             }
             let wakes = if renewal.is_queued { now + HELP } else { renewal.due_in(here) };
+            let wakes = renewal.age.as_ref().map_or(wakes, |age| age.at.min(wakes));
             next = Some(next.map_or(wakes, |next| next.min(wakes)));
         }
         (queue.len(), next)
@@ -138,7 +203,7 @@ impl Renewals {
     /// Takes the next hold to renew, and whether the local fallback has made it.
     pub(super) fn take(&self) -> Option<(OpenHold, bool)> {
         let now = Instant::now();
-        let State { holds, queue } = &mut *self.lock();
+        let State { holds, queue, .. } = &mut *self.lock();
         while let Some(id) = queue.pop_front() {
             // A hold may have ended meanwhile.
             if let Some(renewal) = holds.get_mut(&id) {
@@ -158,8 +223,11 @@ impl Renewals {
                     (renewal.due, renewal.asked) = (sent + renewal.interval, None);
                 }
             }
-            // The hold was lost, or has just ended.
-            Ok(_) => drop(holds.remove(&id)),
+            // The hold was lost, or has just ended. Its request still gets too old.
+            Ok(_) => match holds.get_mut(&id) {
+                Some(Renewal { due, asked, age: Some(age), .. }) => (*due, *asked) = (age.at, None),
+                _ => drop(holds.remove(&id)),
+            },
             // It is due again soon.
             Err(_) => {}
         }

@@ -15,7 +15,11 @@ use crate::{
     hold::{HoldChange, OpenHold, Settlement},
     limiter::{
         core::Core,
-        hold::{renewals::RenewedHold, worker::HoldJob},
+        hold::{
+            age::{Age, Owner},
+            renewals::RenewedHold,
+            worker::HoldJob,
+        },
     },
 };
 
@@ -25,10 +29,16 @@ const MOST_IN_FLIGHT: usize = 512;
 impl Core {
     /// Renews a hold until the guard is dropped, where it was made, or in another runtime that takes part.
     ///
-    /// Without a tokio runtime with timers nothing is renewed, and the hold ends with its time-to-live.
-    pub(in crate::limiter) fn renew(self: &Arc<Self>, hold: &OpenHold, is_local: bool) -> Option<RenewedHold> {
+    /// When the hold reaches its longest age, it is not renewed any more, and its `owner` ends it. Without a tokio
+    /// runtime with timers nothing is renewed, and the hold ends with its time-to-live.
+    pub(super) fn renew(
+        self: &Arc<Self>,
+        hold: &OpenHold,
+        is_local: bool,
+        owner: Option<Owner>,
+    ) -> Option<RenewedHold> {
         let home = Handle::try_current().ok().map(|runtime| runtime.id());
-        let (renewed, due, elsewhere) = self.renewals.add(hold, is_local, home)?;
+        let (renewed, due, elsewhere) = self.renewals.add(hold, is_local, home, Age::of(&hold.policy, owner))?;
         self.workers.start(due, Some(elsewhere), || Arc::new(HoldJob::new(Arc::clone(self))));
         Some(renewed)
     }
@@ -36,6 +46,7 @@ impl Core {
     /// Renews what is due from the current runtime, of which `tasks` is the number of tasks that do. Returns when the
     /// next hold is due.
     pub(super) fn renew_due_holds(self: &Arc<Self>, here: runtime::Id, tasks: &Arc<AtomicUsize>) -> Option<Instant> {
+        self.end_aged_holds();
         let (waiting, next) = self.renewals.queue_due(here);
         let running = tasks.load(Ordering::Relaxed);
         if let Ok(runtime) = Handle::try_current() {

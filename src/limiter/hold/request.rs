@@ -13,11 +13,13 @@ use crate::{
         core::Core,
         handle::Limiter,
         hold::{
+            age::{Charged, Claim, OnLongest, Origin, Owner},
             change::Ending,
             handle::{OpenHolds, is_released},
             renewals::RenewedHold,
         },
     },
+    observe::{HoldEnd, Warning},
     policy::Policy,
     verdict::Source,
 };
@@ -27,20 +29,16 @@ use crate::{
 pub(crate) struct RequestHolds {
     core: Arc<Core>,
     units: Units,
-    /// The runtime of the request. Used if the body is dropped outside of a runtime.
-    runtime: Option<Handle>,
-    /// Whether the check was allowed. If not, the store may have made the holds all the same, and observers do not know
-    /// of them.
-    is_made: bool,
-    /// If the local fallback has made the holds, whether the store is to be charged for them.
-    local: Option<bool>,
+    /// The policies of all holds that the check asks for.
+    asked: SmallVec<[Policy; 1]>,
+    origin: Origin,
 }
 
 type Units = SmallVec<[HeldUnits; 1]>;
 
 /// One hold of a request.
 #[derive(Debug)]
-struct HeldUnits {
+pub(super) struct HeldUnits {
     /// The number of the charge in its check.
     number: usize,
     hold: OpenHold,
@@ -50,15 +48,11 @@ struct HeldUnits {
     renewal: Option<RenewedHold>,
 }
 
-/// What is charged when holds end.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Charged {
-    /// What the policy says about holds that are not settled.
-    AsUnsettled,
-    /// The units that are held.
-    Held,
-    /// This number of units.
-    Units(u32),
+impl HeldUnits {
+    /// Units that are not renewed.
+    pub(super) fn new(hold: OpenHold, held: u32) -> Self {
+        Self { number: 0, hold, held, renewal: None }
+    }
 }
 
 impl Limiter {
@@ -80,9 +74,11 @@ impl Limiter {
 impl RequestHolds {
     /// The holds that `check` asks for.
     pub(super) fn of(core: Arc<Core>, check: &Check) -> Self {
-        let units = check.holds().map(|(number, hold, held)| HeldUnits { number, hold, held, renewal: None });
-        let (units, runtime) = (units.collect(), Handle::try_current().ok());
-        Self { core, units, runtime, is_made: false, local: None }
+        let units = check.holds().map(|(number, hold, held)| HeldUnits { number, ..HeldUnits::new(hold, held) });
+        let origin = Origin { runtime: Handle::try_current().ok(), is_made: false, local: None };
+        let units: Units = units.collect();
+        let asked = units.iter().map(|units| units.hold.policy.clone()).collect();
+        Self { core, units, asked, origin }
     }
 
     /// The core, and the holds that an allowed check has made.
@@ -101,6 +97,17 @@ impl RequestHolds {
         self.units.iter().map(|units| &units.hold.policy)
     }
 
+    /// The policies of all holds that the check has asked for: also of those that were not made, or have ended.
+    pub(crate) fn asked(&self) -> &[Policy] {
+        &self.asked
+    }
+
+    /// What reports a name on the bill that is not one of a policy, if the report is due.
+    pub(crate) fn name_report(&self) -> Option<NameReport> {
+        let is_due = self.core.listener.is_some() && self.core.renewals.unknown_name.is_due();
+        is_due.then(|| NameReport { core: Arc::clone(&self.core), known: Vec::new() })
+    }
+
     /// A shadow charge that did not fit is not held, and neither is anything without a verdict: what the store may have
     /// made all the same is being released.
     fn retain_held(&mut self, decision: &Decision) {
@@ -108,21 +115,29 @@ impl RequestHolds {
         self.units.retain(|units| is_held(units.number));
     }
 
-    /// Keeps the holds that an allowed check has made, and renews them until they end.
-    pub(crate) fn keep_made(&mut self, decision: &Decision) {
+    /// Keeps the holds that an allowed check has made, and renews them until they end. `request` makes what is told of
+    /// those that get too old, if a policy has a longest age.
+    pub(crate) fn keep_made(&mut self, decision: &Decision, request: impl FnOnce() -> Arc<dyn OnLongest>) {
         self.retain_held(decision);
-        self.is_made = true;
-        self.local = (decision.source() == Source::Local).then(|| decision.is_owed());
-        for units in &mut self.units {
-            units.renewal = self.core.renew(&units.hold, self.local.is_some());
+        let local = (decision.source() == Source::Local).then(|| decision.is_owed());
+        (self.origin.is_made, self.origin.local) = (true, local);
+        let ages = self.policies().any(|policy| policy.holds().is_some_and(|holds| holds.longest().is_some()));
+        let request = ages.then(request);
+        for HeldUnits { hold, held, renewal, .. } in &mut self.units {
+            let owner = request.as_ref().map(|request| Owner {
+                request: Arc::clone(request),
+                held: *held,
+                origin: self.origin.clone(),
+                claim: Claim::default(),
+            });
+            *renewal = self.core.renew(hold, local.is_some(), owner);
         }
     }
 
     /// Takes all holds out.
     pub(crate) fn take(&mut self) -> Self {
-        let units = mem::take(&mut self.units);
-        let (core, runtime) = (Arc::clone(&self.core), self.runtime.clone());
-        Self { core, units, runtime, is_made: self.is_made, local: self.local }
+        let (units, asked) = (mem::take(&mut self.units), mem::take(&mut self.asked));
+        Self { core: Arc::clone(&self.core), units, asked, origin: self.origin.clone() }
     }
 
     /// Ends the holds for which `charged` returns what is charged, in the background. Keeps the others, and the slots
@@ -151,19 +166,56 @@ impl RequestHolds {
     }
 
     fn end_these(&self, units: impl IntoIterator<Item = (HeldUnits, Charged)>) {
-        for (HeldUnits { hold, held, renewal, .. }, charged) in units {
-            drop(renewal);
-            let actual = match charged {
-                Charged::Units(units) => units,
-                Charged::AsUnsettled if is_released(&hold) => 0,
-                Charged::AsUnsettled | Charged::Held => held,
-            };
-            let (actual, is_dropped) = (hold.charged(actual), charged == Charged::AsUnsettled);
-            let ending = Ending { hold, held, actual, is_dropped, is_uncertain: !self.is_made };
-            match self.local {
-                Some(is_owed) => drop(self.core.end_local_hold(ending, is_owed, self.runtime.as_ref())),
-                None => self.core.end_hold_in_background(ending, self.runtime.as_ref()),
+        for (units, charged) in units {
+            // A hold that was too old has ended.
+            if units.renewal.as_ref().is_none_or(RenewedHold::claim) {
+                self.core.end_units(units, charged, false, &self.origin);
             }
+        }
+    }
+}
+
+/// Reports a cost on a bill under a name that no policy has.
+#[derive(Debug)]
+pub(crate) struct NameReport {
+    core: Arc<Core>,
+    /// The names of the policies that have held units for the request.
+    known: Vec<String>,
+}
+
+impl NameReport {
+    /// Adds the names of policies.
+    pub(crate) fn add(&mut self, policies: &[Policy]) {
+        self.known.extend(policies.iter().map(|policy| policy.name().to_owned()));
+    }
+
+    /// Reports a name once for a limiter.
+    pub(crate) fn report(self, name: &str) {
+        if let (Some(listener), true) = (&self.core.listener, self.core.renewals.unknown_name.claim()) {
+            listener.on_warning(&Warning::UnknownNameOnBill { name: name.to_owned(), known: self.known });
+        }
+    }
+}
+
+impl Core {
+    /// Ends one hold of a request in the background.
+    pub(super) fn end_units(self: &Arc<Self>, units: HeldUnits, charged: Charged, is_too_long: bool, origin: &Origin) {
+        let HeldUnits { hold, held, renewal, .. } = units;
+        drop(renewal);
+        let actual = match charged {
+            Charged::Units(units) => units,
+            Charged::AsUnsettled if is_released(&hold) => 0,
+            Charged::AsUnsettled | Charged::Held => held,
+        };
+        let cause = match charged {
+            _ if is_too_long => Some(HoldEnd::TooLong),
+            Charged::AsUnsettled => Some(HoldEnd::Dropped),
+            Charged::Units(_) | Charged::Held => None,
+        };
+        let ending = Ending { actual: hold.charged(actual), hold, held, cause, is_uncertain: !origin.is_made };
+        match origin.local {
+            Some(is_owed) => drop(self.end_local_hold(ending, is_owed, origin.runtime.as_ref())),
+            None => self.end_hold_in_background(ending, origin.runtime.as_ref()),
         }
     }
 }

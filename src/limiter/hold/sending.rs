@@ -78,8 +78,9 @@ impl Core {
         let change = || self.store.change_hold(&ending.hold, ending.change());
         match catch_unwind(AssertUnwindSafe(change)) {
             Ok(Answer::Ready(answer)) => self.on_end_answer(ending, &answer),
-            Ok(Answer::Pending(pending)) => self.send_in_background(ending, Call::of(pending), runtime),
-            Err(_) => self.send_in_background(ending, Call::UNSENT, runtime),
+            Ok(Answer::Pending(pending)) => self.send_in_background(ending, Call::of(pending), false, runtime),
+            // The store may have settled the hold before it panicked.
+            Err(_) => self.send_in_background(ending, Call::UNSENT, true, runtime),
         }
     }
 
@@ -91,10 +92,18 @@ impl Core {
         }
     }
 
-    /// Sends an end in the background. `call` may be on its way already.
-    pub(super) fn send_in_background(self: &Arc<Self>, ending: Ending, call: Call, runtime: Option<&Handle>) {
+    /// Sends an end in the background. `call` may be on its way already. `is_sent`: an earlier attempt may have reached
+    /// the store.
+    pub(super) fn send_in_background(
+        self: &Arc<Self>,
+        ending: Ending,
+        call: Call,
+        is_sent: bool,
+        runtime: Option<&Handle>,
+    ) {
         let domain = self.failure_domain_of(Some(&ending.hold.key));
-        let kept = Kept::new(ending);
+        let mut kept = Kept::new(ending);
+        kept.is_sent = is_sent;
         let current = Handle::try_current().ok();
         match current.as_ref().or(runtime) {
             Some(runtime) => {
@@ -162,16 +171,17 @@ impl Core {
     }
 
     /// Looks after the ends of holds if they are due, so that what another runtime has left is sent with the next use.
+    /// The current runtime then also renews what an ended one has held.
     #[inline]
     pub(in crate::limiter) fn look_after_holds(self: &Arc<Self>) {
         if self.ends.is_due() {
-            let next = self.look_after_ends();
-            self.work_at(next);
+            let next = [self.look_after_ends(), self.renewals.next_orphan()];
+            self.work_at(next.into_iter().flatten().min());
         }
     }
 
     /// Makes sure that the current runtime has a worker, if something is due.
-    fn work_at(self: &Arc<Self>, due: Option<Instant>) {
+    pub(super) fn work_at(self: &Arc<Self>, due: Option<Instant>) {
         if let Some(due) = due {
             self.workers.start(due, None, || Arc::new(HoldJob::new(Arc::clone(self))));
         }

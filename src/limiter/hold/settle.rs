@@ -58,7 +58,7 @@ impl SettleFuture {
         actual: u32,
         is_uncertain: bool,
     ) -> Self {
-        let ending = Ending { hold, held, actual, is_dropped: false, is_uncertain };
+        let ending = Ending { hold, held, actual, cause: None, is_uncertain };
         Self::new(core, runtime, iter::once(ending))
     }
 
@@ -120,7 +120,7 @@ impl Drop for SettleFuture {
             for (ending, call) in self.unanswered.drain(..) {
                 match call.is_unsent() {
                     true => core.end_hold_in_background(ending, self.runtime.as_ref()),
-                    false => core.send_in_background(ending, call, self.runtime.as_ref()),
+                    false => core.send_in_background(ending, call, false, self.runtime.as_ref()),
                 }
             }
         }

@@ -3,12 +3,12 @@
 use std::{
     fmt, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use crate::limiter::{Charged, RequestHolds};
+use crate::limiter::{Charged, NameReport, RequestHolds};
 
 /// The cost of a request, set by its handler while it runs; in the extensions of the request.
 ///
@@ -58,6 +58,9 @@ use crate::limiter::{Charged, RequestHolds};
 #[derive(Clone)]
 pub struct Bill(Arc<Shared>);
 
+/// A bill that another owner keeps.
+pub(super) struct WeakBill(Weak<Shared>);
+
 struct Shared {
     /// The cost in units; [`UNSET`] until the handler sets one.
     cost: AtomicU64,
@@ -67,14 +70,24 @@ struct Shared {
 /// What most bills do not need.
 #[derive(Default)]
 struct Rest {
-    /// The costs under single policies, by policy name.
-    named: Vec<(String, u32)>,
+    /// The costs under single policies.
+    named: Vec<NamedCost>,
+    /// Reports a name that no policy has.
+    report: Option<NameReport>,
     /// The number of guards.
     guards: usize,
     /// Holds of a request that has ended, which end with the last guard, and what they charge without a cost.
     guarded: Vec<(RequestHolds, Charged)>,
     /// The holds of an upgraded connection, which end with the last clone of the bill.
     upgraded: Vec<RequestHolds>,
+}
+
+/// The cost under one policy.
+struct NamedCost {
+    policy: String,
+    cost: u32,
+    /// Whether the request has asked for a hold under the policy.
+    is_known: bool,
 }
 
 const UNSET: u64 = u64::MAX;
@@ -118,8 +131,10 @@ impl Bill {
     /// Sets the cost of the request under the policy with the name `policy`, in units of that policy. It replaces the
     /// plain cost there, and what was set or added for the policy before. The case of the name does not matter.
     ///
-    /// A name that no policy of the request has changes nothing: under each policy without a cost of its own, the plain
-    /// cost is charged, or what is held if there is none.
+    /// A name under which nothing is held for the request changes nothing: under each policy without a cost of its own,
+    /// the plain cost is charged, or what is held if there is none. The first such name is
+    /// [reported](crate::observe::Warning::UnknownNameOnBill), with the names that there are; `{:?}` of a bill shows
+    /// its costs.
     ///
     /// # Examples
     ///
@@ -147,6 +162,10 @@ impl Bill {
     /// request. `None` if neither was set, so that the units that are held will be charged.
     pub fn cost_of(&self, policy: &str) -> Option<u32> {
         self.0.cost_of(policy)
+    }
+
+    pub(super) fn downgrade(&self) -> WeakBill {
+        WeakBill(Arc::downgrade(&self.0))
     }
 
     pub(super) fn add_guard(&self) {
@@ -187,6 +206,13 @@ impl Bill {
     }
 }
 
+impl WeakBill {
+    /// As [`Bill::cost_of`]. `None` also if the bill is gone.
+    pub(super) fn cost_of(&self, policy: &str) -> Option<u32> {
+        self.0.upgrade()?.cost_of(policy)
+    }
+}
+
 impl Shared {
     /// No code of a user runs under the lock, and each change is whole.
     fn rest(&self) -> MutexGuard<'_, Rest> {
@@ -195,19 +221,37 @@ impl Shared {
 
     fn change_cost_of(&self, policy: &str, change: impl FnOnce(u32) -> u32) {
         let mut rest = self.rest();
-        match rest.named.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(policy)) {
-            Some((_, cost)) => *cost = change(*cost),
-            None => rest.named.push((policy.to_owned(), change(0))),
+        match rest.named.iter_mut().find(|named| named.is_of(policy)) {
+            Some(named) => named.cost = change(named.cost),
+            None => rest.named.push(NamedCost { policy: policy.to_owned(), cost: change(0), is_known: false }),
         }
     }
 
     fn cost_of(&self, policy: &str) -> Option<u32> {
         let rest = self.rest();
-        let named = rest.named.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy));
-        named.map(|(_, cost)| *cost).or_else(|| self.cost())
+        let named = rest.named.iter().find(|named| named.is_of(policy));
+        named.map(|named| named.cost).or_else(|| self.cost())
+    }
+
+    /// Notes which names are those of policies. Another layer may have the others.
+    fn note_names(&self, holds: &RequestHolds) {
+        let mut rest = self.rest();
+        let Rest { named, report, .. } = &mut *rest;
+        for named in named.iter_mut() {
+            named.is_known |= holds.asked().iter().any(|policy| named.is_of(policy.name()));
+        }
+        if !named.is_empty() {
+            if report.is_none() {
+                *report = holds.name_report();
+            }
+            if let Some(report) = report {
+                report.add(holds.asked());
+            }
+        }
     }
 
     fn end(&self, mut holds: RequestHolds, unset: Charged) {
+        self.note_names(&holds);
         holds.end(|policy| self.cost_of(policy.name()).map_or(unset, Charged::Units));
     }
 
@@ -225,13 +269,33 @@ impl Drop for Shared {
         for holds in upgraded {
             self.end(holds, Charged::Held);
         }
+        let (report, unknown) = {
+            let mut rest = self.rest();
+            (rest.report.take(), rest.named.iter().find(|named| !named.is_known).map(|named| named.policy.clone()))
+        };
+        if let (Some(report), Some(unknown)) = (report, unknown) {
+            report.report(&unknown);
+        }
+    }
+}
+
+impl NamedCost {
+    fn is_of(&self, policy: &str) -> bool {
+        self.policy.eq_ignore_ascii_case(policy)
     }
 }
 
 const MOST: u64 = u32::MAX as u64;
 
+impl fmt::Debug for WeakBill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakBill")
+    }
+}
+
 impl fmt::Debug for Bill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bill").field("cost", &self.cost()).finish_non_exhaustive()
+        let named: Vec<_> = self.0.rest().named.iter().map(|named| (named.policy.clone(), named.cost)).collect();
+        f.debug_struct("Bill").field("cost", &self.cost()).field("cost_of", &named).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! A response body that carries the holds of its request.
 
 use std::{
+    error::Error,
     fmt,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -19,6 +20,10 @@ pin_project! {
     /// Data, trailers, the size hint and the end are those of the body of the service. Frames of more than 64 KiB of
     /// [`Bytes`] are passed in pieces of that size while something is held: a server takes a piece when it has room, so
     /// the holds of a large response do not end long before its client has got it.
+    ///
+    /// Errors of the body of the service are boxed. If a hold of the request reaches its [longest
+    /// age](crate::policy::Holds::with_longest), the body fails with a [`HeldTooLong`](super::HeldTooLong), so that the
+    /// server cuts the response off.
     ///
     /// # Examples
     ///
@@ -61,12 +66,16 @@ pin_project! {
         tab: Option<Box<Tab>>,
         // What is left of a large frame.
         rest: Option<Bytes>,
+        // Whether a hold was too old.
+        is_cut_off: bool,
     }
 }
 
+type BoxError = Box<dyn Error + Send + Sync>;
+
 impl<B> HeldBody<B> {
     pub(super) fn new(body: B, tab: Option<Box<Tab>>) -> Self {
-        Self { body, tab, rest: None }
+        Self { body, tab, rest: None, is_cut_off: false }
     }
 
     /// Returns the body of the service.
@@ -75,13 +84,25 @@ impl<B> HeldBody<B> {
     }
 }
 
-impl<B: Body + 'static> Body for HeldBody<B> {
+impl<B> Body for HeldBody<B>
+where
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = BoxError;
 
     #[inline]
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let mut this = self.project();
+        if let Some(tab) = this.tab.as_ref().filter(|tab| tab.can_get_too_old()) {
+            if let Some(error) = tab.poll_too_old(cx) {
+                (*this.tab, *this.rest, *this.is_cut_off) = (None, None, true);
+                return Poll::Ready(Some(Err(error.into())));
+            }
+        } else if *this.is_cut_off {
+            return Poll::Ready(None);
+        }
         let mut frame = match pieces::next(this.rest) {
             Some(piece) => Some(Ok(piece)),
             None => ready!(this.body.as_mut().poll_frame(cx)),
@@ -98,11 +119,11 @@ impl<B: Body + 'static> Body for HeldBody<B> {
                 *this.tab = None;
             }
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_none() && self.body.is_end_stream()
+        self.is_cut_off || self.rest.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,13 +1,14 @@
 //! Holds of requests: made before the service runs, settled when its response says so or its body has ended.
 //!
 //! `tab` has the holds of a request, `bill` what the handler says about its cost, `settle` what the response says,
-//! `body`, `pieces` and `carry` how a response body carries the rest, and `guard` how work that outlives the request
-//! keeps it.
+//! `body`, `pieces` and `carry` how a response body carries the rest, `guard` how work that outlives the request keeps
+//! it, and `longest` what happens to a request that holds units for too long.
 
 mod bill;
 mod body;
 mod carry;
 mod guard;
+mod longest;
 mod pieces;
 mod settle;
 mod tab;
@@ -17,6 +18,7 @@ pub use self::{
     body::HeldBody,
     carry::{CarryHolds, SameBody, WrappedBody},
     guard::HoldGuard,
+    longest::HeldTooLong,
     settle::Settle,
 };
 pub(super) use self::{settle::Settling, tab::Tab};

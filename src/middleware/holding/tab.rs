@@ -1,10 +1,14 @@
 //! The holds of a request and how they end.
 
-use std::fmt;
+use std::{fmt, sync::Arc, task::Context};
 
 use http::{Method, StatusCode, response::Parts};
 
-use super::{bill::Bill, settle::Settling};
+use super::{
+    bill::Bill,
+    longest::{HeldTooLong, Longest},
+    settle::Settling,
+};
 use crate::{
     decision::Decision,
     limiter::{Charged, RequestHolds},
@@ -18,6 +22,8 @@ pub struct Tab {
     settling: Option<Settling>,
     method: Verb,
     stage: Stage,
+    /// If a hold may get too old.
+    longest: Option<Arc<Longest>>,
 }
 
 /// How far a request has come.
@@ -47,7 +53,7 @@ impl Tab {
             Method::HEAD => Verb::Head,
             _ => Verb::Other,
         };
-        Self { holds, bill, settling, method, stage: Stage::NotAsked }
+        Self { holds, bill, settling, method, stage: Stage::NotAsked, longest: None }
     }
 
     /// Notes that the store is asked. If the request goes away without a verdict, the holds that it may have made end
@@ -63,14 +69,31 @@ impl Tab {
 
     /// Keeps the holds that the check has made.
     pub(crate) fn keep_made(&mut self, decision: &Decision) {
-        self.holds.keep_made(decision);
+        let Self { holds, bill, longest, .. } = self;
+        holds.keep_made(decision, || {
+            let request = longest.insert(Longest::new(bill.downgrade()));
+            Arc::clone(request) as _
+        });
         self.stage = Stage::Forwarded;
+    }
+
+    /// Whether a hold may get too old.
+    pub(crate) fn can_get_too_old(&self) -> bool {
+        self.longest.is_some()
+    }
+
+    /// Which hold was too old. If none was, the task is woken when one is.
+    pub(crate) fn poll_too_old(&self, cx: &Context<'_>) -> Option<HeldTooLong> {
+        self.longest.as_ref()?.poll(cx)
     }
 
     /// Settles what the response decides. Returns the rest, which ends with the body of the response. `is_end` says
     /// whether the body is at its end.
     pub(crate) fn respond(mut self: Box<Self>, response: &Parts, is_end: bool) -> Option<Box<Self>> {
         let this = &mut *self;
+        if let Some(longest) = &this.longest {
+            longest.answered();
+        }
         if let Some(settling) = &this.settling {
             settling.settle(response, &mut this.holds);
         }

@@ -30,6 +30,7 @@ use crate::{
 /// | the call lacks its credential | 16 `UNAUTHENTICATED` | The request has no credential in the header x-api-key. |
 /// | the call has no usable key | 3 `INVALID_ARGUMENT` | rate limit key is missing or unusable, or the missing header |
 /// | the layer is outside the one that inserts its key | 13 `INTERNAL` | that the service's log has the cause |
+/// | it took longer than a hold may last | 4 `DEADLINE_EXCEEDED` | that the call took too long |
 /// | the address is denied | 7 `PERMISSION_DENIED` | requests from this address are refused |
 /// | the layer is misconfigured | 13 `INTERNAL` | the error |
 ///
@@ -215,6 +216,7 @@ fn is_call(parts: &Parts) -> bool {
 fn code(denial: &Denial) -> u16 {
     match denial.reason() {
         Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => 8,
+        Reason::HeldTooLong { .. } => 4,
         Reason::Key(KeyError::AddressDenied) => 7,
         Reason::Key(KeyError::MissingCredential { .. }) => 16,
         Reason::Key(KeyError::MissingExtension(_)) | Reason::Misconfigured(_) => 13,
@@ -230,7 +232,7 @@ fn message(denial: &Denial) -> Cow<'static, str> {
             None => "rate limit exceeded".into(),
         },
         Reason::Key(KeyError::AddressDenied) => "requests from this address are refused".into(),
-        Reason::Key(_) | Reason::Misconfigured(_) => {
+        Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) => {
             denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
         }
         Reason::StoreUnavailable => "rate limiter unavailable".into(),
@@ -257,7 +259,7 @@ fn details(code: u16, message: &str, denial: &Denial) -> Option<Vec<u8>> {
             let violated = decision.violated().take(MOST_VIOLATIONS);
             violated.map(|violated| Violation::new(&violated.policy)).collect()
         }
-        Reason::Key(_) | Reason::Misconfigured(_) | Reason::StoreUnavailable => Vec::new(),
+        Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) | Reason::StoreUnavailable => Vec::new(),
     };
     Status { code, message, retry_after_ms: denial.retry_after().map(whole_millis), violations }.encode()
 }

@@ -1,0 +1,92 @@
+//! How old a hold may get, and what a hold of a request needs to end by itself.
+
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use crate::{hold::OpenHold, policy::Policy};
+
+/// What is charged when holds end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Charged {
+    /// What the policy says about holds that are not settled.
+    AsUnsettled,
+    /// The units that are held.
+    Held,
+    /// This number of units.
+    Units(u32),
+}
+
+/// Where the holds of a request come from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    /// The runtime of the request. Used if the body is dropped outside of a runtime.
+    pub(super) runtime: Option<Handle>,
+    /// Whether the check was allowed. If not, the store may have made the holds all the same, and observers do not know
+    /// of them.
+    pub(super) is_made: bool,
+    /// If the local fallback has made the holds, whether the store is to be charged for them.
+    pub(super) local: Option<bool>,
+}
+
+/// The request of a hold that may get too old.
+pub(crate) trait OnLongest: Debug + Send + Sync {
+    /// What the hold charges if it ends now.
+    fn charged(&self, policy: &Policy) -> Charged;
+
+    /// The hold has ended because of its age.
+    fn on_ended(&self, policy: &Policy);
+}
+
+/// The longest age of a hold.
+#[derive(Debug)]
+pub(super) struct Age {
+    /// When the hold is too old.
+    pub(super) at: Instant,
+    /// `None` for a slot whose owner ends it: it is renewed no longer.
+    pub(super) owner: Option<Owner>,
+}
+
+/// What ends a hold of a request when it is too old.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) request: Arc<dyn OnLongest>,
+    pub(super) held: u32,
+    pub(super) origin: Origin,
+    pub(super) claim: Claim,
+}
+
+/// A hold that is too old.
+pub(super) struct AgedHold {
+    pub(super) hold: OpenHold,
+    pub(super) owner: Option<Owner>,
+}
+
+/// The right to end a hold, which is given once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    /// Returns `true` for the first caller only.
+    pub(super) fn claim(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl Age {
+    /// The longest age of a hold that is made now; `None` without one.
+    pub(super) fn of(policy: &Policy, owner: Option<Owner>) -> Option<Self> {
+        let longest = policy.holds()?.longest()?;
+        Some(Self { at: Instant::now() + longest, owner })
+    }
+
+    pub(super) fn claim(&self) -> Option<Claim> {
+        self.owner.as_ref().map(|owner| owner.claim.clone())
+    }
+}
