@@ -23,7 +23,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Policy, String> {
         let is_repeated = match (word, value) {
             ("holds", None) => std::mem::replace(&mut holding.holds, true),
             ("holds", Some(_)) => return Err(wrong(name, &format!("holds has no value: write {name}=RATE,holds"))),
-            ("ttl" | "typical" | "unsettled", _) => {
+            ("ttl" | "typical" | "longest" | "unsettled", _) => {
                 return Err(wrong(name, &format!("leave out {word}: it does not change where units are held")));
             }
             ("lease", Some(value)) => {

@@ -8,6 +8,7 @@ mod costs;
 mod denials;
 mod inspection;
 mod keys;
+mod late;
 mod processes;
 mod shared_names;
 mod slots;

@@ -125,6 +125,18 @@ async fn law_15_a_slot_that_was_made_for_a_caller_that_has_left_is_given_back() 
     }
 }
 
+/// A shadow policy makes no caller wait, so no queue asks for it.
+#[tokio::test(start_paused = true)]
+async fn law_15_a_hold_that_is_asked_for_without_a_queue_is_given_back_when_its_caller_leaves() {
+    let memory = MemoryStore::new().with_clock(TokioClock::new());
+    let limiter = Limiter::new(SlowHolds { memory: memory.clone(), latency: Duration::from_millis(20) });
+    let shadow = slots(1).with_shadow(true);
+    let asking = limiter.acquire_hold(KEY, &shadow, 1).within(SECOND);
+    assert!(tokio::time::timeout(Duration::from_millis(10), asking).await.is_err());
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(Limiter::new(memory).peek(KEY, &slots(1)).await.unwrap().available(), Some(1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_cannot_have_a_hold_gets_an_error_or_a_denial() {
     let limiter = limiter();

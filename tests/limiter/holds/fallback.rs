@@ -101,7 +101,7 @@ async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
     for _ in 0..300 {
         let late = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
         clock.advance(TTL);
-        assert_eq!(late.settle(4).await.unwrap(), Settlement::Expired);
+        assert_eq!(late.settle(0).await.unwrap(), Settlement::Expired);
     }
     store.fail(ErrorKind::Unavailable);
     let held = limiter.hold("k", &policy, 4).fail_local().await.unwrap();

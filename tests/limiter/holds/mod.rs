@@ -6,6 +6,7 @@ mod ends;
 mod fallback;
 mod full;
 mod handle;
+mod late;
 mod laws;
 mod remote_store;
 mod runtimes;

@@ -9,7 +9,7 @@ use std::{
 use tokio::time::timeout;
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
 };
 
 /// A memory store that has to be awaited, like one behind a network.
@@ -48,6 +48,10 @@ impl RemoteStore {
         self.state.lock().unwrap().network = network;
     }
 
+    fn network(&self) -> Network {
+        self.state.lock().unwrap().network
+    }
+
     /// The changes that the store has received.
     pub(super) fn received(&self) -> Vec<HoldChange> {
         self.state.lock().unwrap().received.clone()
@@ -81,7 +85,7 @@ impl RemoteStore {
             Network::Down => down("connection refused"),
             Network::LosesAnswers => {
                 drop(self.memory.change_hold(&hold, change));
-                down("connection reset")
+                down("connection reset").map_err(Error::charge_unknown)
             }
             Network::Silent => future::pending().await,
             Network::Panics => panic!("a store that panics"),
@@ -104,5 +108,19 @@ impl Store for RemoteStore {
 
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
         Answer::pending(self.clone().change(hold.clone(), change))
+    }
+
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+        let (store, key, policy) = (self.clone(), key.clone(), policy.clone());
+        Answer::pending(async move {
+            tokio::task::yield_now().await;
+            if !matches!(store.network(), Network::Well) {
+                return Err(Error::new(ErrorKind::Unavailable, "connection refused"));
+            }
+            match store.memory.change_count(&key, &policy, change) {
+                Answer::Ready(result) => result,
+                Answer::Pending(pending) => pending.await,
+            }
+        })
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tollgate::{Limiter, MemoryStore, Policy, limiter::Hold, policy::Holds};
 
-use super::distant_store::DistantStore;
+use super::distant_store::{DistantStore, LATENCY};
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -145,4 +145,82 @@ fn law_1_slots_of_a_runtime_that_does_not_run_are_renewed_in_another_one() {
         drop(stop);
         second.join().unwrap();
     }
+}
+
+/// The handle moves to a runtime that has never held anything, and uses the limiter for other checks.
+#[test]
+fn law_1_a_slot_whose_runtime_has_ended_is_renewed_by_one_that_uses_the_limiter() {
+    let policy = policy(Duration::from_millis(1_200));
+    let limiter = Limiter::new(DistantStore::over(MemoryStore::new()));
+    let first = current_thread();
+    let held = first.block_on(slot(&limiter, "k", &policy)).unwrap();
+    drop(first);
+    let second = current_thread();
+    for _ in 0..10 {
+        second.block_on(async {
+            let left = limiter.peek("k", &policy).await.unwrap().available();
+            assert_eq!(left, Some(0), "the slot is held");
+            sleep(Duration::from_millis(300)).await;
+        });
+    }
+    second.block_on(held.release()).unwrap();
+}
+
+/// Callers of two runtimes wait in one queue, whose dispatcher is in the runtime that ends.
+#[test]
+fn law_1_a_slot_of_a_waiter_is_renewed_in_its_own_runtime() {
+    let policy = policy(Duration::from_millis(1_200));
+    let memory = MemoryStore::new();
+    let limiter = Limiter::new(DistantStore::over(memory.clone()));
+    let (ready, is_ready) = mpsc::channel();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let first = {
+        let (limiter, policy) = (limiter.clone(), policy.clone());
+        thread::spawn(move || {
+            let runtime = current_thread();
+            runtime.block_on(async {
+                let held = slot(&limiter, "k", &policy).await.unwrap();
+                let mut waits = Box::pin(limiter.acquire_hold("k", &policy, 1).within(LONG));
+                assert!(tokio::time::timeout(Duration::from_millis(100), &mut waits).await.is_err());
+                ready.send(()).unwrap();
+                // The other runtime joins the queue meanwhile.
+                sleep(Duration::from_millis(200)).await;
+                drop(held);
+                drop(waits.await.unwrap());
+                while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            });
+        })
+    };
+    is_ready.recv().unwrap();
+    let second = current_thread();
+    let held = second.block_on(limiter.acquire_hold("k", &policy, 1).within(LONG)).unwrap();
+    assert!(held.is_allowed());
+    drop(stop);
+    first.join().unwrap();
+    for _ in 0..10 {
+        sleep_on(&second, Duration::from_millis(300));
+        assert!(!is_free(&memory, "k", &policy), "the slot is held");
+    }
+    drop(held);
+}
+
+/// The store has made the hold, and the task that waits for its answer has ended.
+#[test]
+fn law_15_a_slot_whose_dispatcher_has_ended_with_its_runtime_is_given_back_with_the_next_use() {
+    let policy = policy(Duration::from_secs(60));
+    let memory = MemoryStore::new();
+    let limiter = Limiter::new(DistantStore::over(memory.clone()));
+    let first = current_thread();
+    first.block_on(async {
+        let asking = limiter.acquire_hold("k", &policy, 1).within(LONG);
+        assert!(tokio::time::timeout(LATENCY * 3 / 2, asking).await.is_err());
+    });
+    assert!(!is_free(&memory, "k", &policy), "the store has made the hold");
+    drop(first);
+    let second = current_thread();
+    second.block_on(limiter.peek("other", &policy)).unwrap();
+    sleep_on(&second, Duration::from_millis(500));
+    assert!(is_free(&memory, "k", &policy));
 }

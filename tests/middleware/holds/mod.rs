@@ -8,6 +8,7 @@ mod failures;
 mod guards;
 mod large_bodies;
 mod lasting;
+mod longest;
 mod overtaken;
 mod runtimes;
 mod servers;

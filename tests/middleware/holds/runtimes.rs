@@ -1,16 +1,20 @@
 //! Runtimes that end right after a response, before what a request has held is given back.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::mpsc, thread, time::Duration};
 
-use http::Response;
+use axum::body::Body;
+use http::{Request, Response};
 use tokio::runtime;
 use tollgate::{
     Error, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
+    middleware::Bill,
+    observe::{HoldEnd, HoldEnded, Observer},
+    policy::Holds,
     store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use super::{Frames, at_end, one_client, request};
+use super::{CLIENT, Frames, at_end, one_client, request};
 
 /// A memory store behind a network: each call takes effect after a millisecond, and its answer arrives after another.
 #[derive(Clone, Debug, Default)]
@@ -64,4 +68,98 @@ fn law_15_a_slot_whose_runtime_has_ended_is_free_with_the_next_request() {
         drop(response);
     }
     assert!(statuses.windows(2).all(|pair| pair.contains(&200)), "{statuses:?}");
+}
+
+/// Counts the ends of holds.
+#[derive(Clone, Debug, Default)]
+struct Ends(std::sync::Arc<std::sync::Mutex<Vec<HoldEnd>>>);
+
+impl Observer for Ends {
+    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
+        self.0.lock().unwrap().push(ended.end);
+    }
+}
+
+fn current_thread() -> runtime::Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// What ends last: the response, the guard of work, or the bill of an upgraded connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Last {
+    Body,
+    Guard,
+    Upgrade,
+}
+
+/// In a thread without a runtime, after the runtime of the request has ended.
+#[test]
+fn law_15_what_ends_outside_of_any_runtime_gives_its_slot_back_once_with_the_next_use() {
+    for last in [Last::Body, Last::Guard, Last::Upgrade] {
+        let ends = Ends::default();
+        let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap());
+        let limiter = Limiter::new(Remote(memory.clone())).with_observer(ends.clone());
+        let (sender, kept) = mpsc::channel();
+        let answers = move |request: Request<Body>| {
+            let bill = request.extensions().get::<Bill>().unwrap().clone();
+            let guard = (last == Last::Guard).then(|| bill.guard());
+            sender.send((guard, (last == Last::Upgrade).then_some(bill))).unwrap();
+            let status = if last == Last::Upgrade { 101 } else { 200 };
+            let response = Response::builder().status(status).body(Frames::of(["a"]));
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        };
+        let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).settle(at_end).unwrap();
+        let service = ServiceBuilder::new().layer(limit).service(service_fn(answers));
+        let first = current_thread();
+        let mut response = Some(first.block_on(service.oneshot(request())).unwrap());
+        let kept = kept.recv().unwrap();
+        if last != Last::Body {
+            response = None;
+        }
+        drop(first);
+        let left = || {
+            let peek = Limiter::new(memory.clone()).peek(CLIENT, &policy);
+            current_thread().block_on(peek).unwrap().available()
+        };
+        assert_eq!(left(), Some(0), "{last:?}");
+        thread::spawn(move || drop((response, kept))).join().unwrap();
+        current_thread().block_on(async {
+            limiter.peek("other", &policy).await.unwrap();
+            for _ in 0..1_000 {
+                if !ends.0.lock().unwrap().is_empty() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert_eq!(left(), Some(1), "{last:?}");
+        assert_eq!(*ends.0.lock().unwrap(), [HoldEnd::Released], "{last:?}");
+    }
+}
+
+/// The longest age passes in a runtime that uses the limiter, and not in that of the request.
+#[test]
+fn law_15_a_hold_whose_runtime_has_ended_gets_no_older_than_the_longest_age() {
+    let ends = Ends::default();
+    let holds = Holds::new().with_longest(Duration::from_millis(300));
+    let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap().with_holds(holds).unwrap());
+    let limiter = Limiter::new(Remote(memory.clone())).with_observer(ends.clone());
+    let answers = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]).then_stays_open())) };
+    let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).settle(at_end).unwrap();
+    let service = ServiceBuilder::new().layer(limit).service(service_fn(answers));
+    let first = current_thread();
+    let response = first.block_on(service.oneshot(request())).unwrap();
+    drop(first);
+    current_thread().block_on(async {
+        limiter.peek("other", &policy).await.unwrap();
+        for _ in 0..1_000 {
+            if !ends.0.lock().unwrap().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert_eq!(*ends.0.lock().unwrap(), [HoldEnd::TooLong]);
+    drop(response);
+    assert_eq!(ends.0.lock().unwrap().len(), 1);
 }

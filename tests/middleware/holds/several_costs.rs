@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use tollgate::{
     Policy, RateLimitLayer,
     middleware::{Bill, Settle},
+    observe::Warning,
     policy::Holds,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -136,4 +137,38 @@ async fn law_15_a_settlement_that_panics_for_one_policy_leaves_nothing_behind() 
     assert!(tokio::spawn(async move { call.await.map(|_| ()) }).await.is_err());
     assert_eq!(ledger.settlements().len(), 3);
     assert_eq!(all_left(&ledger).await, [900, 470, 3], "tokens in as held, tokens out as on the bill");
+}
+
+/// The warnings about names on the bills of two requests.
+async fn names_reported(names: &'static [&'static str]) -> Vec<Warning> {
+    let (ledger, recorder) = (Ledger::default(), crate::support::recorder::Recorder::default());
+    let limiter = ledger.limiter().with_observer(recorder.clone());
+    let of_tokens = RateLimitLayer::new(limiter.clone(), [tokens_in(), tokens_out()], one_client());
+    let inner = RateLimitLayer::new(limiter, super::tokens(), one_client());
+    let handler = service_fn(move |request: Request<Body>| {
+        let bill = request.extensions().get::<Bill>().expect("a bill");
+        names.iter().for_each(|name| bill.set_cost_of(name, 5));
+        names.iter().for_each(|name| assert!(format!("{bill:?}").contains(&format!("({name:?}, 5)")), "{bill:?}"));
+        async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) }
+    });
+    let service = ServiceBuilder::new()
+        .layer(of_tokens.settle(at_end).unwrap())
+        .layer(inner.settle(at_end).unwrap())
+        .service(handler);
+    for _ in 0..2 {
+        drop(service.clone().oneshot(request()).await.unwrap());
+    }
+    recorder.take().warnings
+}
+
+#[tokio::test]
+async fn a_cost_under_a_name_that_no_policy_has_is_reported_once_with_the_names_that_there_are() {
+    assert_eq!(names_reported(&["input-tokens", "OUTPUT-TOKENS", "tokens"]).await, []);
+    let warnings = names_reported(&["input-tokens", "outptu-tokens"]).await;
+    let [warning @ Warning::UnknownNameOnBill { name, known }] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!(name, "outptu-tokens");
+    for policy in ["input-tokens", "output-tokens", "tokens"] {
+        assert!(known.iter().any(|name| name == policy), "{known:?}");
+    }
+    assert!(warning.to_string().contains("Bill::set_cost_of"), "{warning}");
 }

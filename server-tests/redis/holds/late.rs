@@ -1,0 +1,46 @@
+//! Settlements that come after the end of their holds, on Redis.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{
+    Limiter, ManualClock, Policy,
+    policy::{Holds, Unsettled},
+    store::Settlement,
+};
+
+use super::with_clock;
+use crate::support::{ALGORITHMS, redis_server::RedisServer};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// What a hold of 4 units charges in all, if `actual` units are settled after its end.
+const CASES: [(Unsettled, u32, u32); 5] = [
+    (Unsettled::Charge, 9, 9),
+    (Unsettled::Charge, 25, 25),
+    (Unsettled::Charge, 1, 4),
+    (Unsettled::Release, 9, 9),
+    (Unsettled::Release, 0, 0),
+];
+
+#[tokio::test]
+async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    clock.set_us(1_767_225_600_000_000);
+    let limiter = Limiter::new(with_clock(&server, &clock));
+    for (number, (algorithm, (unsettled, actual, charged))) in
+        ALGORITHMS.into_iter().flat_map(|one| CASES.map(|case| (one, case))).enumerate()
+    {
+        let (key, case) = (format!("k{number}"), format!("{algorithm:?}, {unsettled:?}, {actual}"));
+        let holds = Holds::new().with_ttl(TTL).with_unsettled(unsettled);
+        let policy = Policy::per_hour("tokens", 20).unwrap().with_algorithm(algorithm).with_holds(holds).unwrap();
+        let hold = limiter.hold(&*key, &policy, 4).await.unwrap().into_hold().unwrap();
+        clock.advance(TTL);
+        assert_eq!(hold.settle(actual).await.unwrap(), Settlement::Expired, "{case}");
+        let (left, start) = (20_u32.saturating_sub(charged), Instant::now());
+        while limiter.peek(&*key, &policy).await.unwrap().available() != Some(left) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{case}: the late units are not charged");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(limiter.credit(&*key, &policy, u32::MAX).await.unwrap(), charged, "{case}: once");
+    }
+}

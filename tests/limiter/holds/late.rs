@@ -1,0 +1,122 @@
+//! Settlements that come after the end of their holds.
+
+use std::time::Duration;
+
+use tollgate::{
+    Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
+    observe::Warning,
+    policy::{Holds, Unsettled},
+    store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
+};
+
+use super::{
+    TTL, available, limiter,
+    remote_store::{Network, RemoteStore},
+    with_holds,
+};
+use crate::support::{ALGORITHMS, recorder::Recorder};
+
+/// What a hold of 4 units charges in all, if `actual` units are settled after its end.
+const CASES: [(Unsettled, u32, u32); 6] = [
+    (Unsettled::Charge, 9, 9),
+    (Unsettled::Charge, 25, 25),
+    (Unsettled::Charge, 4, 4),
+    (Unsettled::Charge, 1, 4),
+    (Unsettled::Release, 9, 9),
+    (Unsettled::Release, 0, 0),
+];
+
+fn policy(unsettled: Unsettled) -> Policy {
+    with_holds(20, Holds::new().with_unsettled(unsettled))
+}
+
+#[tokio::test]
+async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
+    for (algorithm, (unsettled, actual, charged)) in
+        ALGORITHMS.into_iter().flat_map(|one| CASES.map(|case| (one, case)))
+    {
+        let (limiter, clock) = limiter();
+        let policy = policy(unsettled).with_algorithm(algorithm);
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        clock.advance(TTL);
+        assert_eq!(hold.settle(actual).await.unwrap(), Settlement::Expired);
+        let case = format!("{algorithm:?}, {unsettled:?}, {actual}");
+        assert_eq!(available(&limiter, &policy).await, 20_u32.saturating_sub(charged), "{case}");
+        // 25 units of 20: what is above the limit keeps later requests back for longer.
+        assert_eq!(limiter.credit("k", &policy, u32::MAX).await.unwrap(), charged, "{case}");
+    }
+}
+
+/// The answer to the first attempt is lost, so the second one finds no hold.
+#[tokio::test(start_paused = true)]
+async fn law_15_a_settlement_that_is_repeated_is_not_late() {
+    for unsettled in [Unsettled::Charge, Unsettled::Release] {
+        let memory = MemoryStore::new();
+        let store = RemoteStore::new(memory.clone());
+        let (limiter, policy) = (Limiter::new(store.clone()), policy(unsettled));
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        store.is(Network::LosesAnswers);
+        assert!(hold.settle(9).await.is_err());
+        store.is(Network::Well);
+        tokio::time::sleep(2 * TTL).await;
+        assert!(store.received().len() >= 2, "it was repeated");
+        assert_eq!(available(&Limiter::new(memory), &policy).await, 11);
+    }
+}
+
+/// A store without changes by hand, such as one of an application.
+#[derive(Debug, Default)]
+struct Plain(MemoryStore);
+
+impl Store for Plain {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.0.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+        self.0.change_hold(hold, change)
+    }
+}
+
+#[tokio::test]
+async fn a_late_charge_that_the_store_refuses_is_reported() {
+    let (clock, recorder) = (tollgate::ManualClock::default(), Recorder::default());
+    let plain = Plain(MemoryStore::new().with_clock(clock.clone()));
+    let (limiter, policy) = (Limiter::new(plain).with_observer(recorder.clone()), policy(Unsettled::Charge));
+    for actual in [9, 3] {
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        clock.advance(TTL);
+        hold.settle(actual).await.unwrap();
+    }
+    assert!(limiter.hold("k", &policy, 1).await.unwrap().is_allowed());
+    let warnings = recorder.take().warnings;
+    assert_eq!(warnings, [Warning::EndsGivenUp { ends: 1 }]);
+}
+
+/// The store has never made a hold of the local fallback, so its whole cost is owed to the store.
+#[tokio::test]
+async fn a_hold_of_the_fallback_that_has_expired_is_owed_to_the_store() {
+    let clock = tollgate::ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let central = memory();
+    let store = tollgate::store::FailingStore::over(central.clone());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 2).unwrap();
+    store.fail(ErrorKind::Unavailable);
+    let policy = policy(Unsettled::Charge);
+    let hold = limiter.hold("k", &policy, 4).fail_local().await.unwrap().into_hold().unwrap();
+    clock.advance(TTL);
+    assert_eq!(hold.settle(6).await.unwrap(), Settlement::Expired);
+    store.recover();
+    let checked: Result<_, Error> = limiter.check("other", &policy, 1).await;
+    assert!(checked.unwrap().is_allowed());
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert_eq!(available(&Limiter::new(central), &policy).await, 14);
+}
