@@ -78,7 +78,7 @@ fn pause_two() -> Option<String> {
     let after: Vec<Duration> = calls[1..].iter().map(|call| call.duration_since(calls[0])).collect();
     let most_at_once = after
         .iter()
-        .map(|from| after.iter().filter(|call| (*from..*from + Duration::from_millis(50)).contains(call)).count());
+        .map(|from| after.iter().filter(|call| (*from..*from + Duration::from_millis(50)).contains(*call)).count());
     let most_at_once = most_at_once.max().unwrap();
     print_line(&format!(
         "waiting pause first={:?} last={:?} most_in_50_ms={most_at_once}",
