@@ -81,6 +81,9 @@ impl ThrottleLayer {
     }
 }
 
+/// A layer with the cost of one more limit.
+type WithLimit<K, C, D, H> = ThrottleLayer<K, AndCost<Arc<C>, D>, H>;
+
 impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Sets the key of each request, in place of the one key of [`new`](ThrottleLayer::new).
     ///
@@ -179,11 +182,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn and_limit<Form, T>(
-        self,
-        policy: Policy,
-        cost: T,
-    ) -> Result<ThrottleLayer<K, AndCost<Arc<C>, T::Cost>, H>, ConfigError>
+    pub fn and_limit<Form, T>(self, policy: Policy, cost: T) -> Result<WithLimit<K, C, T::Cost, H>, ConfigError>
     where
         T: IntoThrottleCost<Form>,
     {

@@ -21,12 +21,15 @@ use super::*;
 const LONGEST: Duration = Duration::from_secs(600);
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The policy, the cost and the way of an end.
+type End = (String, u32, HoldEnd);
+
 /// Remembers how holds ended, and warnings.
 #[derive(Clone, Debug, Default)]
-struct Seen(Arc<Mutex<(Vec<(String, u32, HoldEnd)>, Vec<Warning>)>>);
+struct Seen(Arc<Mutex<(Vec<End>, Vec<Warning>)>>);
 
 impl Seen {
-    fn ends(&self) -> Vec<(String, u32, HoldEnd)> {
+    fn ends(&self) -> Vec<End> {
         self.0.lock().unwrap().0.clone()
     }
 
