@@ -9,13 +9,13 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::runtime::Handle;
 
 use crate::{
     breaker::{CallOutcome, Permit},
     error::{Error, ErrorKind},
     limiter::core::Core,
-    runtime::{deadline::Deadline, real_time::RealInstant},
+    runtime::{deadline::Deadline, real_time::is_paused},
     store::Pending,
 };
 
@@ -36,15 +36,14 @@ pub(super) struct Guarded<T: Send + 'static> {
 pub(super) const NO_TIMERS: &str =
     "waiting for the store needs a tokio runtime with timers; build it with `enable_all()`";
 
-/// Why a deadline has passed in much less real time.
-const PAUSED_TIME: &str = "tokio's time is paused or was advanced, which no server follows: test with a `MemoryStore` on \
+/// What a test that pauses tokio's time has to know.
+const PAUSED_TIME: &str = "tokio's time is paused, which no server follows: test with a `MemoryStore` on \
                            a `TokioClock`, or in real time";
 
 pin_project! {
     struct Wait {
         permit: Option<Permit>,
         time: Duration,
-        started: (Instant, RealInstant),
         #[pin]
         deadline: Deadline,
     }
@@ -61,8 +60,7 @@ impl Wait {
             ready!(wait.deadline.as_mut().poll(cx));
         }
         let error = pending.deadline_error(*wait.time);
-        let (started, really) = *wait.started;
-        Poll::Ready(if really.elapsed() < started.elapsed() / 2 { error.about(PAUSED_TIME) } else { error })
+        Poll::Ready(if is_paused() { error.about(PAUSED_TIME) } else { error })
     }
 }
 
@@ -97,14 +95,7 @@ impl<T: Send + 'static> Guarded<T> {
                 let time = self.time.unwrap_or_else(|| core.store.deadline());
                 if self.wait.is_none() {
                     // The deadline counts from the first poll, because nothing is sent earlier.
-                    let wait = |deadline| {
-                        Box::pin(Wait {
-                            permit: permit.take(),
-                            time,
-                            started: (Instant::now(), RealInstant::now()),
-                            deadline,
-                        })
-                    };
+                    let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });
                     self.wait = Deadline::after(time).map(wait);
                 }
                 match &mut self.wait {

@@ -26,6 +26,13 @@ impl RealInstant {
     }
 }
 
+/// Whether tokio's clock stands still, as in a test that has paused it. Takes a microsecond.
+pub(crate) fn is_paused() -> bool {
+    let (begin, tokio) = (Instant::now(), tokio::time::Instant::now());
+    while begin.elapsed() < Duration::from_micros(1) {}
+    tokio::time::Instant::now() == tokio
+}
+
 /// The wall clock of this machine, which may step.
 pub(crate) fn wall_time() -> SystemTime {
     world_us().map_or_else(SystemTime::now, |now_us| UNIX_EPOCH + Duration::from_micros(now_us))
