@@ -126,14 +126,3 @@ async fn a_server_that_is_not_redis_is_an_error_and_is_not_dialled_for_every_che
     let dials = dials.try_iter().count();
     assert!(dials < 12, "{dials} dials in half a second");
 }
-
-/// While the test waits for its first connection, the paused clock jumps to the deadline.
-#[tokio::test(start_paused = true)]
-async fn the_error_of_a_deadline_says_that_tokios_time_is_paused() {
-    let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
-    let error = limiter.check("k", &policy(), 1).await.unwrap_err();
-    assert!(error.to_string().contains("tokio's time is paused"), "{error}");
-    tokio::time::resume();
-    recovered(&limiter).await;
-}
