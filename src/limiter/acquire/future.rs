@@ -118,6 +118,7 @@ impl Core {
         // Nothing is sent unless the answer is there, because it is not polled.
         let Answer::Ready(Ok(verdict)) = self.store.check(check) else { return None };
         if !verdict.allowed {
+            self.queues.learn(&id, &Decision::new(&mut check.clone(), &verdict));
             return None;
         }
         self.queues.charged_beside(&id);

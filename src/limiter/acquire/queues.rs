@@ -111,6 +111,12 @@ impl Queues {
             && table.paused.end(&id.pause(), now).is_none()
     }
 
+    /// Remembers a denial of a caller that is about to join the queue.
+    pub(super) fn learn(&self, id: &QueueId, decision: &Decision) {
+        let (now, mut table) = (Instant::now(), self.table());
+        table.open(id, now).learn(decision, now);
+    }
+
     /// Forgets what is known about a count, because a caller was charged who has not joined the queue.
     pub(super) fn charged_beside(&self, id: &QueueId) {
         if self.is_used.load(Ordering::Acquire) {

@@ -159,6 +159,13 @@ impl Queue {
         self.put_back(group, now)
     }
 
+    /// Remembers a denial for the callers that join next, if the queue has no dispatcher that knows more.
+    pub(in crate::limiter::acquire) fn learn(&mut self, decision: &Decision, now: Instant) {
+        if self.is_idle() {
+            self.forecast = self.forecast_from(decision, now, now);
+        }
+    }
+
     fn forecast_from(&mut self, decision: &Decision, sent: Instant, now: Instant) -> Option<Forecast> {
         let start = match decision.time_us() {
             // The store has judged before it replied, so a check that is sent this much later is never early.
