@@ -1,11 +1,20 @@
 //! A client that goes away in some phase of its connection.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Method, Request};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2;
+use http_body_util::BodyExt;
+use hyper::{
+    body::{Body, Frame},
+    client::conn::http2,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -77,6 +86,30 @@ const PHASES: [Phase; 6] = [Phase::Connected, Phase::HalfSent, Phase::Sent, Phas
 pub(super) struct Client {
     address: SocketAddr,
     random: Random,
+}
+
+/// The body of a request.
+struct Message {
+    bytes: Option<&'static [u8]>,
+    /// Whether more follows that never comes.
+    is_half: bool,
+}
+
+impl Body for Message {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.bytes.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(bytes))))),
+            None if self.is_half => Poll::Pending,
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none() && !self.is_half
+    }
 }
 
 /// The server has closed the connection.
@@ -191,27 +224,24 @@ impl Client {
 
     async fn exchange(
         &mut self,
-        sender: &mut http2::SendRequest<Full<Bytes>>,
+        sender: &mut http2::SendRequest<Message>,
         protocol: Protocol,
         phase: Phase,
     ) -> Result<Outcome, Closed> {
-        if phase == Phase::HalfSent {
-            self.pause().await;
-            return Ok(Outcome::NotSent);
-        }
+        let is_half = phase == Phase::HalfSent;
         let request = match protocol {
             Protocol::Grpc => Request::builder()
                 .method(Method::POST)
                 .uri("http://localhost/grpc.health.v1.Health/Watch")
                 .header("content-type", "application/grpc")
                 .header("te", "trailers")
-                .body(Full::from(Bytes::from_static(&[0; 5]))),
-            _ => Request::builder().uri("http://localhost/h2").body(Full::default()),
+                .body(Message { bytes: Some(if is_half { &[0; 3] } else { &[0; 5] }), is_half }),
+            _ => Request::builder().uri("http://localhost/h2").body(Message { bytes: None, is_half }),
         };
         let response = sender.send_request(request?);
-        if phase == Phase::Sent {
+        if is_half || phase == Phase::Sent {
             let _ = timeout(Duration::from_micros(self.random.below(3_000)), response).await;
-            return Ok(Outcome::Sent);
+            return Ok(if is_half { Outcome::NotSent } else { Outcome::Sent });
         }
         let mut response = response.await?;
         match response.status().as_u16() {

@@ -1,6 +1,7 @@
 //! The whole life of many connections, with resets in every phase: HTTP/1.1, HTTP/2, server-sent events, upgraded
 //! connections and gRPC, on both stores. Afterwards every slot is free, and the units that are spent are what the
-//! handlers have put on their bills.
+//! handlers have put on their bills. Only what the share has admitted during an outage may be spent in part: what the
+//! store may have charged, although its answer was lost, is never sent again.
 //!
 //! Observers panic meanwhile, the store has outages in which the local fallback judges, and runtimes end with their
 //! connections.
@@ -25,7 +26,7 @@ use tollgate::Limiter;
 use self::{
     client::{Client, Outcome, PROTOCOLS},
     runtimes::Runtimes,
-    service::{Ledger, SLOTS, router, slots, units},
+    service::{Ledger, SLOTS, Sums, router, slots, units},
     stores::{Outages, Panics, Tested},
 };
 use crate::support::{print_line, random::Random, seed::seed};
@@ -34,13 +35,11 @@ use crate::support::{print_line, random::Random, seed::seed};
 const CLIENTS: u64 = 60;
 
 #[test]
-#[ignore = "an open fault: on a busy machine an outage under fail_local can leave some units above the bills"]
 fn law_15_connections_of_five_protocols_with_resets_in_every_phase_leave_nothing_behind_in_memory() {
     lives(Tested::memory(), 300);
 }
 
 #[test]
-#[ignore = "an open fault: on a busy machine an outage under fail_local can leave some units above the bills"]
 fn law_15_connections_of_five_protocols_with_resets_in_every_phase_leave_nothing_behind_on_redis() {
     lives(Tested::redis(), 300);
 }
@@ -106,11 +105,15 @@ fn lives(tested: Tested, count: u64) {
     clients.block_on(async {
         for protocol in PROTOCOLS {
             let left = async || left(&limiter, protocol.name(), &ledger).await;
-            while left().await != (0, 0) {
-                let (taken, units) = left().await;
+            loop {
+                let (taken, above) = left().await;
+                let lost = if tested.answers_are_lost() { ledger.of(protocol.name()).by_share } else { 0 };
+                if taken == 0 && (-lost..=0).contains(&above) {
+                    break;
+                }
                 assert!(
                     waited.elapsed() < Duration::from_secs(20),
-                    "{}: {taken} slots are taken, and the units spent are {units} above the bills",
+                    "{}: {taken} slots are taken, and the units spent are {above} above the bills",
                     protocol.name()
                 );
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -118,7 +121,8 @@ fn lives(tested: Tested, count: u64) {
         }
     });
     print_line(&format!(
-        "{all} connections in {took:?}: {outcomes:?} ended as {:?}; {} units on the bills; {outages} outages; {ended} \
+        "{all} connections in {took:?}: {outcomes:?} ended as {:?}; {:?} units on the bills of requests that the \
+         store and the share have admitted; {outages} outages; {ended} \
          runtimes ended; all free after {:?}; resident kB at a quarter {early}, at the end {late}",
         Outcome::ALL,
         ledger.total(),
@@ -136,7 +140,8 @@ async fn left(limiter: &Limiter, protocol: &str, ledger: &Ledger) -> (u32, i64) 
     let available = limiter.peek(protocol, &units()).await.ok().and_then(|decision| decision.available());
     let (Some(free), Some(available)) = (free, available) else { return (SLOTS, 0) };
     let spent = i64::from(units().limit() - available);
-    (SLOTS - free, spent - ledger.of(protocol))
+    let Sums { by_store, by_share } = ledger.of(protocol);
+    (SLOTS - free, spent - by_store - by_share)
 }
 
 /// The memory of this process.

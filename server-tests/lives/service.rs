@@ -14,7 +14,7 @@ use axum::{
     Extension, Router,
     body::{Body, HttpBody},
     extract::Request,
-    http::{Response, StatusCode, request},
+    http::{Response, StatusCode, request, response},
     routing::get,
 };
 use bytes::Bytes;
@@ -25,7 +25,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 use tollgate::{
-    Limiter, Policy, RateLimitLayer,
+    Decision, Limiter, Policy, RateLimitLayer,
+    decision::Source,
     middleware::{Bill, HoldGuard, Settle},
     policy::{Holds, Unsettled},
 };
@@ -48,36 +49,50 @@ pub(super) fn units() -> Policy {
     policy.with_holds(Holds::new().with_unsettled(Unsettled::Release)).unwrap()
 }
 
-/// The sum of the bills of each protocol.
+/// The sums of the bills of each protocol.
 #[derive(Clone, Default)]
-pub(super) struct Ledger(Arc<Mutex<HashMap<&'static str, u64>>>);
+pub(super) struct Ledger(Arc<Mutex<HashMap<&'static str, Sums>>>);
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sums {
+    /// The units of requests that the store has admitted.
+    pub(super) by_store: i64,
+    /// The units of requests that the share has admitted.
+    pub(super) by_share: i64,
+}
 
 impl Ledger {
-    pub(super) fn of(&self, protocol: &str) -> i64 {
-        self.0.lock().unwrap().get(protocol).map_or(0, |units| *units as i64)
+    pub(super) fn of(&self, protocol: &str) -> Sums {
+        self.0.lock().unwrap().get(protocol).copied().unwrap_or_default()
     }
 
-    pub(super) fn total(&self) -> u64 {
-        self.0.lock().unwrap().values().sum()
+    /// All units, by the store and by the share.
+    pub(super) fn total(&self) -> (i64, i64) {
+        let sums = self.0.lock().unwrap();
+        (sums.values().map(|sums| sums.by_store).sum(), sums.values().map(|sums| sums.by_share).sum())
     }
 
     /// The bill of a request, with the same units in this ledger.
-    fn meter(&self, protocol: &'static str, bill: Bill) -> Meter {
+    fn meter(&self, protocol: &'static str, bill: Bill, decision: &Decision) -> Meter {
         bill.set_cost_of("units", 0);
-        Meter { protocol, bill, ledger: self.clone() }
+        Meter { protocol, bill, is_by_share: decision.source() == Source::Local, ledger: self.clone() }
     }
 }
 
+#[derive(Clone)]
 struct Meter {
     protocol: &'static str,
     bill: Bill,
+    is_by_share: bool,
     ledger: Ledger,
 }
 
 impl Meter {
     fn add(&self, units: u32) {
         self.bill.add_to("units", units);
-        *self.ledger.0.lock().unwrap().entry(self.protocol).or_default() += u64::from(units);
+        let mut sums = self.ledger.0.lock().unwrap();
+        let Sums { by_store, by_share } = sums.entry(self.protocol).or_default();
+        *if self.is_by_share { by_share } else { by_store } += i64::from(units);
     }
 }
 
@@ -91,32 +106,42 @@ fn protocol(parts: &request::Parts) -> &'static str {
     }
 }
 
+/// A gRPC call that fails before its handler is free: tonic answers it, as soon as the client has reset the stream in
+/// the middle of the message, and its bill is empty. Without this, it is charged the units that are held.
+fn settlement(response: &response::Parts) -> Settle {
+    if response.headers.contains_key("grpc-status") { Settle::Release } else { Settle::AtEnd }
+}
+
 /// The service behind a layer that holds a slot and ten units for each request.
 pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
     let limit = RateLimitLayer::new(limiter.clone(), [slots(), units()], |parts: &request::Parts| {
         tollgate::Key::from(protocol(parts))
     });
-    let limit = limit.with_cost_of("units", 10).unwrap().fail_local().unwrap().settle(|_| Settle::AtEnd).unwrap();
+    let limit = limit.with_cost_of("units", 10).unwrap().fail_local().unwrap().settle(settlement).unwrap();
     let stream = |protocol: &'static str, kind: &'static str| {
         let ledger = ledger.clone();
-        get(move |Extension(bill): Extension<Bill>, guard: HoldGuard| async move {
-            let meter = ledger.meter(protocol, bill);
-            sleep(Duration::from_micros(500)).await;
-            meter.add(3);
-            let work = ledger.meter_of_work(protocol, &guard);
-            tokio::spawn(async move {
-                sleep(Duration::from_millis(2)).await;
-                work.add(2);
-                drop(guard); // after the units
-            });
-            Response::builder().header("content-type", kind).body(Body::new(Events::new(4, meter))).unwrap()
-        })
+        get(
+            move |Extension(bill): Extension<Bill>, Extension(decision): Extension<Decision>, guard: HoldGuard| async move {
+                let meter = ledger.meter(protocol, bill, &decision);
+                sleep(Duration::from_micros(500)).await;
+                meter.add(3);
+                let work = meter.clone();
+                tokio::spawn(async move {
+                    sleep(Duration::from_millis(2)).await;
+                    work.add(2);
+                    drop(guard); // after the units
+                });
+                Response::builder().header("content-type", kind).body(Body::new(Events::new(4, meter))).unwrap()
+            },
+        )
     };
     let upgrades = {
         let ledger = ledger.clone();
-        get(move |Extension(bill): Extension<Bill>, request: Request| async move {
-            upgrade(request, ledger.meter("upgrade", bill))
-        })
+        get(
+            move |Extension(bill): Extension<Bill>, Extension(decision): Extension<Decision>, request: Request| async move {
+                upgrade(request, ledger.meter("upgrade", bill, &decision))
+            },
+        )
     };
     let grpc = Routes::new(HealthServer::new(Calls(ledger.clone()))).into_axum_router();
     let plain = Router::new()
@@ -125,13 +150,6 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
         .route("/sse", stream("sse", "text/event-stream"))
         .route("/upgrade", upgrades);
     plain.merge(grpc).layer(limit)
-}
-
-impl Ledger {
-    /// The bill of work that goes on without its request.
-    fn meter_of_work(&self, protocol: &'static str, guard: &HoldGuard) -> Meter {
-        Meter { protocol, bill: guard.bill().clone(), ledger: self.clone() }
-    }
 }
 
 /// Events, a unit each.
@@ -212,8 +230,10 @@ impl Health for Calls {
     }
 
     async fn watch(&self, request: tonic::Request<HealthCheckRequest>) -> Result<tonic::Response<Messages>, Status> {
-        let bill = request.extensions().get::<Bill>().cloned();
-        let meter = self.0.meter("grpc", bill.ok_or_else(|| Status::internal("no bill"))?);
+        let (Some(bill), Some(decision)) = (request.extensions().get(), request.extensions().get()) else {
+            return Err(Status::internal("no bill"));
+        };
+        let meter = self.0.meter("grpc", Bill::clone(bill), decision);
         meter.add(3);
         Ok(tonic::Response::new(Messages(Events::new(4, meter))))
     }
