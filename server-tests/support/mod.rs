@@ -10,6 +10,7 @@ pub mod redis_server;
 pub mod sentinel;
 #[path = "../../tests/support/mod.rs"]
 mod shared;
+pub mod windows;
 
 use std::{
     cell::Cell,

@@ -4,10 +4,10 @@
 //! that reads its time from a key.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     os::unix::fs::FileExt,
     process::Command,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,8 +18,9 @@ use tollgate::{
 
 use super::holds::check;
 use crate::support::{
-    ALGORITHMS,
+    ALGORITHMS, print_line,
     redis_server::{Directory, RedisServer},
+    windows::{Admitted, most_within},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -73,38 +74,51 @@ impl SteppedServer {
 enum Kind {
     Checks(Algorithm),
     Holds(Algorithm),
-    Lease,
-    Ban,
-    Acquire,
+    Lease(Algorithm),
+    Ban(Algorithm),
+    Acquire(Algorithm),
 }
 
 impl Kind {
-    fn all() -> Vec<Self> {
+    /// Checks and holds under every algorithm, and the other kinds under the log.
+    fn most() -> Vec<Self> {
         let algorithms = ALGORITHMS.into_iter();
         let kinds = algorithms.flat_map(|algorithm| [Self::Checks(algorithm), Self::Holds(algorithm)]);
-        kinds.chain([Self::Lease, Self::Ban, Self::Acquire]).collect()
+        let log = Algorithm::SlidingWindowLog;
+        kinds.chain([Self::Lease(log), Self::Ban(log), Self::Acquire(log)]).collect()
+    }
+
+    fn all() -> Vec<Self> {
+        let kinds = [Self::Checks, Self::Holds, Self::Lease, Self::Ban, Self::Acquire];
+        kinds.into_iter().flat_map(|kind| ALGORITHMS.map(kind)).collect()
+    }
+
+    fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Checks(algorithm)
+            | Self::Holds(algorithm)
+            | Self::Lease(algorithm)
+            | Self::Ban(algorithm)
+            | Self::Acquire(algorithm) => algorithm,
+        }
     }
 
     fn policy(self) -> Policy {
-        let policy = Policy::per_second("p", LIMIT).unwrap();
+        let policy = Policy::per_second("p", LIMIT).unwrap().with_algorithm(self.algorithm());
         match self {
-            Self::Checks(algorithm) => policy.with_algorithm(algorithm),
-            Self::Holds(algorithm) => {
-                policy.with_algorithm(algorithm).with_holds(Holds::new().with_ttl(SECOND)).unwrap()
-            }
-            Self::Lease => policy.with_lease(5).unwrap(),
-            Self::Ban => policy.ban_after(3, SECOND).unwrap(),
-            Self::Acquire => policy,
+            Self::Checks(_) | Self::Acquire(_) => policy,
+            Self::Holds(_) => policy.with_holds(Holds::new().with_ttl(SECOND)).unwrap(),
+            Self::Lease(_) => policy.with_lease(5).unwrap(),
+            Self::Ban(_) => policy.ban_after(3, SECOND).unwrap(),
         }
     }
 
     /// The limits that any window of a second may see while the clock goes as it should.
     fn limits_in_a_window(self) -> u32 {
-        match self {
-            Self::Checks(Algorithm::SlidingWindowLog) | Self::Holds(Algorithm::SlidingWindowLog) => 1,
+        match self.algorithm() {
+            Algorithm::SlidingWindowLog => 1,
             // The approximations of these algorithms.
-            Self::Checks(_) | Self::Holds(_) => 2,
-            Self::Lease | Self::Ban | Self::Acquire => 1,
+            _ => 2,
         }
     }
 
@@ -118,14 +132,11 @@ impl Kind {
                 }
                 None => false,
             },
-            Self::Acquire => limiter.acquire(key, policy, 1).within(SECOND / 4).await.unwrap().is_allowed(),
+            Self::Acquire(_) => limiter.acquire(key, policy, 1).within(SECOND / 4).await.unwrap().is_allowed(),
             _ => limiter.check(key, policy, 1).await.unwrap().is_allowed(),
         }
     }
 }
-
-/// When a unit was asked for, and when it had been admitted.
-type Admitted = (Instant, Instant);
 
 async fn load(limiter: Limiter, kind: Kind, until: Instant) -> Vec<Admitted> {
     let (key, policy, mut admitted) = (format!("{kind:?}"), kind.policy(), Vec::new());
@@ -139,29 +150,43 @@ async fn load(limiter: Limiter, kind: Kind, until: Instant) -> Vec<Admitted> {
     admitted
 }
 
-/// The most units that were certainly admitted within one second.
-fn most_in_a_second(admitted: &[Admitted]) -> usize {
-    let within =
-        |first: usize| admitted[first..].iter().take_while(|(_, done)| *done - admitted[first].0 < SECOND).count();
-    (0..admitted.len()).map(within).max().unwrap_or(0)
+/// What has become of the load of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    most_in_a_second: usize,
+    admitted: usize,
+    /// The units that are charged at the end of the load.
+    charged: u32,
+    free_after: Duration,
+}
+
+impl Figures {
+    fn larger(self, other: Self) -> Self {
+        Self {
+            most_in_a_second: self.most_in_a_second.max(other.most_in_a_second),
+            admitted: self.admitted.max(other.admitted),
+            charged: self.charged.max(other.charged),
+            free_after: self.free_after.max(other.free_after),
+        }
+    }
 }
 
 /// Waits until a key has all of its units again. A key that a step blocks has them an hour later.
-async fn until_free(limiter: &Limiter, key: &str, policy: &Policy, case: &str) {
+async fn until_free(limiter: &Limiter, key: &str, policy: &Policy, case: &str) -> Duration {
     let start = Instant::now();
     loop {
         let available = limiter.peek(key, policy).await.unwrap().available();
         if available == Some(policy.limit()) {
-            return;
+            return start.elapsed();
         }
         assert!(start.elapsed() < 30 * SECOND, "{case}: {available:?} units of {key} are free");
         tokio::time::sleep(SECOND / 20).await;
     }
 }
 
-/// Steps the clock under the load of every kind, beside a slot of a process that lives and those of one that has died.
-async fn keeps_its_limits(steps: &[i64]) {
-    let Some(mut stepped) = SteppedServer::start() else { return };
+/// Steps the clock under the load of these kinds, beside a slot of a process that lives and those of one that has died.
+async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures)> {
+    let Some(mut stepped) = SteppedServer::start() else { return Vec::new() };
     let builder = RedisStore::builder().plain_keys().deadline(10 * SECOND).breaker(None);
     let store = builder.connect(&stepped.server.url()).unwrap();
     let (limiter, case) = (Limiter::new(store.clone()).quiet(), format!("steps of {steps:?} s"));
@@ -172,8 +197,8 @@ async fn keeps_its_limits(steps: &[i64]) {
 
     let forward = steps.iter().filter(|step| **step > 0).count() as u32;
     let end = Instant::now() + SECOND * (2 + steps.len() as u32);
-    let loads = Kind::all().into_iter().map(|kind| (kind, tokio::spawn(load(limiter.clone(), kind, end))));
-    let loads: Vec<_> = loads.collect();
+    let loads = kinds.iter().map(|&kind| (kind, tokio::spawn(load(limiter.clone(), kind, end))));
+    let (loads, mut figures): (Vec<_>, _) = (loads.collect(), Vec::new());
     for &step in steps {
         tokio::time::sleep(SECOND * 3 / 4).await;
         // Nothing renews these: their process has died.
@@ -190,45 +215,61 @@ async fn keeps_its_limits(steps: &[i64]) {
     for (kind, load) in loads {
         let admitted = load.await.unwrap();
         // A block that the server has forgotten is spent beside the limit.
-        let forgotten = u32::from(kind == Kind::Lease && forward > 0);
+        let forgotten = u32::from(matches!(kind, Kind::Lease(_)) && forward > 0);
         let most = (LIMIT * (kind.limits_in_a_window() + forward + forgotten)) as usize;
-        let seen = most_in_a_second(&admitted);
+        let seen = most_within(SECOND, &admitted);
         assert!(seen <= most, "{case}, {kind:?}: {seen} units in a second, at most {most}");
         assert!(admitted.len() >= LIMIT as usize, "{case}, {kind:?}: {} units in all", admitted.len());
         let (key, policy) = (format!("{kind:?}"), kind.policy());
         let left = limiter.peek(&*key, &policy).await.unwrap().available().unwrap();
-        let charged = (LIMIT - left) as usize;
-        assert!(charged <= admitted.len().max(5), "{case}, {kind:?}: {charged} charged, {} admitted", admitted.len());
-        until_free(&limiter, &key, &policy, &case).await;
+        let (charged, admitted) = (LIMIT - left, admitted.len());
+        assert!(charged as usize <= admitted.max(5), "{case}, {kind:?}: {charged} charged, {admitted} admitted");
+        let free_after = until_free(&limiter, &key, &policy, &case).await;
         assert!(kind.spend(&limiter, &key, &policy).await, "{case}, {kind:?}");
+        figures.push((key, Figures { most_in_a_second: seen, admitted, charged, free_after }));
     }
     for key in ["living", "dead"] {
-        until_free(&limiter, key, &slots, &case).await;
+        let free_after = until_free(&limiter, key, &slots, &case).await;
+        figures.push((format!("slots of a process: {key}"), Figures { free_after, ..Figures::default() }));
     }
+    figures
 }
 
-async fn all_keep_their_limits(cases: Vec<Vec<i64>>) {
-    let cases: Arc<[Vec<i64>]> = cases.into();
-    let cases = (0..cases.len()).map(|number| {
-        let cases = Arc::clone(&cases);
-        tokio::spawn(async move { keeps_its_limits(&cases[number]).await })
+/// Returns the largest figures of each kind.
+async fn all_keep_their_limits(cases: Vec<Vec<i64>>, kinds: &[Kind]) -> BTreeMap<String, Figures> {
+    let cases = cases.into_iter().map(|case| {
+        let kinds = kinds.to_vec();
+        tokio::spawn(async move { keeps_its_limits(&case, &kinds).await })
     });
+    let mut largest = BTreeMap::new();
     for case in cases.collect::<Vec<_>>() {
-        case.await.unwrap();
+        for (kind, figures) in case.await.unwrap() {
+            let entry: &mut Figures = largest.entry(kind).or_default();
+            *entry = entry.larger(figures);
+        }
     }
+    largest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_15_limits_hold_and_all_is_free_after_the_clock_of_a_server_was_set_back_or_forward() {
-    all_keep_their_limits(STEPS.map(|step| vec![step]).to_vec()).await;
+    all_keep_their_limits(STEPS.map(|step| vec![step]).to_vec(), &Kind::most()).await;
 }
 
 /// Every pair of steps, among them those there and back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute; tests/run --long runs it"]
 async fn long_law_15_limits_hold_and_all_is_free_after_any_two_steps_of_the_clock_of_a_server() {
+    let mut largest: BTreeMap<String, Figures> = BTreeMap::new();
     for first in STEPS {
-        all_keep_their_limits(STEPS.map(|second| vec![first, second]).to_vec()).await;
+        let cases = STEPS.map(|second| vec![first, second]).to_vec();
+        for (kind, figures) in all_keep_their_limits(cases, &Kind::all()).await {
+            let entry = largest.entry(kind).or_default();
+            *entry = entry.larger(figures);
+        }
+    }
+    for (kind, figures) in largest {
+        print_line(&format!("{kind}: {figures:?}"));
     }
 }
 
