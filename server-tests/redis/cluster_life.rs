@@ -16,16 +16,19 @@ use std::{
 
 use tokio::task::JoinSet;
 use tollgate::{
-    Algorithm, Check, Decision, Error, Limiter, Policy, RedisStore,
+    Algorithm, Check, Decision, Error, Key, Limiter, Policy, RedisStore,
     policy::{Holds, Unsettled},
+    store::{Answer, Store, Verdict},
 };
 
-use super::cluster::connected;
+use super::{cluster::connected, holds::answer};
 use crate::support::{
     cluster::{Cluster, plain_key},
     print_line,
     random::Random,
+    redis_server::RedisServer,
     until,
+    windows::{Admitted, most_within},
 };
 
 /// A window in which nothing is freed during the test.
@@ -35,16 +38,18 @@ const KEYS: u64 = 9;
 /// The slots of each key.
 const SLOTS: u32 = 2;
 
-/// What became of the checks of one key: units that were admitted, and units of unknown fate.
-#[derive(Clone, Copy, Debug, Default)]
+/// What became of the checks of one key: units that were admitted, and when; and units of unknown fate.
+#[derive(Clone, Debug, Default)]
 struct Tally {
     admitted: u32,
     unknown: u32,
+    times: Vec<Admitted>,
 }
 
 type Tallies = Arc<Mutex<BTreeMap<(&'static str, u64), Tally>>>;
 
-/// A policy for each kind of checks. The limits are reached during the test, except for those of holds and pairs.
+/// A policy for each kind of checks. The limits are reached during the test, except for those of holds, pairs and wide
+/// shards.
 fn policy(kind: &'static str, scale: u32) -> Policy {
     let policy = |limit| Policy::new(kind, limit, YEAR).unwrap();
     match kind {
@@ -52,6 +57,8 @@ fn policy(kind: &'static str, scale: u32) -> Policy {
         "ban" => policy(60 * scale).ban_after(30, YEAR).unwrap(),
         "lease" => policy(200 * scale).with_lease(20).unwrap(),
         "shards" => policy(60 * scale).with_shards(3).unwrap(),
+        "wide-shards" => policy(1_000_000).with_shards(3).unwrap(),
+        "second" => Policy::per_second(kind, 10).unwrap(),
         "holds" => {
             let holds = Holds::new().with_ttl(Duration::from_secs(5)).with_unsettled(Unsettled::Release);
             policy(1_000_000).with_holds(holds).unwrap()
@@ -104,12 +111,17 @@ async fn load(limiter: Limiter, kind: &'static str, scale: u32, tallies: Tallies
     while !stop.load(Ordering::Relaxed) {
         let key = random.below(KEYS);
         let polls = if random.one_in(5) { 1 + random.below(6) } else { u64::MAX };
+        let sent = Instant::now();
         let answer = check(&limiter, kind, key, &policy, polls).await;
         {
             let mut tallies = tallies.lock().unwrap();
             let tally = tallies.entry((kind, key)).or_default();
             match answer {
-                Some(Ok(decision)) => tally.admitted += u32::from(decision.is_allowed()),
+                Some(Ok(decision)) if decision.is_allowed() => {
+                    tally.admitted += 1;
+                    tally.times.push((sent, Instant::now()));
+                }
+                Some(Ok(_)) => {}
                 Some(Err(error)) if !error.may_have_charged() => {}
                 _ => tally.unknown += 1,
             }
@@ -180,8 +192,19 @@ fn fail_over(cluster: &Cluster, old: usize, new: usize) {
     until("the replica is in sync", || cluster.nodes[new].has_replicas_in_sync(1));
 }
 
+/// Kills a master, whose replica takes over, and starts it again as the replica of the new one. Its writes have reached
+/// the replica: Redis sends them to both before it waits for the next ones.
+fn kill(cluster: &mut Cluster, old: usize, new: usize) {
+    cluster.nodes[old].kill();
+    let is_master = |node: &RedisServer| node.command("ROLE").contains("master");
+    until("the replica takes over", || is_master(&cluster.nodes[new]));
+    cluster.nodes[old].restart();
+    until("the killed master is a replica", || !is_master(&cluster.nodes[old]));
+    until("the replica is in sync", || cluster.nodes[new].has_replicas_in_sync(1));
+}
+
 /// What happens to the cluster. Nothing of it loses a write.
-fn live(cluster: &mut Cluster, rounds: u32, slow: Duration) {
+fn live(cluster: &mut Cluster, rounds: u32, slow: Duration, kills: bool) {
     let slots: Vec<u16> = (0..KEYS)
         .map(|key| cluster.slot_of(&plain_key(format!("slots-{key}"), &policy("slots", 1))).0)
         .filter(|slot| *slot > 10_922)
@@ -208,27 +231,67 @@ fn live(cluster: &mut Cluster, rounds: u32, slow: Duration) {
         for (old, new) in [(1, 4), (4, 1)] {
             fail_over(cluster, old, new);
         }
+        if kills {
+            kill(cluster, 1, 4);
+            fail_over(cluster, 4, 1);
+        }
     }
 }
 
-async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
+/// Sums what is spent in all shards of a key. A limiter's peek says only how much fits into one of them.
+#[derive(Debug)]
+struct Sums {
+    store: RedisStore,
+    spent: Arc<AtomicU32>,
+}
+
+impl Store for Sums {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (answered, spent) = (answer(self.store.check(check)), Arc::clone(&self.spent));
+        let limit: u32 = check.charges().iter().map(|charge| charge.policy.capacity()).sum();
+        Answer::pending(async move {
+            let verdict = answered.await?;
+            spent
+                .store(limit - verdict.outcomes.iter().map(|outcome| outcome.available).sum::<u32>(), Ordering::SeqCst);
+            Ok(verdict)
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.store.reset(key, policy)
+    }
+
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+
+    fn has_holds(&self) -> bool {
+        self.store.has_holds()
+    }
+}
+
+/// The units that are spent under a key: those of all shards.
+async fn spent(store: &RedisStore, key: &str, policy: &Policy) -> u32 {
+    let spent = Arc::new(AtomicU32::new(0));
+    let limiter = Limiter::new(Sums { store: store.clone(), spent: Arc::clone(&spent) }).quiet();
     let start = Instant::now();
     loop {
         match limiter.peek(key, policy).await {
-            Ok(decision) => return policy.limit() - decision.available().unwrap(),
+            Ok(_) => return spent.load(Ordering::SeqCst),
             Err(error) => assert!(start.elapsed() < Duration::from_secs(10), "{key}: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-const CHECKED: [&str; 7] = ["log", "bucket", "ban", "lease", "shards", "pair", "acquire"];
+const CHECKED: [&str; 9] = ["log", "bucket", "ban", "lease", "shards", "wide-shards", "second", "pair", "acquire"];
 const HELD: [&str; 2] = ["holds", "slots"];
 
-async fn assert_laws(rounds: u32, slow: Duration, scale: u32) {
+async fn assert_laws(rounds: u32, slow: Duration, scale: u32, kills: bool) {
     let mut cluster = Cluster::start_with_replicas();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(300));
-    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap()).quiet();
+    let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let limiter = Limiter::new(store.clone()).quiet();
     connected(&limiter).await;
     let (tallies, stop) = (Tallies::default(), Arc::new(AtomicBool::new(false)));
     let (mut checks, mut holds) = (JoinSet::new(), JoinSet::new());
@@ -243,7 +306,7 @@ async fn assert_laws(rounds: u32, slow: Duration, scale: u32) {
         }
     }
     let lived = tokio::task::spawn_blocking(move || {
-        live(&mut cluster, rounds, slow);
+        live(&mut cluster, rounds, slow, kills);
         thread::sleep(Duration::from_millis(500));
         cluster
     });
@@ -251,39 +314,19 @@ async fn assert_laws(rounds: u32, slow: Duration, scale: u32) {
     stop.store(true, Ordering::Relaxed);
     checks.join_all().await;
     for (kind, (most, made)) in holds.join_all().await {
+        print_line(&format!("{kind}: at most {most} at once under a key, {made} made by one caller"));
         assert!(made > 0 && (kind != "slots" || most <= SLOTS), "{kind}: {most} at once, {made} made");
     }
     limiter.close().await;
-    let tallies = tallies.lock().unwrap().clone();
-    let mut sums: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
-    for (&(kind, key), &Tally { admitted, unknown }) in &tallies {
-        let policy = policy(kind, scale);
-        // The second key of the pair before has the same count.
-        let before = match kind {
-            "pair" => tallies.get(&(kind, (key + KEYS - 1) % KEYS)).copied().unwrap_or_default(),
-            _ => Tally::default(),
-        };
-        let (admitted, unknown) = (admitted + before.admitted, unknown + before.unknown);
-        let start = Instant::now();
-        let mut charged = spent(&limiter, &format!("{kind}-{key}"), &policy).await;
-        // Refunds, and what a lease gives back, may still be under way.
-        while charged > admitted + unknown && start.elapsed() < Duration::from_secs(3) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            charged = spent(&limiter, &format!("{kind}-{key}"), &policy).await;
-        }
-        assert!(admitted <= policy.limit(), "law 1: {kind}-{key}: {admitted} of {}", policy.limit());
-        assert!(charged >= admitted, "law 1: {kind}-{key}: {admitted} admitted, {charged} charged");
-        assert!(charged <= admitted + unknown, "law 3: {kind}-{key}: {admitted}, {unknown} unknown, {charged} charged");
-        let sum = sums.entry(kind).or_default();
-        *sum = (sum.0 + admitted, sum.1 + unknown, sum.2 + charged);
-    }
-    for (kind, (admitted, unknown, charged)) in sums {
+    let mut tallies = std::mem::take(&mut *tallies.lock().unwrap());
+    assert_no_window_is_over(&mut tallies, scale);
+    for (kind, (admitted, unknown, charged)) in assert_charged(&store, &tallies, scale).await {
         print_line(&format!("{kind}: {admitted} admitted, {unknown} of unknown fate, {charged} charged"));
     }
     for kind in HELD {
         let (policy, start) = (policy(kind, 1), Instant::now());
         for key in 0..KEYS {
-            while spent(&limiter, &format!("{kind}-{key}"), &policy).await > 0 {
+            while spent(&store, &format!("{kind}-{key}"), &policy).await > 0 {
                 assert!(start.elapsed() < Duration::from_secs(25), "law 15: {kind}-{key} is not free");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -292,13 +335,59 @@ async fn assert_laws(rounds: u32, slow: Duration, scale: u32) {
     }
 }
 
+/// Law 1. Takes out the tallies of windows that have passed.
+fn assert_no_window_is_over(tallies: &mut BTreeMap<(&'static str, u64), Tally>, scale: u32) {
+    let mut mosts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (&(kind, key), tally) in tallies.iter() {
+        let (policy, most) = (policy(kind, scale), mosts.entry(kind).or_default());
+        let seen = most_within(policy.window(), &tally.times);
+        assert!(seen <= policy.limit() as usize, "law 1: {kind}-{key}: {seen} of {}", policy.limit());
+        *most = (*most).max(seen);
+    }
+    for (kind, most) in mosts {
+        print_line(&format!("{kind}: at most {most} of {} in a window", policy(kind, scale).limit()));
+    }
+    tallies.retain(|(kind, _), _| *kind != "second");
+}
+
+/// Laws 1 and 3: what is admitted is charged, and at most what is of unknown fate beside it. Returns the sums of each
+/// kind.
+async fn assert_charged(
+    store: &RedisStore,
+    tallies: &BTreeMap<(&'static str, u64), Tally>,
+    scale: u32,
+) -> BTreeMap<&'static str, (u32, u32, u32)> {
+    let mut sums: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
+    for (&(kind, key), Tally { admitted, unknown, .. }) in tallies {
+        let policy = policy(kind, scale);
+        // The second key of the pair before has the same count.
+        let before = match kind {
+            "pair" => tallies.get(&(kind, (key + KEYS - 1) % KEYS)).cloned().unwrap_or_default(),
+            _ => Tally::default(),
+        };
+        let (admitted, unknown) = (admitted + before.admitted, unknown + before.unknown);
+        let start = Instant::now();
+        let mut charged = spent(store, &format!("{kind}-{key}"), &policy).await;
+        // Refunds, and what a lease gives back, may still be under way.
+        while charged > admitted + unknown && start.elapsed() < Duration::from_secs(3) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            charged = spent(store, &format!("{kind}-{key}"), &policy).await;
+        }
+        assert!(charged >= admitted, "law 1: {kind}-{key}: {admitted} admitted, {charged} charged");
+        assert!(charged <= admitted + unknown, "law 3: {kind}-{key}: {admitted}, {unknown} unknown, {charged} charged");
+        let sum = sums.entry(kind).or_default();
+        *sum = (sum.0 + admitted, sum.1 + unknown, sum.2 + charged);
+    }
+    sums
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn laws_1_3_and_15_hold_for_every_policy_on_a_cluster_that_lives() {
-    assert_laws(1, Duration::from_millis(700), 1).await;
+    assert_laws(1, Duration::from_millis(700), 1, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; tests/run --long runs it"]
 async fn long_laws_1_3_and_15_hold_for_every_policy_on_a_cluster_that_lives() {
-    assert_laws(10, Duration::from_secs(5), 10).await;
+    assert_laws(10, Duration::from_secs(5), 10, true).await;
 }
