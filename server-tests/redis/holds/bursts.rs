@@ -6,9 +6,10 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Waker},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,7 +26,9 @@ use tollgate::{
 
 use super::builder;
 use crate::support::{
+    asserts_times,
     link::Link,
+    print_line,
     redis_server::{RedisServer, calls},
 };
 
@@ -98,100 +101,159 @@ fn memory() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1_024
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes a minute"]
-async fn long_a_hundred_thousand_streams_that_are_dropped_at_once_leave_no_slot() {
-    let server = RedisServer::start();
-    let limiter = Limiter::new(builder().connect(&server.url()).unwrap());
-    let policy = slots(1_000_000, Duration::from_secs(20));
-    for round in 0..3 {
-        let before = memory();
-        let held = hold_many(&limiter, &policy, 100_000).await;
-        let with_holds = memory();
-        sleep(Duration::from_secs(25)).await;
-        let renewed = taken(&limiter, "k", &policy).await;
-        let start = Instant::now();
-        drop(held);
-        let dropped = start.elapsed();
-        let mut peak = memory();
-        while taken(&limiter, "k", &policy).await > 0 {
-            peak = peak.max(memory());
-            sleep(Duration::from_millis(5)).await;
-        }
-        let free = start.elapsed();
-        sleep(Duration::from_secs(2)).await;
-        println!(
-            "round {round}: {renewed} held after a time-to-live of 20 s; dropped in {dropped:?}, all free after {free:?}; \
-             memory {before} MB before, {with_holds} MB held, {peak} MB at the peak, {} MB after",
-            memory()
-        );
+/// The largest resident memory while this lives.
+struct Peak {
+    most: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Peak {
+    fn watch() -> Self {
+        let this = Self { most: Arc::default(), stop: Arc::default() };
+        let (most, stop) = (Arc::clone(&this.most), Arc::clone(&this.stop));
+        thread::spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                most.fetch_max(memory(), Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        this
     }
 }
 
-/// Two servers over 20 ms with requests of 5 ms. Prints what is held for each request that runs.
+impl Drop for Peak {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The slots are held for longer than their time-to-live, so they have been renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes two minutes"]
-async fn long_ten_thousand_requests_a_second_of_two_servers_are_not_denied_while_slots_are_free() {
-    for resets in [0_u64, 1_000, 4_000] {
-        let server = RedisServer::start();
-        let link = Link::to(server.port(), Duration::from_millis(20));
-        let servers = [0, 1].map(|_| {
-            let store = tollgate::RedisStore::builder().plain_keys().deadline(Duration::from_secs(1));
-            Limiter::new(store.connect(&link.url()).unwrap())
-        });
-        let direct = Limiter::new(builder().connect(&server.url()).unwrap());
-        let (policy, one) = (slots(1_000_000, Duration::from_secs(60)), Policy::concurrent("one", 1).unwrap());
-        let tenant = Policy::concurrent("tenant", 100).unwrap();
-        let [running, denied, errors, done] = [0; 4].map(|_| Arc::new(AtomicU32::new(0)));
-        let mut ticks = interval(Duration::from_millis(1));
-        let (start, mut sent, mut reset) = (Instant::now(), 0_u64, 0_u64);
-        let (mut ratios, mut next) = (Vec::new(), Duration::from_secs(3));
-        while start.elapsed() < Duration::from_secs(15) {
-            ticks.tick().await;
-            let now = start.elapsed();
-            while sent < u64::try_from(now.as_millis()).unwrap() * 10 {
-                sent += 1;
-                let (limiter, key) = (servers[sent as usize % 2].clone(), format!("tenant-{}", sent % 50));
-                let check = tollgate::Check::hold("k", &policy, 1).unwrap().and_hold(key, &tenant, 1).unwrap();
-                let counts = [&running, &denied, &errors, &done].map(Arc::clone);
-                tokio::spawn(async move {
-                    let [running, denied, errors, done] = counts;
-                    running.fetch_add(1, Ordering::SeqCst);
-                    let held = limiter.hold_all(check).await;
-                    errors.fetch_add(u32::from(held.is_err()), Ordering::SeqCst);
-                    let held = held.ok().and_then(|held| {
-                        denied.fetch_add(u32::from(!held.is_allowed()), Ordering::SeqCst);
-                        held.into_hold()
-                    });
-                    sleep(Duration::from_millis(5)).await;
-                    drop(held);
-                    running.fetch_sub(1, Ordering::SeqCst);
-                    done.fetch_add(1, Ordering::SeqCst);
-                });
-            }
-            while reset < u64::try_from(now.as_millis()).unwrap() * resets / 1_000 {
-                reset += 1;
-                let hold = servers[reset as usize % 2].hold("reset", &one, 1);
-                drop(tokio::spawn(timeout(Duration::from_millis(reset % 20), hold)));
-            }
-            if now > next {
-                next += Duration::from_millis(200);
-                let ratio = f64::from(taken(&direct, "k", &policy).await) / f64::from(running.load(Ordering::SeqCst));
-                ratios.push(ratio);
+#[ignore = "takes minutes: tests/run --long"]
+async fn long_law_15_a_hundred_thousand_streams_that_are_dropped_at_once_leave_no_slot() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(builder().connect(&server.url()).unwrap());
+    for ttl in [60, 20, 5].map(Duration::from_secs) {
+        let policy = slots(1_000_000, ttl);
+        let (before, start) = (memory(), Instant::now());
+        let held = hold_many(&limiter, &policy, 100_000).await;
+        let (made, with_holds) = (start.elapsed(), memory());
+        sleep(ttl + ttl / 4).await;
+        let renewed = taken(&limiter, "k", &policy).await;
+        let (peak, start) = (Peak::watch(), Instant::now());
+        drop(held);
+        let dropped = start.elapsed();
+        while taken(&limiter, "k", &policy).await > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let (free, peak) = (start.elapsed(), peak.most.load(Ordering::SeqCst));
+        sleep(Duration::from_secs(2)).await;
+        print_line(&format!(
+            "time-to-live {ttl:?}: made in {made:?}, {renewed} held after a quarter more; dropped in {dropped:?}, all free \
+             after {free:?}; memory {before} MB before, {with_holds} MB held, {peak} MB at the peak, {} MB after",
+            memory()
+        ));
+        assert_eq!(renewed, 100_000, "slots of streams that live were lost");
+        assert!(free < Duration::from_secs(2) || !asserts_times(), "all slots are free after {free:?}");
+    }
+}
+
+/// Two servers over 20 ms with requests of 5 ms, and a client of one slot that resets its requests. One process has the
+/// servers, the link and the clients, so a small machine reaches lower rates only, and the largest one is judged.
+/// `law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_resets_its_requests` has the full rate, in
+/// paused time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: tests/run --long"]
+async fn long_law_2_requests_of_two_servers_are_not_denied_while_slots_are_free() {
+    for resets in [0, 2, 4] {
+        for rate in [10_000, 7_000, 5_000, 3_500, 2_500, 1_500, 1_000, 500] {
+            let load = two_servers(rate, rate * resets / 10).await;
+            print_line(&format!(
+                "{rate} requests and {} resets a second: {load:?}, at most {:.2} held",
+                rate * resets / 10,
+                load.held_most
+            ));
+            let is_reached = load.rate > f64::from(rate) * 0.95;
+            if is_reached {
+                assert_eq!((load.denied, load.errors, load.left), (0, 0, 0), "{load:?}");
+                assert!(load.held_median <= 1.3 || !asserts_times(), "{load:?}");
+                break;
             }
         }
-        let last = start.elapsed();
-        let rate = f64::from(done.load(Ordering::SeqCst)) / last.as_secs_f64();
-        ratios.sort_by(f64::total_cmp);
-        sleep(Duration::from_secs(4)).await;
-        println!(
-            "{resets} resets a second: {rate:.0} requests a second, held for each running: median {:.2}, most {:.2}; \
-             {} denied, {} errors; {} held 4 s after the load",
-            ratios[ratios.len() / 2],
-            ratios.last().unwrap(),
-            denied.load(Ordering::SeqCst),
-            errors.load(Ordering::SeqCst),
-            taken(&direct, "k", &policy).await,
-        );
+    }
+}
+
+/// What became of the requests of two servers.
+#[derive(Debug)]
+struct Load {
+    /// Requests a second that have ended.
+    rate: f64,
+    /// The slots that are held for each request that runs.
+    held_median: f64,
+    held_most: f64,
+    denied: u32,
+    errors: u32,
+    /// The slots that are held 4 s after the load.
+    left: u32,
+}
+
+async fn two_servers(rate: u32, resets: u32) -> Load {
+    let server = RedisServer::start();
+    let link = Link::to(server.port(), Duration::from_millis(20));
+    let servers = [0, 1].map(|_| {
+        let store = tollgate::RedisStore::builder().plain_keys().deadline(Duration::from_secs(1));
+        Limiter::new(store.connect(&link.url()).unwrap())
+    });
+    let direct = Limiter::new(builder().connect(&server.url()).unwrap());
+    let (policy, one) = (slots(1_000_000, Duration::from_secs(60)), Policy::concurrent("one", 1).unwrap());
+    let tenant = Policy::concurrent("tenant", 100).unwrap();
+    let [running, denied, errors, done] = [0; 4].map(|_| Arc::new(AtomicU32::new(0)));
+    let mut ticks = interval(Duration::from_millis(1));
+    let (start, mut sent, mut reset) = (Instant::now(), 0, 0);
+    let (mut ratios, mut next) = (Vec::new(), Duration::from_secs(3));
+    while start.elapsed() < Duration::from_secs(10) {
+        ticks.tick().await;
+        let now = start.elapsed();
+        while sent < (now.as_secs_f64() * f64::from(rate)) as usize {
+            sent += 1;
+            let (limiter, key) = (servers[sent % 2].clone(), format!("tenant-{}", sent % 50));
+            let check = tollgate::Check::hold("k", &policy, 1).unwrap().and_hold(key, &tenant, 1).unwrap();
+            let counts = [&running, &denied, &errors, &done].map(Arc::clone);
+            tokio::spawn(async move {
+                let [running, denied, errors, done] = counts;
+                running.fetch_add(1, Ordering::SeqCst);
+                let held = limiter.hold_all(check).await;
+                errors.fetch_add(u32::from(held.is_err()), Ordering::SeqCst);
+                let held = held.ok().and_then(|held| {
+                    denied.fetch_add(u32::from(!held.is_allowed()), Ordering::SeqCst);
+                    held.into_hold()
+                });
+                sleep(Duration::from_millis(5)).await;
+                drop(held);
+                running.fetch_sub(1, Ordering::SeqCst);
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        while reset < (now.as_secs_f64() * f64::from(resets)) as usize {
+            reset += 1;
+            let hold = servers[reset % 2].hold("reset", &one, 1);
+            drop(tokio::spawn(timeout(Duration::from_millis(reset as u64 % 20), hold)));
+        }
+        if now > next {
+            next += Duration::from_millis(200);
+            ratios
+                .push(f64::from(taken(&direct, "k", &policy).await) / f64::from(running.load(Ordering::SeqCst).max(1)));
+        }
+    }
+    let rate = f64::from(done.load(Ordering::SeqCst)) / start.elapsed().as_secs_f64();
+    ratios.sort_by(f64::total_cmp);
+    sleep(Duration::from_secs(4)).await;
+    Load {
+        rate,
+        held_median: ratios[ratios.len() / 2],
+        held_most: ratios[ratios.len() - 1],
+        denied: denied.load(Ordering::SeqCst),
+        errors: errors.load(Ordering::SeqCst),
+        left: taken(&direct, "k", &policy).await,
     }
 }
