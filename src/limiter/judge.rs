@@ -15,7 +15,7 @@ use crate::{
 
 impl Core {
     /// Turns the store's verdict on a check, or on the check of a peek, into a decision, and reports it. Takes the
-    /// charges out of `check`.
+    /// charges out of `check`. Also sends the ends of holds that an ended runtime has left: the store answers.
     #[inline(always)]
     pub(super) fn on_verdict(
         self: &Arc<Self>,
@@ -25,6 +25,7 @@ impl Core {
         span: Option<Box<CheckSpan>>,
     ) -> Decision {
         self.notice_answer(verdict);
+        self.look_after_holds();
         if let Some(fallback) = &self.fallback {
             self.update_fallback(fallback, check, verdict);
         }

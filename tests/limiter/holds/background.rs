@@ -202,6 +202,31 @@ async fn law_15_settlements_that_were_never_sent_are_all_kept_until_the_store_is
     assert_eq!(store.received().len(), 10_007);
 }
 
+/// Nothing waits for the answers to checks and peeks of this store.
+#[test]
+fn law_15_what_an_ended_runtime_has_left_is_sent_with_the_next_check_or_peek_that_is_answered_at_once() {
+    for is_peek in [false, true] {
+        let (limiter, store) = remote();
+        let ended = Runtime::new().unwrap();
+        ended.block_on(async {
+            let hold = hold(&limiter, &tokens()).await;
+            store.is(Network::Down);
+            drop(hold);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        });
+        drop(ended);
+        store.is(Network::Well);
+        Runtime::new().unwrap().block_on(async {
+            let other = Policy::per_minute("other", 10).unwrap();
+            match is_peek {
+                true => drop(limiter.peek("other", &other).await.unwrap()),
+                false => drop(limiter.check("other", &other, 1).await.unwrap()),
+            }
+            store.receives(1).await;
+        });
+    }
+}
+
 #[tokio::test]
 async fn a_panic_in_the_store_ends_no_other_settlement() {
     let (limiter, store) = remote();
