@@ -38,6 +38,46 @@ impl Debts {
     }
 }
 
+/// One debt on its way to the store. What becomes of it is noted also if its runtime ends first.
+struct Debit {
+    debts: Arc<Debts>,
+    debt: Debt,
+    is_polled: bool,
+    is_noted: bool,
+}
+
+impl Debit {
+    fn of(debt: Debt, debts: &Arc<Debts>) -> Self {
+        Self { debts: Arc::clone(debts), debt, is_polled: false, is_noted: false }
+    }
+
+    /// Notes the result as soon as it is there, because the task that waits for all debits may end with the runtime.
+    async fn run(mut self, debit: impl Future<Output = Settlement>) -> (usize, Settlement) {
+        self.is_polled = true;
+        let settlement = debit.await;
+        let (rest, due) = match settlement {
+            Settlement::Answered { rest } => {
+                (rest, Some(Instant::now() + pause_of_kept(&self.debt.policy, self.debt.kept)))
+            }
+            Settlement::NotSent => (0, None),
+            Settlement::Failed { rest } => (rest, None),
+        };
+        self.is_noted = true;
+        self.debts.settled(&self.debt, rest, due);
+        (self.debt.domain, settlement)
+    }
+}
+
+impl Drop for Debit {
+    fn drop(&mut self) {
+        if !self.is_noted {
+            // A debit that was not polled has sent nothing. The fate of others is unknown.
+            let rest = if self.is_polled { 0 } else { self.debt.cost };
+            self.debts.settled(&self.debt, rest, None);
+        }
+    }
+}
+
 /// Charges the store batch by batch, until no debt is due or the remaining domains pause after a failure. Debts that
 /// are still in the table when the task ends are settled by another task. Debts in flight at that time have an unknown
 /// fate and are not sent again.
@@ -54,23 +94,17 @@ where
         let mut debits = JoinSet::new();
         for debt in debts.take_batch(&answering) {
             let debit = charge(debt.clone());
-            debits.spawn(async move { (debt, debit.await) });
+            debits.spawn(Debit::of(debt, &debts).run(debit));
         }
         if debits.is_empty() {
             return debts.end_settlement();
         }
         let mut failed = HashSet::new();
-        for (debt, settlement) in debits.join_all().await {
+        for (domain, settlement) in debits.join_all().await {
             match settlement {
-                Settlement::Answered { rest } => {
-                    answering.insert(debt.domain);
-                    debts.settled(&debt, rest, Some(Instant::now() + pause_of_kept(&debt.policy, debt.kept)));
-                }
-                Settlement::NotSent => debts.settled(&debt, 0, None),
-                Settlement::Failed { rest } => {
-                    failed.insert(debt.domain);
-                    debts.settled(&debt, rest, None);
-                }
+                Settlement::Answered { .. } => drop(answering.insert(domain)),
+                Settlement::NotSent => {}
+                Settlement::Failed { .. } => drop(failed.insert(domain)),
             }
         }
         answering.retain(|domain| !failed.contains(domain));

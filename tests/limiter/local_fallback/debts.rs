@@ -100,6 +100,53 @@ fn debts_are_settled_although_the_runtime_of_the_settlement_is_idle() {
     });
 }
 
+/// The runtime ends while a batch of debits is under way: some were sent, and the others have not run yet.
+#[test]
+fn debits_that_an_ended_runtime_has_not_sent_are_sent_by_another_one() {
+    const KEYS: u32 = 120;
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let keys = || (0..KEYS).map(|key| key.to_string());
+    let policy = per_minute(80);
+    let (mut least, mut most) = (KEYS, 0);
+    for turns in 0..10 {
+        let (ended, active) = (runtime(), runtime());
+        let (limiter, store, _clock) = one_of_eight();
+        ended.block_on(async {
+            store.set_health(UNAVAILABLE);
+            for key in keys() {
+                assert!(limiter.check(key, &policy, 1).fail_local().await.unwrap().is_allowed());
+            }
+            store.set_health(Health::Healthy);
+            settle().await;
+            spent(&limiter, &policy).await;
+        });
+        let before = store.sent();
+        ended.block_on(async {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+        });
+        let sent = u32::try_from(store.sent() - before).unwrap();
+        drop(ended);
+        let charged: u32 = active.block_on(async {
+            for _ in 0..3 {
+                settle().await;
+                spent(&limiter, &policy).await;
+            }
+            settle().await;
+            let mut charged = 0;
+            for key in keys() {
+                charged += 80 - limiter.peek(key, &policy).await.unwrap().available().unwrap();
+            }
+            charged
+        });
+        (least, most) = (least.min(sent), most.max(sent));
+        assert!(charged <= KEYS, "{charged} of {KEYS} units are charged");
+        assert!(charged >= KEYS - sent, "{charged} of {KEYS} units are charged, and only {sent} debits were sent");
+    }
+    assert!(least < KEYS && most > 0, "{least} to {most} debits were sent by the runtime that ended");
+}
+
 #[tokio::test(start_paused = true)]
 async fn debts_never_make_the_store_count_more_than_the_limit() {
     for count_rejected in [false, true] {
