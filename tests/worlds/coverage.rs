@@ -20,8 +20,22 @@ pub(crate) struct Coverage {
 const OUTCOMES: [&str; 4] = ["admitted", "denied", "failed", "gone"];
 
 /// The answers that servers have to have given.
-const ANSWERS: [&str; 11] =
-    ["OK", "NOSCRIPT", "MOVED", "ASK", "TRYAGAIN", "LOADING", "BUSY", "CLUSTERDOWN", "READONLY", "OOM", "NOREPLICAS"];
+const ANSWERS: [&str; 14] = [
+    "OK",
+    "NOSCRIPT",
+    "MOVED",
+    "ASK",
+    "TRYAGAIN",
+    "LOADING",
+    "BUSY",
+    "CLUSTERDOWN",
+    "READONLY",
+    "OOM",
+    "NOREPLICAS",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+];
 
 /// The number of worlds beyond which every pair has to have met.
 const ENOUGH: u64 = 5_000;

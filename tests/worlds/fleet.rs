@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     known::known,
-    plan::{Plan, mode::Mode},
+    plan::{Plan, swarm::Only},
     run::Found,
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct Part {
     pub(crate) first: u64,
     pub(crate) step: u64,
     pub(crate) end: u64,
-    pub(crate) only: Option<Mode>,
+    pub(crate) only: Option<Only>,
 }
 
 impl Part {
@@ -33,12 +33,12 @@ impl Part {
 }
 
 /// Runs the worlds of `count` seeds from `first` in a process for each core.
-pub(crate) fn run(first: u64, count: u64, only: Option<Mode>) -> io::Result<Found> {
+pub(crate) fn run(first: u64, count: u64, only: Option<Only>) -> io::Result<Found> {
     let cores = thread::available_parallelism()?.get() as u64;
     let start = |number: u64| {
         let (first, end) = ((first + number).to_string(), (first + count).to_string());
         let mut command = Command::new(env::current_exe()?);
-        command.args(["part", &first, &cores.to_string(), &end]).args(only.map(Mode::name));
+        command.args(["part", &first, &cores.to_string(), &end]).args(only.map(Only::name));
         // Panics are judged, and not printed by those who run into them.
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
     };

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::plan::mode::Mode;
+use crate::{callers::Place, plan::mode::Mode};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Call {
     pub(crate) mode: Mode,
     pub(crate) key: u64,
-    pub(crate) process: usize,
+    pub(crate) place: Place,
     pub(crate) cost: u32,
     pub(crate) asked: u64,
     pub(crate) answered: u64,

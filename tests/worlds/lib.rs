@@ -23,11 +23,11 @@ use std::{process::ExitCode, time::Instant};
 
 use crate::{
     fleet::Part,
-    plan::{Plan, mode::Mode},
+    plan::{Plan, swarm::Only},
     run::{Found, describe, summary, timeline},
 };
 
-const USAGE: &str = "usage: tollgate-worlds FIRST COUNT [MODE]   the worlds of these seeds
+const USAGE: &str = "usage: tollgate-worlds FIRST COUNT [WHAT]   the worlds of these seeds, all with this mode or fault
        tollgate-worlds plan PLAN            the timeline of one world
        tollgate-worlds trace FIRST COUNT    a line for each world: its hash
        tollgate-worlds until FIRST COUNT    the same, up to the first failure
@@ -54,8 +54,8 @@ pub fn run_program(arguments: &[String]) -> ExitCode {
         ["compare", seed, count] => numbers(seed, count).and_then(|(seed, count)| compare::with_redis(seed, count)),
         ["part", first, step, end, rest @ ..] => part(first, step, end, rest),
         [first, count] => numbers(first, count).and_then(|(first, count)| many(first, count, None)),
-        [first, count, mode] => {
-            numbers(first, count).and_then(|(first, count)| many(first, count, Some(mode.parse()?)))
+        [first, count, only] => {
+            numbers(first, count).and_then(|(first, count)| many(first, count, Some(only.parse()?)))
         }
         _ => Err(USAGE.to_owned()),
     };
@@ -80,7 +80,7 @@ fn numbers(first: &str, count: &str) -> Result<(u64, u64), String> {
 const DESCRIBED: usize = 5;
 
 /// Runs the worlds of seeds. Returns whether all is well.
-fn many(first: u64, count: u64, only: Option<Mode>) -> Result<bool, String> {
+fn many(first: u64, count: u64, only: Option<Only>) -> Result<bool, String> {
     let started = Instant::now();
     let found = fleet::run(first, count, only).map_err(|error| error.to_string())?;
     let Found { worlds, failures, known, coverage, commands } = found;

@@ -1,6 +1,7 @@
 //! What was found in worlds.
 
 use crate::{
+    callers::Place,
     coverage::Coverage,
     known::Known,
     laws::{Breach, judge},
@@ -95,7 +96,8 @@ pub(crate) fn timeline(plan: &Plan, last: usize) -> Vec<String> {
     let mut events: Vec<(u64, String)> = report.timeline.clone();
     events.extend(report.calls.iter().map(|call| {
         let work = call.worked.map_or_else(String::new, |(begun, ended)| format!(", worked {begun} to {ended}"));
-        let who = format!("process {} {}-{} cost {}", call.process, call.mode, call.key, call.cost);
+        let Place { process, runtime } = call.place;
+        let who = format!("process {process}.{runtime} {}-{} cost {}", call.mode, call.key, call.cost);
         (call.answered, format!("{who} asked at {}: {:?}{work}", call.asked, call.outcome))
     }));
     events.sort();

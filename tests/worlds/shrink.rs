@@ -55,7 +55,8 @@ fn smaller_plans(plan: &Plan, breach: &Breach) -> Vec<Plan> {
     if breach.mode.second_policy().is_none() {
         add(&|plan| plan.servers = 1);
     }
-    add(&|plan| plan.has_second_runtime = false);
+    add(&|plan| plan.runtimes = 1);
+    add(&|plan| plan.runtimes = plan.runtimes.saturating_sub(1).max(1));
     add(&|plan| plan.callers = plan.callers.div_ceil(2));
     add(&|plan| plan.callers = plan.callers.saturating_sub(1).max(1));
     add(&|plan| (plan.delay, plan.jitter) = (0, 0));

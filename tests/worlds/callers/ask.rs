@@ -2,6 +2,7 @@
 
 use tollgate::{Decision, Error};
 
+use super::Place;
 use crate::{
     history::{self, Call, Outcome},
     plan::{
@@ -21,10 +22,10 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    pub(super) fn start(mode: Mode, process: usize, key: u64, cost: u32) -> Self {
+    pub(super) fn start(mode: Mode, place: Place, key: u64, cost: u32) -> Self {
         let (asked, outcome) = (now(), Outcome::Gone);
         let (answered, charged_by, most, worked) = (asked, asked, cost, None);
-        let call = Call { mode, key, process, cost, asked, answered, charged_by, most, worked, outcome };
+        let call = Call { mode, key, place, cost, asked, answered, charged_by, most, worked, outcome };
         Self { call: Some(call) }
     }
 

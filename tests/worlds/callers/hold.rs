@@ -17,8 +17,8 @@ impl Caller {
     pub(super) async fn hold(&mut self) {
         let (key, cost) = (self.rng.below(KEYS), self.draw_cost());
         let patience = Patience::draw(&mut self.rng);
-        let ask = Ask::start(self.mode, self.process, key, cost);
-        let future = self.limiter.hold(key_name(self.mode, key), &self.mode.policy(), cost);
+        let ask = Ask::start(self.mode, self.place, key, cost);
+        let future = self.limiter().hold(key_name(self.mode, key), &self.mode.policy(), cost);
         let future = if self.mode.is_local() { future.fail_local() } else { future };
         match patience.wait(future).await {
             None => {}

@@ -4,7 +4,7 @@ mod ask;
 mod hold;
 mod impatient;
 
-use std::time::Duration;
+use std::{sync::PoisonError, time::Duration};
 
 use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Error, Limiter};
@@ -12,6 +12,7 @@ use tollgate::{Check, Decision, Error, Limiter};
 use self::{ask::Ask, impatient::Patience};
 use crate::{
     plan::mode::Mode,
+    process::SharedLimiter,
     random::Rng,
     time::{ms, now},
 };
@@ -33,12 +34,19 @@ pub(crate) fn second_key_name(mode: Mode, key: u64) -> String {
     format!("{mode}-second-{key}")
 }
 
+/// Where a caller runs: its process, and the runtime there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) process: usize,
+    pub(crate) runtime: usize,
+}
+
 /// A caller.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    pub(crate) limiter: Limiter,
+    pub(crate) limiter: SharedLimiter,
     pub(crate) mode: Mode,
-    pub(crate) process: usize,
+    pub(crate) place: Place,
     pub(crate) rng: Rng,
     /// When it stops.
     pub(crate) until: u64,
@@ -65,6 +73,11 @@ impl Caller {
         }
     }
 
+    /// The limiter, for one call. Callers keep no handle while they wait.
+    fn limiter(&self) -> Limiter {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn call(&mut self) {
         if self.mode.is_holds() { self.hold().await } else { self.check().await }
     }
@@ -74,16 +87,29 @@ impl Caller {
         let patience = Patience::draw(&mut self.rng);
         let second = second_key_name(self.mode, self.rng.below(SECOND_KEYS));
         let policy = self.mode.other_policy().filter(|_| self.rng.chance(50)).unwrap_or_else(|| self.mode.policy());
-        let ask = Ask::start(self.mode, self.process, key, cost);
+        let ask = Ask::start(self.mode, self.place, key, cost);
         let name = key_name(self.mode, key);
+        let limiter = self.limiter();
         let result: Option<Result<Decision, Error>> = match (self.mode, self.mode.second_policy()) {
-            (Mode::Acquire, _) => patience.wait(self.limiter.acquire(name, &policy, cost).within(MAX_WAIT)).await,
-            (Mode::LocalLog, _) => patience.wait(self.limiter.check(name, &policy, cost).fail_local()).await,
-            (_, Some(second_policy)) => {
-                let check = Check::new(name, &policy, cost).and(second, &second_policy, cost);
-                patience.wait(self.limiter.check_all(check.expect("the keys differ"))).await
+            (Mode::Acquire, _) => {
+                let future = limiter.acquire(name, &policy, cost).within(MAX_WAIT);
+                drop(limiter);
+                patience.wait(future).await
             }
-            _ => patience.wait(self.limiter.check(name, &policy, cost)).await,
+            (mode, second_policy) => {
+                let future = match second_policy {
+                    Some(second_policy) => {
+                        let check = Check::new(name, &policy, cost).and(second, &second_policy, cost);
+                        limiter.check_all(check.expect("the keys differ"))
+                    }
+                    None => limiter.check(name, &policy, cost),
+                };
+                drop(limiter);
+                match mode {
+                    Mode::LocalLog => patience.wait(future.fail_local()).await,
+                    _ => patience.wait(future).await,
+                }
+            }
         };
         if let Some(result) = result {
             ask.answer(result);

@@ -4,7 +4,7 @@ use crate::{
     history::Call,
     plan::{
         Plan,
-        fault::{Fault, Kind},
+        fault::Fault,
         mode::{LIMIT, Mode, SLOTS, WINDOW},
     },
     world::Report,
@@ -16,9 +16,10 @@ fn times_more(report: &Report) -> u32 {
     u32::try_from(report.faults.iter().filter(counts).count()).unwrap_or(u32::MAX)
 }
 
-fn kills(report: &Report) -> u32 {
-    let kills = report.faults.iter().filter(|fault| fault.kind == Kind::Kill).count();
-    u32::try_from(kills).unwrap_or(u32::MAX)
+/// How often a new limiter has taken the place of one.
+fn starts(report: &Report) -> u32 {
+    let starts = report.faults.iter().filter(|fault| fault.kind.starts_limiter()).count();
+    u32::try_from(starts).unwrap_or(u32::MAX)
 }
 
 /// The most units in a window that begins at any time.
@@ -39,7 +40,7 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         // Both ends of a window may be in windows that are full.
         Mode::Window | Mode::Counter => 2 * LIMIT,
         // What the docs of `Limiter::with_local` say. A process that starts again has its share again.
-        Mode::LocalLog | Mode::LocalHolds => 2 * LIMIT + instances + kills(report) * share,
+        Mode::LocalLog | Mode::LocalHolds => 2 * LIMIT + instances + starts(report) * share,
         Mode::Both | Mode::Tally | Mode::Bill | Mode::Slots | Mode::LocalSlots => return None,
     })
 }
@@ -49,7 +50,7 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
 /// A bucket gains its limit in a window, so it admits what has come in since the first call, beside its burst. A window
 /// of the clock has its limit. A counter adds the window before, by the part of it that is less than a window ago.
 pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let drifts = report.faults.iter().any(|fault| fault.kind == Kind::Drift);
+    let drifts = report.faults.iter().any(|fault| fault.drift().is_some());
     if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || times_more(report) > 0 {
         return None;
     }
@@ -109,8 +110,9 @@ fn more_than_a_window(calls: &[(u64, u64, u64)], call: (u64, u64, u64), with_win
 /// A call counts in a window if it was asked and answered in it.
 pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let most = most_in_a_window(plan, report, mode)? + times_more(report) * LIMIT;
-    // A clock that is ahead ends windows earlier.
-    let window = if report.faults.iter().any(|fault| fault.kind == Kind::Drift) { WINDOW - 10 } else { WINDOW };
+    // A clock that is fast ends windows earlier.
+    let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
+    let window = if is_fast { WINDOW - 10 - 5 } else { WINDOW };
     for key in 0..crate::callers::KEYS {
         let mut calls: Vec<(u64, u64, u32)> = of_key(report, mode, key)
             .map(|call| (call.asked, call.answered, call.charged().min(call.cost)))
@@ -132,7 +134,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
 pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let shares =
         SLOTS.div_ceil(u32::try_from(plan.processes).unwrap_or(1)) * u32::try_from(plan.processes).unwrap_or(1);
-    let local = if mode.is_local() { shares + kills(report) * SLOTS } else { 0 };
+    let local = if mode.is_local() { shares + starts(report) * SLOTS } else { 0 };
     let most = SLOTS + local + times_more(report) * SLOTS;
     for key in 0..crate::callers::KEYS {
         let mut changes: Vec<(u64, i64)> = of_key(report, mode, key)

@@ -23,7 +23,7 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
     let is_excused = |call: &Call| {
         let overlaps = |from: u64, to: u64| from <= call.answered && call.asked <= to + AFTER_A_PAUSE;
         call.asked <= FIRST_DIAL
-            || report.pauses.iter().any(|(process, from, to)| *process == call.process && overlaps(*from, *to))
+            || report.pauses.iter().any(|pause| pause.is_at(call.place) && overlaps(pause.from, pause.to))
     };
     let waits = |call: &&Call| call.mode == mode && call.answered - call.asked > DEADLINE && !is_excused(call);
     let late: Vec<&Call> = report.calls.iter().filter(waits).collect();

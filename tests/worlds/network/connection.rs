@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 
 use super::stream::Pipe;
-use crate::server::{Session, reply::Bytes};
+use crate::{
+    server::{Session, reply::Bytes},
+    time::now,
+};
 
 /// Bytes, and when they arrive.
 type Packet = (u64, Bytes);
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     pub(super) process: usize,
     pub(super) server: usize,
     pub(super) pipe: Pipe,
@@ -18,13 +21,31 @@ pub(super) struct Connection {
     /// What has arrived at the server and is no whole command yet, or waits for a server that stands still.
     pub(super) received: Bytes,
     pub(super) is_over: bool,
+    /// When something last arrived at the server.
+    pub(super) used_at: u64,
+    /// Whether the network has forgotten it.
+    pub(super) is_forgotten: bool,
+    /// Whether the server has ended its side.
+    is_half_closed: bool,
 }
 
 impl Connection {
     pub(super) fn new(process: usize, server: usize, pipe: Pipe) -> Self {
         let (to_server, to_client) = (VecDeque::new(), VecDeque::new());
         let session = Session::default();
-        Self { process, server, pipe, session, to_server, to_client, received: vec![], is_over: false }
+        Self {
+            process,
+            server,
+            pipe,
+            session,
+            to_server,
+            to_client,
+            received: vec![],
+            is_over: false,
+            used_at: now(),
+            is_forgotten: false,
+            is_half_closed: false,
+        }
     }
 
     /// Takes what the client has written.
@@ -40,24 +61,37 @@ impl Connection {
         push(&mut self.to_client, at, bytes);
     }
 
-    pub(super) fn arrive_at_server(&mut self, now: u64) {
-        while let Some(bytes) = due(&mut self.to_server, now) {
+    /// Delivers what is due, at most this number of bytes.
+    pub(super) fn arrive_at_server(&mut self, now: u64, most: usize) {
+        let bytes = due(&mut self.to_server, now, most);
+        if !bytes.is_empty() {
+            self.used_at = now;
             self.received.extend(bytes);
         }
     }
 
-    /// Delivers what is due, at most this number of bytes.
     pub(super) fn arrive_at_client(&mut self, now: u64, most: usize) {
-        let mut left = most;
-        while left > 0
-            && let Some(mut bytes) = due(&mut self.to_client, now)
-        {
-            if bytes.len() > left {
-                self.to_client.push_front((now, bytes.split_off(left)));
-            }
-            left -= bytes.len();
+        let bytes = due(&mut self.to_client, now, most);
+        if !bytes.is_empty() && !self.is_half_closed {
             self.pipe.lock().deliver(&bytes);
         }
+    }
+
+    /// What is sent arrives nowhere.
+    pub(super) fn lose(&mut self) {
+        drop(self.written());
+        self.is_over = self.pipe.lock().is_dropped;
+    }
+
+    /// The network forgets the connection, and neither side learns of it.
+    pub(crate) fn forget(&mut self) {
+        self.is_forgotten = true;
+    }
+
+    /// The server ends its side. It still does what arrives, and its replies are lost.
+    pub(crate) fn half_close(&mut self) {
+        self.is_half_closed = true;
+        self.pipe.lock().close();
     }
 
     /// Ends the connection as a reset does: what is on its way is lost.
@@ -84,7 +118,17 @@ fn push(packets: &mut VecDeque<Packet>, at: u64, bytes: Bytes) {
     packets.push_back((at, bytes));
 }
 
-fn due(packets: &mut VecDeque<Packet>, now: u64) -> Option<Bytes> {
-    packets.front().filter(|(at, _)| *at <= now)?;
-    packets.pop_front().map(|(_, bytes)| bytes)
+/// What is due, at most this number of bytes.
+fn due(packets: &mut VecDeque<Packet>, now: u64, most: usize) -> Bytes {
+    let mut arrived = vec![];
+    while arrived.len() < most
+        && packets.front().is_some_and(|(at, _)| *at <= now)
+        && let Some((_, mut bytes)) = packets.pop_front()
+    {
+        if bytes.len() > most - arrived.len() {
+            packets.push_front((now, bytes.split_off(most - arrived.len())));
+        }
+        arrived.extend(bytes);
+    }
+    arrived
 }

@@ -7,8 +7,8 @@ use std::{cell::RefCell, io};
 
 use tollgate::world::{Dialled, Stream};
 
+pub(crate) use self::connection::Connection;
 use self::{
-    connection::Connection,
     stream::{ClientEnd, Pipe},
 };
 use crate::{
@@ -30,8 +30,9 @@ pub(crate) struct Link {
     /// Until when nothing arrives at the server, and at the client.
     pub(crate) to_server_blocked: u64,
     pub(crate) to_client_blocked: u64,
-    /// The most bytes that a connection delivers to the client in a millisecond.
-    pub(crate) bytes: usize,
+    /// The most bytes that a connection delivers in a millisecond, to the server and to the client.
+    pub(crate) bytes_to_server: usize,
+    pub(crate) bytes_to_client: usize,
 }
 
 /// What happens to a server beside its data.
@@ -44,8 +45,10 @@ pub(crate) struct Life {
     pub(crate) frozen_until: u64,
     /// How far its clock is off, in microseconds.
     pub(crate) clock_us: i64,
-    /// How much faster its clock runs, in millionths.
-    pub(crate) drift: i64,
+    /// How much faster its clock runs, in millionths, and since when.
+    pub(crate) drift: (i64, u64),
+    /// After how long it closes a connection that is idle, in milliseconds.
+    pub(crate) closes_idle: Option<u64>,
 }
 
 pub(crate) struct Network {
@@ -167,15 +170,30 @@ impl Network {
         self.connections.iter_mut().filter(is_meant).for_each(Connection::reset);
     }
 
-    /// The server closes its connections, as it does with idle ones.
+    /// The server closes its connections.
     pub(crate) fn close(&mut self, server: usize) {
         self.connections.iter_mut().filter(|connection| connection.server == server).for_each(Connection::close);
     }
 
+    /// The connections between a process and a server.
+    pub(crate) fn between(&mut self, process: usize, server: usize) -> impl Iterator<Item = &mut Connection> {
+        let is_between = move |connection: &&mut Connection| {
+            connection.process == process && connection.server == server && !connection.is_over
+        };
+        self.connections.iter_mut().filter(is_between)
+    }
+
+    /// The time without drift and steps.
+    pub(crate) fn true_us(&self) -> i64 {
+        (START_US + now() * 1_000).cast_signed()
+    }
+
     /// The time of a server's clock.
     pub(crate) fn clock_us(&self, server: usize) -> i64 {
-        let (life, passed_us) = (self.lives[server], (now() * 1_000).cast_signed());
-        START_US.cast_signed() + passed_us + passed_us * life.drift / 1_000_000 + life.clock_us
+        let life = self.lives[server];
+        let (drift, since) = life.drift;
+        let drifted_us = (now().saturating_sub(since) * 1_000).cast_signed() * drift / 1_000_000;
+        self.true_us() + drifted_us + life.clock_us
     }
 
     /// Moves all bytes and lets all servers answer what has arrived.
@@ -192,8 +210,14 @@ impl Network {
         let now = now();
         let (process, server) = (self.connections[index].process, self.connections[index].server);
         let (link, life) = (self.links[process][server], self.lives[server]);
+        if self.connections[index].is_forgotten {
+            return self.connections[index].lose();
+        }
         if life.is_down {
             return self.connections[index].reset();
+        }
+        if life.closes_idle.is_some_and(|limit| self.connections[index].used_at + limit <= now) {
+            return self.connections[index].close();
         }
         let written = self.connections[index].written();
         if !written.is_empty() {
@@ -201,7 +225,7 @@ impl Network {
             self.connections[index].send_to_server(at, written);
         }
         if link.to_server_blocked <= now {
-            self.connections[index].arrive_at_server(now);
+            self.connections[index].arrive_at_server(now, link.bytes_to_server);
         }
         if life.frozen_until <= now {
             let replies = self.answer(index);
@@ -212,7 +236,7 @@ impl Network {
         }
         let connection = &mut self.connections[index];
         if link.to_client_blocked <= now {
-            connection.arrive_at_client(now, link.bytes);
+            connection.arrive_at_client(now, link.bytes_to_client);
         }
         if connection.is_left() {
             connection.is_over = true;

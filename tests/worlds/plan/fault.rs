@@ -21,15 +21,24 @@ pub(crate) enum Kind {
     Crowded,
     /// A server forgets its scripts.
     Flush,
-    /// A server closes its connections, as it does with idle ones.
+    /// A server closes its connections.
     Close,
+    /// A server closes connections that have been idle for some time.
+    CloseIdle,
+    /// A server wants a login that clients do not have.
+    NoLogin,
+    /// The password has changed: connections are closed, and logins are refused.
+    WrongLogin,
+    /// The user may not run scripts.
+    NoPermission,
     /// The clock of all servers steps.
     AheadSeconds,
     BackSeconds,
     AheadHour,
     BackHour,
-    /// The clock of a server runs a thousandth faster from then on.
-    Drift,
+    /// The clock of a server is 0.1 to 1 % fast or slow from then on.
+    FastClock,
+    SlowClock,
     /// The slots of a server move to the next one, key by key.
     Move,
     ClusterDown,
@@ -38,19 +47,35 @@ pub(crate) enum Kind {
     Deaf,
     Mute,
     Reset,
+    /// Connections are forgotten: what is sent on them arrives nowhere, and neither side learns of it.
+    HalfOpen,
+    /// The server ends its side of its connections, and still does what arrives.
+    HalfClosed,
     Slow,
+    /// Bytes are late by up to 50 ms.
+    Jitter,
     /// Replies arrive byte by byte.
     Dribble,
+    /// Commands arrive in small pieces.
+    Trickle,
     /// A process stands still.
     Pause,
     /// A process is killed, and a new one starts.
     Kill,
-    /// The second runtime of a process ends.
+    /// The last runtime of a process ends, if it has several.
     EndRuntime,
+    /// The last runtime of a process is not driven, if it has several.
+    IdleRuntime,
+    /// A handler blocks the thread of the first runtime.
+    BlockThread,
+    /// All handles of a limiter are dropped while calls run. A new limiter takes its place.
+    DropHandles,
+    /// [`Limiter::close`](tollgate::Limiter::close) beside calls.
+    CloseLimiter,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 41] = [
         Self::Freeze,
         Self::Crash,
         Self::Wipe,
@@ -63,22 +88,35 @@ impl Kind {
         Self::Crowded,
         Self::Flush,
         Self::Close,
+        Self::CloseIdle,
+        Self::NoLogin,
+        Self::WrongLogin,
+        Self::NoPermission,
         Self::AheadSeconds,
         Self::BackSeconds,
         Self::AheadHour,
         Self::BackHour,
-        Self::Drift,
+        Self::FastClock,
+        Self::SlowClock,
         Self::Move,
         Self::ClusterDown,
         Self::Cut,
         Self::Deaf,
         Self::Mute,
         Self::Reset,
+        Self::HalfOpen,
+        Self::HalfClosed,
         Self::Slow,
+        Self::Jitter,
         Self::Dribble,
+        Self::Trickle,
         Self::Pause,
         Self::Kill,
         Self::EndRuntime,
+        Self::IdleRuntime,
+        Self::BlockThread,
+        Self::DropHandles,
+        Self::CloseLimiter,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -95,22 +133,35 @@ impl Kind {
             Self::Crowded => "crowded",
             Self::Flush => "flush",
             Self::Close => "close",
+            Self::CloseIdle => "close-idle",
+            Self::NoLogin => "no-login",
+            Self::WrongLogin => "wrong-login",
+            Self::NoPermission => "no-permission",
             Self::AheadSeconds => "ahead-5s",
             Self::BackSeconds => "back-5s",
             Self::AheadHour => "ahead-1h",
             Self::BackHour => "back-1h",
-            Self::Drift => "drift",
+            Self::FastClock => "fast-clock",
+            Self::SlowClock => "slow-clock",
             Self::Move => "move",
             Self::ClusterDown => "cluster-down",
             Self::Cut => "cut",
             Self::Deaf => "deaf",
             Self::Mute => "mute",
             Self::Reset => "reset",
+            Self::HalfOpen => "half-open",
+            Self::HalfClosed => "half-closed",
             Self::Slow => "slow",
+            Self::Jitter => "jitter",
             Self::Dribble => "dribble",
+            Self::Trickle => "trickle",
             Self::Pause => "pause",
             Self::Kill => "kill",
             Self::EndRuntime => "end-runtime",
+            Self::IdleRuntime => "idle-runtime",
+            Self::BlockThread => "block-thread",
+            Self::DropHandles => "drop-handles",
+            Self::CloseLimiter => "close-limiter",
         }
     }
 
@@ -133,6 +184,23 @@ impl Kind {
     pub(crate) fn needs_cluster(self) -> bool {
         matches!(self, Self::Move | Self::ClusterDown)
     }
+
+    pub(crate) fn needs_runtimes(self) -> bool {
+        matches!(self, Self::EndRuntime | Self::IdleRuntime)
+    }
+
+    /// Whether the local share of an instance begins anew, because a new limiter starts.
+    pub(crate) fn starts_limiter(self) -> bool {
+        matches!(self, Self::Kill | Self::DropHandles)
+    }
+
+    fn drift(self) -> Option<i64> {
+        match self {
+            Self::FastClock => Some(1_000),
+            Self::SlowClock => Some(-1_000),
+            _ => None,
+        }
+    }
 }
 
 /// One fault of a plan.
@@ -149,6 +217,11 @@ pub(crate) struct Fault {
 impl Fault {
     pub(crate) fn end(&self) -> u64 {
         self.at + self.lasts
+    }
+
+    /// How much faster a clock runs, in millionths: 0.1 to 1 %.
+    pub(crate) fn drift(&self) -> Option<i64> {
+        self.kind.drift().map(|thousandth| thousandth * (1 + (self.lasts % 10).cast_signed()))
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct Plan {
     /// One server, or the masters of a cluster.
     pub(crate) servers: usize,
     pub(crate) processes: usize,
-    /// Whether each process has a second runtime.
-    pub(crate) has_second_runtime: bool,
+    /// The number of runtimes of each process.
+    pub(crate) runtimes: usize,
     /// The number of callers of each process.
     pub(crate) callers: usize,
     /// The delay of the network, one way, and its jitter, in milliseconds.
@@ -49,7 +49,7 @@ impl fmt::Display for Plan {
             join(self.modes.iter().map(ToString::to_string).collect()),
             self.servers,
             self.processes,
-            if self.has_second_runtime { 2 } else { 1 },
+            self.runtimes,
             self.callers,
             self.delay,
             self.jitter,
@@ -75,7 +75,7 @@ impl FromStr for Plan {
             modes: list("modes")?.map(str::parse).collect::<Result<_, _>>()?,
             servers: index("servers")?,
             processes: index("processes")?,
-            has_second_runtime: number("runtimes")? > 1,
+            runtimes: index("runtimes")?,
             callers: index("callers")?,
             delay: number("delay")?,
             jitter: number("jitter")?,

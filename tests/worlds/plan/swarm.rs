@@ -11,6 +11,8 @@ use crate::random::Rng;
 pub(crate) const LONGEST_FAULT: u64 = 1_200;
 /// With slots, an outage has to leave time for a renewal within the time-to-live.
 const LONGEST_WITH_SLOTS: u64 = 600;
+/// Others renew the slots of a runtime that is not driven.
+const LONGEST_IDLE: u64 = 3_500;
 /// When faults start, in milliseconds.
 const FIRST_FAULT: u64 = 500;
 const FAULTS_WITHIN: u64 = 1_300;
@@ -18,15 +20,51 @@ const FAULTS_WITHIN: u64 = 1_300;
 const SHORTEST_LOAD: u64 = 2_400;
 const LOAD_AFTER_FAULTS: u64 = 1_800;
 
+/// What all worlds have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Only {
+    /// All callers use this mode.
+    Mode(Mode),
+    /// Each world has faults, all of this kind.
+    Fault(Kind),
+}
+
+impl Only {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mode(mode) => mode.name(),
+            Self::Fault(kind) => kind.name(),
+        }
+    }
+
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Mode(_) => None,
+            Self::Fault(kind) => Some(kind),
+        }
+    }
+}
+
+impl std::str::FromStr for Only {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == text);
+        text.parse().map(Self::Mode).or(kind.map(Self::Fault).ok_or(format!("there is no mode and no fault {text}")))
+    }
+}
+
 impl Plan {
-    /// The world of a seed. With `only`, all callers use that mode.
-    pub(crate) fn draw(seed: u64, only: Option<Mode>) -> Self {
+    /// The world of a seed.
+    pub(crate) fn draw(seed: u64, only: Option<Only>) -> Self {
         let mut rng = Rng::of_part(seed, 1);
         let modes = match only {
-            Some(mode) => vec![mode],
-            None => draw_modes(&mut rng),
+            Some(Only::Mode(mode)) => vec![mode],
+            _ => draw_modes(&mut rng),
         };
+        let kind = only.and_then(Only::kind);
         let needs_cluster = modes.iter().any(|mode| mode.second_policy().is_some());
+        let needs_cluster = needs_cluster || kind.is_some_and(Kind::needs_cluster);
         let servers = if needs_cluster || rng.chance(30) { 3 } else { 1 };
         let processes = draw(&mut rng, 1, 3);
         let delay = rng.one_of(&[0, 0, 1, 1, 2, 3]);
@@ -35,7 +73,7 @@ impl Plan {
             seed,
             servers,
             processes,
-            has_second_runtime: rng.chance(40),
+            runtimes: rng.one_of(&[1, 1, 1, 2, 2, 3]),
             callers: draw(&mut rng, 2, 9).max(modes.len()),
             delay,
             jitter: rng.below(delay + 1),
@@ -43,8 +81,11 @@ impl Plan {
             faults: vec![],
             modes,
         };
-        let count = if has_slots { 1 } else { draw(&mut rng, 0, 3) };
-        plan.faults = (0..count).map(|_| draw_fault(&plan, has_slots, &mut rng)).collect();
+        if kind.is_some_and(Kind::needs_runtimes) {
+            plan.runtimes = plan.runtimes.max(2);
+        }
+        let count = if has_slots { 1 } else { draw(&mut rng, u64::from(kind.is_some()), 3) };
+        plan.faults = (0..count).map(|_| draw_fault(&plan, kind, has_slots, &mut rng)).collect();
         plan.faults.sort_by_key(|fault| fault.at);
         plan.load = SHORTEST_LOAD.max(plan.healed_at() + LOAD_AFTER_FAULTS);
         plan
@@ -67,18 +108,23 @@ fn draw_modes(rng: &mut Rng) -> Vec<Mode> {
     modes
 }
 
-fn draw_fault(plan: &Plan, has_slots: bool, rng: &mut Rng) -> Fault {
-    let kind = loop {
+fn draw_fault(plan: &Plan, only: Option<Kind>, has_slots: bool, rng: &mut Rng) -> Fault {
+    let mut drawn = || loop {
         let kind = rng.one_of(&Kind::ALL);
         let fits = (plan.is_cluster() || !kind.needs_cluster())
-            && (plan.has_second_runtime || kind != Kind::EndRuntime)
+            && (plan.runtimes > 1 || !kind.needs_runtimes())
             // A step ends all slots, or makes them last.
             && !(has_slots && kind.clock_step().is_some_and(|step| step > 0));
         if fits {
-            break kind;
+            return kind;
         }
     };
-    let longest = if has_slots { LONGEST_WITH_SLOTS } else { LONGEST_FAULT };
+    let kind = only.unwrap_or_else(&mut drawn);
+    let longest = match kind {
+        Kind::IdleRuntime => LONGEST_IDLE,
+        _ if has_slots => LONGEST_WITH_SLOTS,
+        _ => LONGEST_FAULT,
+    };
     Fault {
         kind,
         at: FIRST_FAULT + rng.below(FAULTS_WITHIN),

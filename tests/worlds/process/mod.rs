@@ -2,7 +2,10 @@
 
 pub(crate) mod runtime;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::runtime::{Handle, Runtime};
 use tollgate::{Limiter, MemoryStore, RedisStore};
@@ -16,11 +19,26 @@ use crate::{
 
 pub(crate) struct Process {
     number: usize,
-    first: Runtime,
-    second: Option<Runtime>,
-    pub(crate) limiter: Limiter,
-    pub(crate) paused_until: u64,
-    /// The milliseconds that have passed since the process stood still.
+    /// The first one is there until the process ends.
+    runtimes: Vec<OneRuntime>,
+    pub(crate) limiter: SharedLimiter,
+    fleet: Fleet,
+}
+
+/// The limiter of a process, which callers take from here for each call.
+pub(crate) type SharedLimiter = Arc<Mutex<Limiter>>;
+
+/// What each process knows about the world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fleet {
+    pub(crate) processes: usize,
+    pub(crate) servers: usize,
+}
+
+struct OneRuntime {
+    runtime: Runtime,
+    stands_until: u64,
+    /// The milliseconds that have passed since it stands still.
     missed: u64,
 }
 
@@ -29,52 +47,69 @@ const HEAD_START: u64 = 3_600_000;
 
 impl Process {
     /// Starts a process of a fleet.
-    pub(crate) fn start(number: usize, processes: usize, servers: usize, has_second_runtime: bool) -> Self {
+    pub(crate) fn start(number: usize, fleet: Fleet, runtimes: usize) -> Self {
         network::set_current(number);
         let first = runtime::new();
         first.block_on(tokio::time::advance(ms(HEAD_START)));
-        let second = has_second_runtime.then(|| runtime::beside(&first));
-        let limiter = {
-            let _entered = first.enter();
-            limiter(processes, servers)
-        };
-        Self { number, first, second, limiter, paused_until: 0, missed: 0 }
+        let others: Vec<Runtime> = (1..runtimes).map(|_| runtime::beside(&first)).collect();
+        let limiter = fleet.limiter(&first);
+        let all = [first].into_iter().chain(others);
+        let runtimes = all.map(|runtime| OneRuntime { runtime, stands_until: 0, missed: 0 }).collect();
+        Self { number, runtimes, limiter: Arc::new(Mutex::new(limiter)), fleet }
     }
 
-    /// The runtime of a caller.
-    pub(crate) fn runtime(&self, caller: usize) -> &Handle {
-        match &self.second {
-            Some(second) if caller % 2 == 1 => second.handle(),
-            _ => self.first.handle(),
+    /// The runtime with this number, or the first one.
+    pub(crate) fn runtime(&self, number: usize) -> &Handle {
+        self.runtimes.get(number).unwrap_or(&self.runtimes[0]).runtime.handle()
+    }
+
+    pub(crate) fn count_runtimes(&self) -> usize {
+        self.runtimes.len()
+    }
+
+    pub(crate) fn limiter(&self) -> Limiter {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A runtime stands still, or all of them.
+    pub(crate) fn stand_still(&mut self, number: Option<usize>, until: u64) {
+        for (index, runtime) in self.runtimes.iter_mut().enumerate() {
+            if number.is_none_or(|number| number == index) {
+                runtime.stands_until = until;
+            }
         }
     }
 
     /// Runs all that is due within the next millisecond.
     pub(crate) fn drive(&mut self) {
-        if self.paused_until > now() {
-            self.missed += 1;
-            return;
-        }
         network::set_current(self.number);
-        let missed = std::mem::take(&mut self.missed);
-        for runtime in [Some(&self.first), self.second.as_ref()].into_iter().flatten() {
-            runtime::drive(runtime, missed);
+        for OneRuntime { runtime, stands_until, missed } in &mut self.runtimes {
+            match *stands_until > now() {
+                true => *missed += 1,
+                false => runtime::drive(runtime, std::mem::take(missed)),
+            }
         }
     }
 
-    /// Ends the second runtime, with all of its tasks.
-    pub(crate) fn end_second_runtime(&mut self) -> bool {
+    /// Ends the last runtime with all of its tasks, if there are several.
+    pub(crate) fn end_last_runtime(&mut self) -> bool {
         network::set_current(self.number);
-        self.second.take().map(drop_runtime).is_some()
+        let last = if self.runtimes.len() > 1 { self.runtimes.pop() } else { None };
+        last.map(|last| drop_runtime(last.runtime)).is_some()
+    }
+
+    /// Drops all handles of the limiter, and makes another one.
+    pub(crate) fn replace_limiter(&self) {
+        network::set_current(self.number);
+        let new = self.fleet.limiter(&self.runtimes[0].runtime);
+        let _entered = self.runtimes[0].runtime.enter();
+        *self.limiter.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
     /// Ends the process as if it were killed. Its connections have to be cut before.
     pub(crate) fn kill(self) {
         network::set_current(self.number);
-        drop_runtime(self.first);
-        if let Some(second) = self.second {
-            drop_runtime(second);
-        }
+        self.runtimes.into_iter().for_each(|runtime| drop_runtime(runtime.runtime));
     }
 }
 
@@ -83,14 +118,18 @@ fn drop_runtime(runtime: Runtime) {
     drop(catch_unwind(AssertUnwindSafe(|| runtime.shutdown_background())));
 }
 
-fn limiter(processes: usize, servers: usize) -> Limiter {
-    let url = |server: usize| format!("redis://{HOST}:{}", usize::from(FIRST_PORT) + server);
-    let builder = RedisStore::builder();
-    let store = match servers {
-        1 => builder.connect(&url(0)),
-        _ => builder.connect_cluster((0..servers).map(url)),
-    };
-    let instances = u32::try_from(processes).expect("processes are few");
-    let limiter = Limiter::new(store.expect("the addresses are valid")).quiet();
-    limiter.with_observer(Watcher).with_local(MemoryStore::new(), instances).expect("there are instances")
+impl Fleet {
+    /// A limiter whose background tasks are those of a runtime.
+    fn limiter(self, runtime: &Runtime) -> Limiter {
+        let _entered = runtime.enter();
+        let url = |server: usize| format!("redis://:password@{HOST}:{}", usize::from(FIRST_PORT) + server);
+        let builder = RedisStore::builder();
+        let store = match self.servers {
+            1 => builder.connect(&url(0)),
+            _ => builder.connect_cluster((0..self.servers).map(url)),
+        };
+        let instances = u32::try_from(self.processes).expect("processes are few");
+        let limiter = Limiter::new(store.expect("the addresses are valid")).quiet();
+        limiter.with_observer(Watcher).with_local(MemoryStore::new(), instances).expect("there are instances")
+    }
 }

@@ -18,11 +18,17 @@ use self::{
 };
 use crate::rare;
 
-/// Why a server answers every command with an error.
+/// Why a server answers commands with an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Trouble {
     Loading,
     Busy,
+    /// Commands need a login that clients do not have.
+    NoLogin,
+    /// Logins are refused.
+    WrongLogin,
+    /// The user may not run scripts.
+    NoPermission,
 }
 
 impl Trouble {
@@ -30,6 +36,18 @@ impl Trouble {
         match self {
             Self::Loading => "LOADING Redis is loading the dataset in memory",
             Self::Busy => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            Self::NoLogin => "NOAUTH Authentication required.",
+            Self::WrongLogin => "WRONGPASS invalid username-password pair or user is disabled.",
+            Self::NoPermission => "NOPERM User default has no permissions to run the 'evalsha' command",
+        }
+    }
+
+    fn concerns(self, name: &str) -> bool {
+        match self {
+            Self::Loading | Self::Busy => !matches!(name, "HELLO" | "CLIENT"),
+            Self::NoLogin => true,
+            Self::WrongLogin => matches!(name, "HELLO" | "AUTH"),
+            Self::NoPermission => matches!(name, "EVAL" | "EVALSHA"),
         }
     }
 }
@@ -99,7 +117,7 @@ impl Server {
         let name = name_of(command);
         let was_asking = std::mem::take(&mut session.is_asking);
         if let Some(trouble) = self.trouble
-            && !matches!(name.as_str(), "HELLO" | "CLIENT")
+            && trouble.concerns(&name)
         {
             return Reply::error(trouble.text());
         }

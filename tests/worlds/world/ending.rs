@@ -77,7 +77,7 @@ impl World {
             return;
         }
         for key in 0..KEYS {
-            let (at, limiter, policy) = (now(), self.processes[0].limiter.clone(), mode.policy());
+            let (at, limiter, policy) = (now(), self.processes[0].limiter(), mode.policy());
             let peek = async move { limiter.peek(key_name(mode, key), &policy).await };
             match self.answer_of(peek).map(|answer| answer.map(|decision| decision.available())) {
                 Some(Ok(Some(available))) => {
@@ -89,7 +89,7 @@ impl World {
         }
         let Some(policy) = mode.second_policy().filter(|_| mode == Mode::Both) else { return };
         for key in 0..SECOND_KEYS {
-            let (limiter, limit, policy) = (self.processes[0].limiter.clone(), policy.limit(), policy.clone());
+            let (limiter, limit, policy) = (self.processes[0].limiter(), policy.limit(), policy.clone());
             let peek = async move { limiter.peek(second_key_name(mode, key), &policy).await };
             if let Some(Ok(decision)) = self.answer_of(peek) {
                 let spent = u64::from(limit).saturating_sub(decision.available().unwrap_or(0).into());
@@ -99,7 +99,7 @@ impl World {
     }
 
     fn is_free(&mut self, mode: Mode, key: u64) -> bool {
-        let (limiter, policy) = (self.processes[0].limiter.clone(), mode.policy());
+        let (limiter, policy) = (self.processes[0].limiter(), mode.policy());
         // A peek reports the largest shard.
         let most = policy.limit().div_ceil(policy.shards());
         let peek = async move { limiter.peek(key_name(mode, key), &policy).await };

@@ -1,8 +1,8 @@
 //! What faults do to a world, and how they end.
 
-use super::World;
+use super::{Pause, World};
 use crate::{
-    network::{self, Link, Network},
+    network::{self, Connection, Link, Network},
     plan::fault::{Fault, Kind},
     process::Process,
     server::{Trouble, cluster::Move, commands::Refusal, database::Database},
@@ -12,20 +12,37 @@ use crate::{
 /// How a slow way is, in milliseconds, and how few bytes a dribble is.
 const SLOW: u64 = 30;
 const DRIBBLE: usize = 7;
-/// How far a clock drifts, in millionths.
-const DRIFT: i64 = 1_000;
+/// The most bytes of commands that arrive in a millisecond.
+const TRICKLE: usize = 60;
+/// How late bytes may be, in milliseconds.
+const JITTER: u64 = 50;
+/// After how long idle connections are closed, in milliseconds.
+const IDLE: u64 = 60;
 
 impl World {
     /// Lets a fault begin. Returns whether it could.
     pub(super) fn begin(&mut self, fault: &Fault) -> bool {
         let (process, server, end) = (fault.process, fault.server, fault.end());
         match fault.kind {
-            Kind::Pause => {
-                self.processes[process].paused_until = end;
-                self.pauses.push((process, now(), end));
+            Kind::Pause => self.stand_still(process, None, end),
+            Kind::BlockThread => self.stand_still(process, Some(0), end),
+            Kind::IdleRuntime => {
+                let last = self.processes[process].count_runtimes() - 1;
+                if last == 0 {
+                    return false;
+                }
+                self.stand_still(process, Some(last), end);
             }
             Kind::Kill => self.restart(process),
-            Kind::EndRuntime => return self.processes[process].end_second_runtime(),
+            Kind::EndRuntime => return self.processes[process].end_last_runtime(),
+            Kind::DropHandles => {
+                self.processes[process].replace_limiter();
+                self.pauses.push(Pause { process, runtime: None, from: now(), to: now() + FIRST_DIAL });
+            }
+            Kind::CloseLimiter => {
+                let limiter = self.processes[process].limiter();
+                self.processes[process].runtime(0).spawn(async move { limiter.close().await });
+            }
             Kind::Rewind => {
                 let data = self.snapshots.get(&server).cloned().unwrap_or_default();
                 network::with(|network| {
@@ -34,18 +51,22 @@ impl World {
                 });
             }
             Kind::Move => return self.begin_move(server),
-            kind => network::with(|network| begin(network, kind, process, server, end)),
+            _ => network::with(|network| begin(network, fault)),
         }
         true
+    }
+
+    fn stand_still(&mut self, process: usize, runtime: Option<usize>, to: u64) {
+        self.processes[process].stand_still(runtime, to);
+        self.pauses.push(Pause { process, runtime, from: now(), to });
     }
 
     /// Kills a process and starts another one in its place.
     fn restart(&mut self, number: usize) {
         network::with(|network| network.reset(Some(number), None));
-        let plan = self.plan.clone();
-        let new = Process::start(number, plan.processes, plan.servers, false);
+        let new = Process::start(number, self.fleet(), 1);
         std::mem::replace(&mut self.processes[number], new).kill();
-        self.pauses.push((number, now(), now() + FIRST_DIAL));
+        self.pauses.push(Pause { process: number, runtime: None, from: now(), to: now() + FIRST_DIAL });
         self.spawn_callers(number);
     }
 
@@ -74,12 +95,15 @@ impl World {
         network::with(|network| match fault.kind {
             Kind::Crash | Kind::Wipe | Kind::Rewind => network.lives[server].is_down = false,
             Kind::Crowded => network.lives[server].is_crowded = false,
-            Kind::Loading | Kind::Busy => network.servers[server].trouble = None,
+            Kind::CloseIdle => network.lives[server].closes_idle = None,
+            Kind::Loading | Kind::Busy | Kind::NoLogin | Kind::WrongLogin | Kind::NoPermission => {
+                network.servers[server].trouble = None;
+            }
             Kind::Full | Kind::Replica | Kind::TooFewReplicas => {
                 network.servers[server].with_data(|data| data.refusal = None);
             }
             Kind::ClusterDown => network.slots.iter_mut().for_each(|slots| slots.is_down = false),
-            Kind::Slow | Kind::Dribble => network.links[process].fill(normal),
+            Kind::Slow | Kind::Jitter | Kind::Dribble | Kind::Trickle => network.links[process].fill(normal),
             Kind::Move => {
                 while let Some(moving) = network.slots.as_ref().and_then(|slots| slots.moving.clone())
                     && move_key(network, &moving)
@@ -93,7 +117,8 @@ impl World {
     /// The network as the plan has it.
     pub(super) fn link(&self) -> Link {
         let (delay, jitter) = (self.plan.delay, self.plan.jitter);
-        Link { delay, jitter, to_server_blocked: 0, to_client_blocked: 0, bytes: usize::MAX }
+        let (bytes_to_server, bytes_to_client) = (usize::MAX, usize::MAX);
+        Link { delay, jitter, to_server_blocked: 0, to_client_blocked: 0, bytes_to_server, bytes_to_client }
     }
 
     /// What a server has at this time, for a failover to a replica that lags.
@@ -107,7 +132,8 @@ impl World {
 const FIRST_DIAL: u64 = 400;
 
 /// Faults of servers and of the network.
-fn begin(network: &mut Network, kind: Kind, process: usize, server: usize, end: u64) {
+fn begin(network: &mut Network, fault: &Fault) {
+    let (Fault { kind, process, server, .. }, end) = (*fault, fault.end());
     let refuse = |network: &Network, refusal| network.servers[server].with_data(|data| data.refusal = Some(refusal));
     match kind {
         Kind::Freeze => network.lives[server].frozen_until = end,
@@ -119,6 +145,12 @@ fn begin(network: &mut Network, kind: Kind, process: usize, server: usize, end: 
         }
         Kind::Loading => network.servers[server].trouble = Some(Trouble::Loading),
         Kind::Busy => network.servers[server].trouble = Some(Trouble::Busy),
+        Kind::NoLogin => network.servers[server].trouble = Some(Trouble::NoLogin),
+        Kind::NoPermission => network.servers[server].trouble = Some(Trouble::NoPermission),
+        Kind::WrongLogin => {
+            network.servers[server].trouble = Some(Trouble::WrongLogin);
+            network.close(server);
+        }
         Kind::Full => refuse(network, Refusal::Full),
         Kind::Replica => refuse(network, Refusal::Replica),
         Kind::TooFewReplicas => refuse(network, Refusal::TooFewReplicas),
@@ -128,7 +160,7 @@ fn begin(network: &mut Network, kind: Kind, process: usize, server: usize, end: 
         }
         Kind::Flush => network.servers[server].flush_scripts(),
         Kind::Close => network.close(server),
-        Kind::Drift => network.lives[server].drift = DRIFT,
+        Kind::CloseIdle => network.lives[server].closes_idle = Some(IDLE),
         Kind::ClusterDown => network.slots.iter_mut().for_each(|slots| slots.is_down = true),
         Kind::Cut | Kind::Deaf | Kind::Mute => {
             let link = &mut network.links[process][server];
@@ -140,15 +172,23 @@ fn begin(network: &mut Network, kind: Kind, process: usize, server: usize, end: 
             }
         }
         Kind::Reset => network.reset(Some(process), Some(server)),
+        Kind::HalfOpen => network.between(process, server).for_each(Connection::forget),
+        Kind::HalfClosed => network.between(process, server).for_each(Connection::half_close),
         Kind::Slow => network.links[process].iter_mut().for_each(|link| link.delay += SLOW),
-        Kind::Dribble => network.links[process].iter_mut().for_each(|link| link.bytes = DRIBBLE),
+        Kind::Jitter => network.links[process].iter_mut().for_each(|link| link.jitter = JITTER),
+        Kind::Dribble => network.links[process].iter_mut().for_each(|link| link.bytes_to_client = DRIBBLE),
+        Kind::Trickle => network.links[process].iter_mut().for_each(|link| link.bytes_to_server = TRICKLE),
+        Kind::FastClock | Kind::SlowClock => {
+            // What has drifted by now stays.
+            let clock_us = network.clock_us(server) - network.true_us();
+            let life = &mut network.lives[server];
+            (life.clock_us, life.drift) = (clock_us, (fault.drift().unwrap_or(0), now()));
+        }
         Kind::AheadSeconds | Kind::BackSeconds | Kind::AheadHour | Kind::BackHour => {
             let step_us = kind.clock_step().unwrap_or(0) * 1_000_000;
             network.lives.iter_mut().for_each(|life| life.clock_us += step_us);
         }
-        Kind::Rewind | Kind::Move | Kind::Pause | Kind::Kill | Kind::EndRuntime => {
-            unreachable!("the world begins these")
-        }
+        _ => unreachable!("the world begins {kind:?}"),
     }
 }
 

@@ -6,12 +6,13 @@ mod faults;
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use tokio::task::JoinHandle;
 
 use crate::{
-    callers::Caller,
+    callers::{Caller, Place},
     history::{self, Call},
     network::{self, Network},
     plan::{
@@ -19,7 +20,7 @@ use crate::{
         fault::{Fault, Kind},
         mode::Mode,
     },
-    process::{Process, runtime},
+    process::{Fleet, Process, runtime},
     random::Rng,
     rare,
     server::{cluster::Slots, database::Database},
@@ -34,11 +35,26 @@ pub(crate) struct World {
     rng: Rng,
     /// What replicas have.
     snapshots: BTreeMap<usize, Database>,
-    /// When processes did not run, or had just started: process, from, to.
-    pauses: Vec<(usize, u64, u64)>,
+    pauses: Vec<Pause>,
     timeline: Vec<(u64, String)>,
     callers: Vec<JoinHandle<()>>,
     of_crate: tollgate::world::World,
+}
+
+/// When a process or one of its runtimes did not run, or had just started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub(crate) process: usize,
+    /// `None` stands for all.
+    pub(crate) runtime: Option<usize>,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+impl Pause {
+    pub(crate) fn is_at(&self, place: Place) -> bool {
+        self.process == place.process && self.runtime.is_none_or(|runtime| runtime == place.runtime)
+    }
 }
 
 /// What a world was like.
@@ -46,7 +62,7 @@ pub(crate) struct World {
 pub(crate) struct Report {
     pub(crate) calls: Vec<Call>,
     pub(crate) ending: Ending,
-    pub(crate) pauses: Vec<(usize, u64, u64)>,
+    pub(crate) pauses: Vec<Pause>,
     /// The faults that took place.
     pub(crate) faults: Vec<Fault>,
     pub(crate) timeline: Vec<(u64, String)>,
@@ -105,8 +121,7 @@ impl World {
         let slots = plan.is_cluster().then(|| Slots::of(plan.servers));
         network::set(Some(Network::new(links, plan.servers, slots, Rng::of_part(plan.seed, 3))));
         for number in 0..plan.processes {
-            let process = Process::start(number, plan.processes, plan.servers, plan.has_second_runtime);
-            world.processes.push(process);
+            world.processes.push(Process::start(number, world.fleet(), plan.runtimes));
         }
         world
     }
@@ -182,15 +197,20 @@ impl World {
         network::with(Network::step);
     }
 
+    fn fleet(&self) -> Fleet {
+        Fleet { processes: self.plan.processes, servers: self.plan.servers }
+    }
+
     fn spawn_callers(&mut self, number: usize) {
         for caller in 0..self.plan.callers {
             let process = &self.processes[number];
-            let limiter = process.limiter.clone();
+            let limiter = Arc::clone(&process.limiter);
             let mode = self.plan.modes[caller % self.plan.modes.len()];
-            let rng = Rng::new(self.rng.next());
-            let caller_task = Caller { limiter, mode, process: number, rng, until: self.plan.load };
-            // Callers of one mode are on both runtimes.
-            self.callers.push(process.runtime(caller / self.plan.modes.len()).spawn(caller_task.run()));
+            // Callers of one mode are on all runtimes.
+            let runtime = caller / self.plan.modes.len() % process.count_runtimes();
+            let (place, rng) = (Place { process: number, runtime }, Rng::new(self.rng.next()));
+            let caller = Caller { limiter, mode, place, rng, until: self.plan.load };
+            self.callers.push(process.runtime(runtime).spawn(caller.run()));
         }
     }
 
