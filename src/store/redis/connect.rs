@@ -147,7 +147,8 @@ impl RedisStoreBuilder {
     /// * A commit that cannot be refunded stays until it leaves its window: if its master does not answer for 20 s, is
     ///   lost, or has its clock set back in between, if the process ends, if more than 16 384 refunds wait, or if the
     ///   log has more than 255 newer records. A token bucket keeps what may have flowed in since. While its slot moves
-    ///   to another master, a commit has no receipt, and stays if it gets no answer.
+    ///   to another master, a commit has no receipt: it is refunded when its answer comes, also to a caller that has
+    ///   left, and stays if no answer comes within the deadline.
     /// * A [reset](crate::Limiter::reset) in between forgets the commit. Only the exact log detects that; the other
     ///   algorithms then refund units that were charged after the reset.
     /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The

@@ -35,11 +35,12 @@ use super::{
     client::Client,
     domain_permit::ask,
     findings::{Findings, given_up, no_charge},
-    outgoing::{Charges, Indices, Outgoing, Request},
+    outgoing::{Charges, Outgoing, Request},
+    part_refunds::PartRefunds,
     parts::{Part, one_by_one, parts_of},
     per_runtime::no_runtime,
-    refunds::{self, Refund},
-    step::{Alone, AloneHold, Committed, Receipt, Step},
+    refunds,
+    step::{Committed, Receipt, Step},
 };
 use crate::{
     check::Charge,
@@ -275,27 +276,13 @@ impl CrossSlotCheck {
         let _ = within(self.left() / 2, all).await;
     }
 
-    /// Refunds the commit of a part. `verdict` is its answer, if there was one.
-    fn refund(&self, part: &Part, verdict: Option<&Verdict>, committed: Committed) {
-        // A ban by hand denies the check, and then no rejection is counted.
-        let counts_rejection = |charge: &Charge| charge.policy.count_rejected() && !self.outgoing.is_banned_by_hand();
-        // A shadow charge that did not fit was not committed.
-        let fits = |number: usize| verdict.is_none_or(|verdict| verdict.outcomes[number].fits);
-        let refunded = part.charges_of(&self.outgoing.check).zip(&part.charges).enumerate();
-        let refunded =
-            refunded.filter(|(number, ((_, charge), _))| charge.cost > 0 && fits(*number) && !counts_rejection(charge));
-        let charges: Indices = refunded.map(|(_, (_, index))| *index).collect();
-        if charges.is_empty() {
-            return;
+    fn refunds(&self) -> PartRefunds {
+        PartRefunds {
+            client: Arc::clone(&self.client),
+            outgoing: Arc::clone(&self.outgoing),
+            is_by_key: self.is_by_key,
+            runtime: self.runtime.clone(),
         }
-        let (outgoing, groups) = (Arc::clone(&self.outgoing), part.groups(&self.outgoing));
-        let step = match self.outgoing.check.charges()[usize::from(charges[0])].hold {
-            // Alone, because its count may still be on another node.
-            Some(id) if self.is_by_key => Step::Alone(Alone::Holds { usage: AloneHold::Release, id: Some(id) }),
-            _ => Step::Refund(committed),
-        };
-        let refund = Refund { outgoing, charges, slot: part.slot, groups, step };
-        refunds::add(&self.client, &self.runtime, refund);
     }
 }
 
@@ -340,11 +327,17 @@ impl<'a> Commits<'a> {
     /// While a slot moves, Redis makes no receipt beside a count that is still with the old master. Then a commit is
     /// made without one, and can only be refunded if it is answered.
     async fn make(&mut self, number: usize) -> Result<Verdict, Error> {
+        let check = self.check;
         let (part, step) = self.begin(number);
-        let mut result = self.check.ask(part, step).await;
+        let without_receipt = || check.refunds().commit(part.clone(), check.ask(part, Step::Commit));
+        let mut result = match check.is_by_key {
+            true => without_receipt().await,
+            false => check.ask(part, step).await,
+        };
         if result.as_ref().is_err_and(error::is_about_several_keys) {
             self.begun.last_mut().into_iter().for_each(|commit| commit.has_receipt = false);
-            result = self.check.ask(part, Step::Commit).await;
+            // Boxed, because it is rare.
+            result = Box::pin(without_receipt()).await;
         }
         match &result {
             Ok(verdict) if verdict.allowed => {
@@ -369,7 +362,7 @@ impl Drop for Commits<'_> {
                 Some(verdict) => Committed::At(verdict.time_us),
                 None => continue,
             };
-            self.check.refund(&self.check.parts[*number], verdict.as_ref(), committed);
+            self.check.refunds().add(&self.check.parts[*number], verdict.as_ref(), committed);
         }
     }
 }

@@ -24,6 +24,8 @@ mod lone_call;
 pub(crate) mod outgoing;
 mod packed;
 #[cfg(feature = "cluster")]
+mod part_refunds;
+#[cfg(feature = "cluster")]
 mod parts;
 pub(crate) mod per_runtime;
 pub(crate) mod progress;

@@ -10,6 +10,7 @@ use crate::{
 };
 
 /// The charges of one slot.
+#[derive(Clone)]
 pub(super) struct Part {
     pub(super) slot: u16,
     /// The indices of the charges in the check.

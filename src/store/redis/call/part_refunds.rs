@@ -1,0 +1,93 @@
+//! What refunds the commit of one part of a check, and commits whose answers are awaited although their caller has
+//! left.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+use super::{
+    client::Client,
+    findings::given_up,
+    outgoing::{Indices, Outgoing},
+    parts::Part,
+    refunds::{self, Refund},
+    step::{Alone, AloneHold, Committed, Step},
+};
+use crate::{
+    check::Charge, error::Error, runtime::deadline::within, store::pending::DeadlineHandler, verdict::Verdict,
+};
+
+/// Refunds the commits of a check.
+#[derive(Clone)]
+pub(super) struct PartRefunds {
+    pub(super) client: Arc<Client>,
+    pub(super) outgoing: Arc<Outgoing>,
+    /// Whether each key of the check is asked alone.
+    pub(super) is_by_key: bool,
+    pub(super) runtime: Handle,
+}
+
+impl PartRefunds {
+    /// Refunds the commit of a part. `verdict` is its answer, if there was one.
+    pub(super) fn add(&self, part: &Part, verdict: Option<&Verdict>, committed: Committed) {
+        // A ban by hand denies the check, and then no rejection is counted.
+        let counts_rejection = |charge: &Charge| charge.policy.count_rejected() && !self.outgoing.is_banned_by_hand();
+        // A shadow charge that did not fit was not committed.
+        let fits = |number: usize| verdict.is_none_or(|verdict| verdict.outcomes[number].fits);
+        let refunded = part.charges_of(&self.outgoing.check).zip(&part.charges).enumerate();
+        let refunded =
+            refunded.filter(|(number, ((_, charge), _))| charge.cost > 0 && fits(*number) && !counts_rejection(charge));
+        let charges: Indices = refunded.map(|(_, (_, index))| *index).collect();
+        if charges.is_empty() {
+            return;
+        }
+        let (outgoing, groups) = (Arc::clone(&self.outgoing), part.groups(&self.outgoing));
+        let step = match self.outgoing.check.charges()[usize::from(charges[0])].hold {
+            // Alone, because its count may still be on another node.
+            Some(id) if self.is_by_key => Step::Alone(Alone::Holds { usage: AloneHold::Release, id: Some(id) }),
+            _ => Step::Refund(committed),
+        };
+        let refund = Refund { outgoing, charges, slot: part.slot, groups, step };
+        refunds::add(&self.client, &self.runtime, refund);
+    }
+
+    /// Makes a commit that no refund can name before it is answered. A task waits for the answer, and refunds the
+    /// commit if the caller has left.
+    pub(super) async fn commit(
+        self,
+        part: Part,
+        commit: impl Future<Output = Result<Verdict, Error>> + Send + 'static,
+    ) -> Result<Verdict, Error> {
+        let (sender, answer) = oneshot::channel();
+        let (deadline, progress) = (self.client.settings.deadline, Arc::clone(&self.outgoing.progress));
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move {
+            let result = within(deadline, commit).await.unwrap_or_else(|| Err(progress.error(deadline)));
+            // Dropped here if the caller has left.
+            let _ = sender.send(result.map(|verdict| Unclaimed { refunds: self, part, verdict: Some(verdict) }));
+        });
+        let answer = answer.await.unwrap_or_else(|_| Err(given_up().charge_unknown()))?;
+        answer.claim().ok_or_else(given_up)
+    }
+}
+
+/// The answer of a commit. Refunds the commit unless its caller takes the answer.
+struct Unclaimed {
+    refunds: PartRefunds,
+    part: Part,
+    verdict: Option<Verdict>,
+}
+
+impl Unclaimed {
+    fn claim(mut self) -> Option<Verdict> {
+        self.verdict.take()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(verdict) = self.verdict.take().filter(|verdict| verdict.allowed) {
+            self.refunds.add(&self.part, Some(&verdict), Committed::At(verdict.time_us));
+        }
+    }
+}
