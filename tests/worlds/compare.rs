@@ -54,7 +54,8 @@ fn calls_of(seed: u64) -> Vec<Vec<Bytes>> {
     let mut plan = Plan::draw(seed, None);
     let has_one_slot = |mode: &Mode| mode.second_policy().is_none();
     plan.modes = Mode::ALL.into_iter().filter(has_one_slot).collect();
-    (plan.servers, plan.processes, plan.callers, plan.load) = (1, 1, plan.modes.len(), 1_500);
+    (plan.servers, plan.sentinels, plan.processes) = (1, 0, 1);
+    (plan.callers, plan.load) = (plan.modes.len(), 1_500);
     plan.faults.retain(|fault| fault.kind.clock_step().is_some());
     network::record_calls();
     drop(world::run(&plan));

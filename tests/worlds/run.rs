@@ -112,5 +112,7 @@ pub(crate) fn timeline(plan: &Plan, last: usize) -> Vec<String> {
 pub(crate) fn summary(report: &Report) -> String {
     let denied = report.calls.iter().filter(|call| call.is_denied()).count();
     let (calls, commands, dials) = (report.calls.len(), report.commands, report.dials);
-    format!("{calls} calls, {denied} denied, {commands} commands, {dials} dials, trace {:016x}", report.trace)
+    let (tasks, connections) = (&report.ending.tasks, &report.ending.connections);
+    let counts = format!("{calls} calls, {denied} denied, {commands} commands, {dials} dials");
+    format!("{counts}, tasks {tasks:?}, connections {connections:?}, trace {:016x}", report.trace)
 }

@@ -34,12 +34,8 @@ fn smaller_plans(plan: &Plan, breach: &Breach) -> Vec<Plan> {
     let mut add = |change: &dyn Fn(&mut Plan)| {
         let mut changed = plan.clone();
         change(&mut changed);
-        // A fault of a process or a server that is no longer there.
-        let (processes, servers, is_cluster) = (changed.processes, changed.servers, changed.is_cluster());
-        changed.faults.retain(|fault| {
-            let is_there = fault.process < processes && fault.server < servers;
-            is_there && (is_cluster || !fault.kind.needs_cluster())
-        });
+        let faults = std::mem::take(&mut changed.faults);
+        changed.faults = faults.into_iter().filter(|fault| changed.has_place_for(fault)).collect();
         if changed != *plan {
             smaller.push(changed);
         }
@@ -54,6 +50,7 @@ fn smaller_plans(plan: &Plan, breach: &Breach) -> Vec<Plan> {
     add(&|plan| plan.processes = plan.processes.saturating_sub(1).max(1));
     if breach.mode.second_policy().is_none() {
         add(&|plan| plan.servers = 1);
+        add(&|plan| plan.sentinels = 0);
     }
     add(&|plan| plan.runtimes = 1);
     add(&|plan| plan.runtimes = plan.runtimes.saturating_sub(1).max(1));

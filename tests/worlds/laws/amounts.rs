@@ -30,11 +30,14 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         Mode::Log
         | Mode::Shards
         | Mode::Lease
-        | Mode::LeaseOnOff
+        | Mode::LeaseBesideHolds
         | Mode::Acquire
         | Mode::Holds
         | Mode::Pair
         | Mode::Ban => LIMIT,
+        Mode::LeaseOnOff if plan.processes == 1 => LIMIT,
+        // Each process may overlook two blocks of each other one, of at most half of the limit.
+        Mode::LeaseOnOff => instances * LIMIT,
         // A full bucket, and what comes back in a window.
         Mode::Bucket => 2 * LIMIT,
         // Both ends of a window may be in windows that are full.

@@ -21,3 +21,24 @@ pub(super) fn every_key_expires(plan: &Plan, report: &Report, mode: Mode) -> Opt
 pub(super) fn no_panic(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     report.panic.clone().filter(|_| plan.modes.first() == Some(&mode))
 }
+
+/// The tasks of a runtime beside one for each connection.
+const OTHER_TASKS: usize = 5;
+/// The connections of a runtime to a server.
+const POOL: usize = 2;
+
+/// Connections are no more than those of the pools.
+pub(super) fn connections_are_flat(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let most = POOL * plan.runtimes;
+    // Once for the world.
+    let connections = Some(&report.ending.connections).filter(|_| plan.modes.first() == Some(&mode))?;
+    let too_many = connections.iter().flatten().any(|count| *count > most);
+    too_many.then(|| format!("connections of processes to servers: {connections:?}, at most {most}"))
+}
+
+/// Tasks are no more than those that every process needs, whatever it has been through.
+pub(super) fn tasks_are_flat(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let most = plan.runtimes * (POOL * plan.servers + OTHER_TASKS);
+    let tasks = Some(&report.ending.tasks).filter(|_| plan.modes.first() == Some(&mode))?;
+    tasks.iter().any(|count| *count > most).then(|| format!("tasks of processes: {tasks:?}, at most {most}"))
+}

@@ -1,8 +1,9 @@
 //! How long callers wait, and for how long they get no verdict.
 
 use crate::{
+    callers::Place,
     history::{Call, Outcome},
-    plan::{Plan, mode::Mode},
+    plan::{Plan, fault::Kind, mode::Mode},
     world::Report,
 };
 
@@ -13,7 +14,9 @@ const FIRST_DIAL: u64 = 400;
 /// After a pause, what has arrived is read first.
 const AFTER_A_PAUSE: u64 = 60;
 /// By when checks get verdicts after the last fault, in milliseconds.
-const RECOVERY: u64 = 1_500;
+const RECOVERY: u64 = 1_000;
+/// The unanswered calls of a runtime to a server until it gives up connections that the network has forgotten.
+const UNANSWERED: usize = 3;
 
 pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     // Waiting is what `acquire` is for.
@@ -32,9 +35,27 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
     Some(format!("{} answers later than {DEADLINE} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
 }
 
+/// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some calls
+/// have got no answer.
+fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
+    let healed_at = plan.healed_at().max(FIRST_DIAL);
+    let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen);
+    let Some(since) = forgotten.map(|fault| fault.at).min() else { return healed_at };
+    let is_unanswered = |call: &&Call| {
+        let is_silence = matches!(&call.outcome, Outcome::Failed { what, .. } if what.starts_with("Deadline"));
+        call.place == place && call.asked >= since && is_silence
+    };
+    let mut ends: Vec<u64> = report.calls.iter().filter(is_unanswered).map(|call| call.answered).collect();
+    ends.sort_unstable();
+    ends.truncate(UNANSWERED * plan.servers);
+    ends.last().copied().unwrap_or(0).max(healed_at)
+}
+
 pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let since = plan.healed_at().max(FIRST_DIAL) + RECOVERY;
-    let failed = report.calls.iter().filter(|call| call.mode == mode && call.asked > since);
+    let failed = report
+        .calls
+        .iter()
+        .filter(|call| call.mode == mode && call.asked > healed_at(plan, report, call.place) + RECOVERY);
     let errors: Vec<(&Call, &String)> = failed
         .filter_map(|call| match &call.outcome {
             Outcome::Failed { what, .. } => Some((call, what)),
@@ -46,4 +67,19 @@ pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode:
     }
     let (call, what) = errors.first()?;
     Some(format!("{} calls without a verdict after recovery; the first at {} ms: {what}", errors.len(), call.asked))
+}
+
+/// The first checks after a quiet time have a verdict in time, whatever had happened before.
+pub(super) fn the_first_burst_has_verdicts(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    // Nothing has revealed yet that connections are forgotten.
+    let forgets = report.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
+    // Once for the world.
+    if forgets || plan.modes.first() != Some(&mode) {
+        return None;
+    }
+    let burst = &report.probes.burst;
+    let is_bad = |(took, result): &&(u64, Result<(), String>)| *took > DEADLINE || result.is_err();
+    let (took, result) = burst.iter().find(is_bad)?;
+    let bad = burst.iter().filter(is_bad).count();
+    Some(format!("{bad} of {} checks after a quiet time, such as {result:?} after {took} ms", burst.len()))
 }

@@ -8,15 +8,14 @@ use std::{cell::RefCell, io};
 use tollgate::world::{Dialled, Stream};
 
 pub(crate) use self::connection::Connection;
-use self::{
-    stream::{ClientEnd, Pipe},
-};
+use self::stream::{ClientEnd, Pipe};
 use crate::{
     random::Rng,
     server::{
         Server,
         cluster::{FIRST_PORT, Slots},
         reply::{Bytes, Decoded, decode},
+        sentinel::Role,
     },
     time::{START_US, ms, now},
 };
@@ -82,6 +81,11 @@ pub(crate) fn set(network: Option<Network>) {
 /// Calls `work` with the network of this thread's world.
 pub(crate) fn with<T>(work: impl FnOnce(&mut Network) -> T) -> T {
     NETWORK.with_borrow_mut(|network| work(network.as_mut().expect("a world has a network")))
+}
+
+/// The connections of a process to each server that are still open.
+pub(crate) fn connections_of(process: usize) -> Vec<usize> {
+    with(|network| (0..network.servers.len()).map(|server| network.between(process, server).count()).collect())
 }
 
 /// Records the calls of the script on this thread.
@@ -181,6 +185,21 @@ impl Network {
             connection.process == process && connection.server == server && !connection.is_over
         };
         self.connections.iter_mut().filter(is_between)
+    }
+
+    /// The server that is the master, behind sentinels.
+    pub(crate) fn master(&self) -> usize {
+        self.servers.iter().position(|server| server.role == Role::Master).unwrap_or(0)
+    }
+
+    /// Makes one of the first two servers the master, and the other one its replica. At most this number of sentinels
+    /// learns of it.
+    pub(crate) fn set_master(&mut self, master: usize, sentinels: usize) {
+        self.servers[master].set_role(Role::Master);
+        self.servers[1 - master].set_role(Role::Replica);
+        for sentinel in self.servers.iter_mut().skip(2).take(sentinels) {
+            sentinel.set_role(Role::Sentinel { names: master });
+        }
     }
 
     /// The time without drift and steps.

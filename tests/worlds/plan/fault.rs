@@ -42,6 +42,10 @@ pub(crate) enum Kind {
     /// The slots of a server move to the next one, key by key.
     Move,
     ClusterDown,
+    /// Sentinels make the replica the master, which takes over all data. They agree one after the other.
+    Failover,
+    /// The master is lost. When the fault ends, its replica is the master, without the last writes.
+    LoseMaster,
     /// Nothing passes between a process and a server: both ways, to the server, to the process.
     Cut,
     Deaf,
@@ -75,7 +79,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 41] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::Freeze,
         Self::Crash,
         Self::Wipe,
@@ -100,6 +104,8 @@ impl Kind {
         Self::SlowClock,
         Self::Move,
         Self::ClusterDown,
+        Self::Failover,
+        Self::LoseMaster,
         Self::Cut,
         Self::Deaf,
         Self::Mute,
@@ -145,6 +151,8 @@ impl Kind {
             Self::SlowClock => "slow-clock",
             Self::Move => "move",
             Self::ClusterDown => "cluster-down",
+            Self::Failover => "failover",
+            Self::LoseMaster => "lose-master",
             Self::Cut => "cut",
             Self::Deaf => "deaf",
             Self::Mute => "mute",
@@ -167,7 +175,7 @@ impl Kind {
 
     /// Whether servers forget charges.
     pub(crate) fn loses_charges(self) -> bool {
-        matches!(self, Self::Wipe | Self::Rewind)
+        matches!(self, Self::Wipe | Self::Rewind | Self::LoseMaster)
     }
 
     /// The step of the servers' clocks in seconds.
@@ -183,6 +191,10 @@ impl Kind {
 
     pub(crate) fn needs_cluster(self) -> bool {
         matches!(self, Self::Move | Self::ClusterDown)
+    }
+
+    pub(crate) fn needs_sentinels(self) -> bool {
+        matches!(self, Self::Failover | Self::LoseMaster)
     }
 
     pub(crate) fn needs_runtimes(self) -> bool {

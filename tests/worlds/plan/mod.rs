@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) modes: Vec<Mode>,
     /// One server, or the masters of a cluster.
     pub(crate) servers: usize,
+    /// The sentinels of the one server, which then has a replica. 0 for none.
+    pub(crate) sentinels: usize,
     pub(crate) processes: usize,
     /// The number of runtimes of each process.
     pub(crate) runtimes: usize,
@@ -33,6 +35,21 @@ impl Plan {
         self.servers > 1
     }
 
+    /// The servers that have data, and then the sentinels.
+    pub(crate) fn all_servers(&self) -> usize {
+        if self.sentinels > 0 { self.servers + 1 + self.sentinels } else { self.servers }
+    }
+
+    /// Whether a fault can take place in this world.
+    pub(crate) fn has_place_for(&self, fault: &Fault) -> bool {
+        let kind = fault.kind;
+        fault.process < self.processes
+            && fault.server < self.all_servers()
+            && (self.is_cluster() || !kind.needs_cluster())
+            && (self.sentinels > 0 || !kind.needs_sentinels())
+            && (self.runtimes > 1 || !kind.needs_runtimes())
+    }
+
     /// When the last fault has ended.
     pub(crate) fn healed_at(&self) -> u64 {
         self.faults.iter().map(Fault::end).max().unwrap_or(0)
@@ -44,10 +61,11 @@ impl fmt::Display for Plan {
         let join = |items: Vec<String>| if items.is_empty() { "-".to_owned() } else { items.join(",") };
         write!(
             f,
-            "seed={} modes={} servers={} processes={} runtimes={} callers={} delay={} jitter={} load={} faults={}",
+            "seed={} modes={} servers={} {}processes={} runtimes={} callers={} delay={} jitter={} load={} faults={}",
             self.seed,
             join(self.modes.iter().map(ToString::to_string).collect()),
             self.servers,
+            if self.sentinels > 0 { format!("sentinels={} ", self.sentinels) } else { String::new() },
             self.processes,
             self.runtimes,
             self.callers,
@@ -74,6 +92,7 @@ impl FromStr for Plan {
             seed: number("seed")?,
             modes: list("modes")?.map(str::parse).collect::<Result<_, _>>()?,
             servers: index("servers")?,
+            sentinels: if text.contains("sentinels=") { index("sentinels")? } else { 0 },
             processes: index("processes")?,
             runtimes: index("runtimes")?,
             callers: index("callers")?,

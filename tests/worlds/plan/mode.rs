@@ -30,8 +30,11 @@ pub(crate) enum Mode {
     Ban,
     Shards,
     Lease,
-    /// Some checks under a lease, some without it.
+    /// Some checks under a lease, some without it. Without it, the policy has no holds either: other processes may
+    /// overlook blocks.
     LeaseOnOff,
+    /// The same with a policy that always has holds.
+    LeaseBesideHolds,
     Acquire,
     Holds,
     Slots,
@@ -49,7 +52,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -58,6 +61,7 @@ impl Mode {
         Self::Shards,
         Self::Lease,
         Self::LeaseOnOff,
+        Self::LeaseBesideHolds,
         Self::Acquire,
         Self::Holds,
         Self::Slots,
@@ -80,6 +84,7 @@ impl Mode {
             Self::Shards => "shards",
             Self::Lease => "lease",
             Self::LeaseOnOff => "lease-on-off",
+            Self::LeaseBesideHolds => "lease-beside-holds",
             Self::Acquire => "acquire",
             Self::Holds => "holds",
             Self::Slots => "slots",
@@ -112,7 +117,7 @@ impl Mode {
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::Shards => policy.with_shards(3),
             Self::Lease => policy.with_lease(LIMIT / 2),
-            Self::Holds | Self::Slots | Self::Bill | Self::LocalHolds | Self::LocalSlots => {
+            Self::LeaseBesideHolds | Self::Holds | Self::Slots | Self::Bill | Self::LocalHolds | Self::LocalSlots => {
                 policy.with_holds(Holds::new().with_ttl(ms(TTL)))
             }
             _ => Ok(policy),
@@ -129,7 +134,7 @@ impl Mode {
     /// The policy of some checks, in place of [`Mode::policy`].
     pub(crate) fn other_policy(self) -> Option<Policy> {
         let lease = || self.policy().with_lease(LIMIT / 2).expect("the lease is below the limit");
-        (self == Self::LeaseOnOff).then(lease)
+        matches!(self, Self::LeaseOnOff | Self::LeaseBesideHolds).then(lease)
     }
 
     pub(crate) fn is_slots(self) -> bool {

@@ -58,20 +58,27 @@ impl Plan {
     /// The world of a seed.
     pub(crate) fn draw(seed: u64, only: Option<Only>) -> Self {
         let mut rng = Rng::of_part(seed, 1);
-        let modes = match only {
+        let mut modes = match only {
             Some(Only::Mode(mode)) => vec![mode],
             _ => draw_modes(&mut rng),
         };
         let kind = only.and_then(Only::kind);
+        if kind.is_some_and(Kind::needs_sentinels) {
+            modes.retain(|mode| mode.second_policy().is_none());
+            modes.extend(modes.is_empty().then_some(Mode::Log));
+        }
         let needs_cluster = modes.iter().any(|mode| mode.second_policy().is_some());
         let needs_cluster = needs_cluster || kind.is_some_and(Kind::needs_cluster);
-        let servers = if needs_cluster || rng.chance(30) { 3 } else { 1 };
+        let needs_sentinels = kind.is_some_and(Kind::needs_sentinels);
+        let servers = if needs_cluster || !needs_sentinels && rng.chance(30) { 3 } else { 1 };
+        let sentinels = if servers == 1 && (needs_sentinels || rng.chance(25)) { 3 } else { 0 };
         let processes = draw(&mut rng, 1, 3);
         let delay = rng.one_of(&[0, 0, 1, 1, 2, 3]);
         let has_slots = modes.iter().any(|mode| mode.is_slots());
         let mut plan = Self {
             seed,
             servers,
+            sentinels,
             processes,
             runtimes: rng.one_of(&[1, 1, 1, 2, 2, 3]),
             callers: draw(&mut rng, 2, 9).max(modes.len()),
@@ -109,27 +116,24 @@ fn draw_modes(rng: &mut Rng) -> Vec<Mode> {
 }
 
 fn draw_fault(plan: &Plan, only: Option<Kind>, has_slots: bool, rng: &mut Rng) -> Fault {
-    let mut drawn = || loop {
-        let kind = rng.one_of(&Kind::ALL);
-        let fits = (plan.is_cluster() || !kind.needs_cluster())
-            && (plan.runtimes > 1 || !kind.needs_runtimes())
-            // A step ends all slots, or makes them last.
-            && !(has_slots && kind.clock_step().is_some_and(|step| step > 0));
-        if fits {
-            return kind;
+    loop {
+        let kind = only.unwrap_or_else(|| rng.one_of(&Kind::ALL));
+        let longest = match kind {
+            Kind::IdleRuntime => LONGEST_IDLE,
+            _ if has_slots => LONGEST_WITH_SLOTS,
+            _ => LONGEST_FAULT,
+        };
+        let fault = Fault {
+            kind,
+            at: FIRST_FAULT + rng.below(FAULTS_WITHIN),
+            lasts: 20 + rng.below(longest - 20),
+            process: draw(rng, 0, plan.processes as u64 - 1),
+            server: draw(rng, 0, plan.all_servers() as u64 - 1),
+        };
+        // A step ends all slots, or makes them last.
+        let ends_slots = has_slots && kind.clock_step().is_some_and(|step| step > 0);
+        if plan.has_place_for(&fault) && (only.is_some() || !ends_slots) {
+            return fault;
         }
-    };
-    let kind = only.unwrap_or_else(&mut drawn);
-    let longest = match kind {
-        Kind::IdleRuntime => LONGEST_IDLE,
-        _ if has_slots => LONGEST_WITH_SLOTS,
-        _ => LONGEST_FAULT,
-    };
-    Fault {
-        kind,
-        at: FIRST_FAULT + rng.below(FAULTS_WITHIN),
-        lasts: 20 + rng.below(longest - 20),
-        process: draw(rng, 0, plan.processes as u64 - 1),
-        server: draw(rng, 0, plan.servers as u64 - 1),
     }
 }

@@ -33,6 +33,7 @@ pub(crate) type SharedLimiter = Arc<Mutex<Limiter>>;
 pub(crate) struct Fleet {
     pub(crate) processes: usize,
     pub(crate) servers: usize,
+    pub(crate) sentinels: usize,
 }
 
 struct OneRuntime {
@@ -65,6 +66,11 @@ impl Process {
 
     pub(crate) fn count_runtimes(&self) -> usize {
         self.runtimes.len()
+    }
+
+    /// The tasks of all runtimes.
+    pub(crate) fn count_tasks(&self) -> usize {
+        self.runtimes.iter().map(|runtime| runtime.runtime.metrics().num_alive_tasks()).sum()
     }
 
     pub(crate) fn limiter(&self) -> Limiter {
@@ -122,9 +128,15 @@ impl Fleet {
     /// A limiter whose background tasks are those of a runtime.
     fn limiter(self, runtime: &Runtime) -> Limiter {
         let _entered = runtime.enter();
-        let url = |server: usize| format!("redis://:password@{HOST}:{}", usize::from(FIRST_PORT) + server);
+        let host = |server: usize| format!("{HOST}:{}", usize::from(FIRST_PORT) + server);
+        let url = |server: usize| format!("redis://:password@{}", host(server));
         let builder = RedisStore::builder();
         let store = match self.servers {
+            1 if self.sentinels > 0 => {
+                // Behind the master and its replica.
+                let sentinels = (2..2 + self.sentinels).map(|server| format!("redis://{}", host(server)));
+                builder.connect_sentinel(sentinels, "redis://:password@main")
+            }
             1 => builder.connect(&url(0)),
             _ => builder.connect_cluster((0..self.servers).map(url)),
         };

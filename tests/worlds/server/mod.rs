@@ -6,6 +6,7 @@ pub(crate) mod database;
 mod pack;
 pub(crate) mod reply;
 mod script;
+pub(crate) mod sentinel;
 mod sorted_set;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
@@ -15,6 +16,7 @@ use self::{
     commands::name_of,
     reply::{Bytes, Reply},
     script::{Data, Scripts},
+    sentinel::Role,
 };
 use crate::rare;
 
@@ -58,6 +60,7 @@ pub(crate) struct Server {
     data: Rc<RefCell<Data>>,
     scripts: Scripts,
     pub(crate) trouble: Option<Trouble>,
+    pub(crate) role: Role,
     /// The world's time of the last command, and what the clock showed then.
     last_us: (i64, i64),
     /// The number of answers by the first word of an error; `OK` for calls of the script that ran.
@@ -74,7 +77,7 @@ pub(crate) struct Session {
 impl Server {
     pub(crate) fn new(number: usize) -> Self {
         let (data, scripts) = (Rc::default(), Scripts::default());
-        Self { number, data, scripts, trouble: None, last_us: (0, 0), answers: BTreeMap::new() }
+        Self { number, data, scripts, trouble: None, role: Role::default(), last_us: (0, 0), answers: BTreeMap::new() }
     }
 
     pub(crate) fn with_data<T>(&self, work: impl FnOnce(&mut Data) -> T) -> T {
@@ -126,13 +129,15 @@ impl Server {
                 let bulk = |text: &str| Reply::Bulk(text.into());
                 Reply::List(vec![bulk("server"), bulk("redis"), bulk("proto"), Reply::Integer(3)])
             }
-            "CLIENT" | "READONLY" => Reply::Status("OK"),
+            "AUTH" | "CLIENT" | "READONLY" => Reply::Status("OK"),
             "ASKING" => {
                 session.is_asking = true;
                 Reply::Status("OK")
             }
             "INFO" => Reply::Bulk(b"# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n".to_vec()),
             "SCRIPT" => Reply::Bulk(self.scripts.load(&command[2]).into_bytes()),
+            "ROLE" => self.role.reply(),
+            "SENTINEL" => self.role.master_address(),
             "CLUSTER" => match slots {
                 Some(slots) => slots.reply(),
                 None => Reply::error("ERR This instance has cluster support disabled"),

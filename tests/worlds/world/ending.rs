@@ -1,12 +1,24 @@
 //! What is left when all faults and all calls have ended: what is charged, and when it is free again.
 
-use std::{collections::BTreeMap, future::Future};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::task::JoinHandle;
+use tollgate::Policy;
 
 use super::World;
 use crate::{
     callers::{KEYS, SECOND_KEYS, key_name, second_key_name},
     network,
-    plan::mode::{Mode, TTL, WINDOW},
+    plan::{
+        fault::Kind,
+        mode::{Mode, TTL, WINDOW},
+    },
+    process::Process,
     time::{ms, now},
 };
 
@@ -20,8 +32,11 @@ pub(crate) struct Ending {
     /// What was not free in the end, after how long.
     pub(crate) not_free: Vec<(Mode, String)>,
     pub(crate) free_after: u64,
-    /// The names of keys that servers still have long after.
+    /// The names of keys that servers still have when all windows and times-to-live are over.
     pub(crate) left_keys: Vec<String>,
+    /// Connections of each process to each server, and tasks of each process beside its callers.
+    pub(crate) connections: Vec<Vec<usize>>,
+    pub(crate) tasks: Vec<usize>,
     /// What did not answer.
     pub(crate) silent: Vec<(Mode, String)>,
 }
@@ -32,14 +47,15 @@ const SETTLING: u64 = 700;
 const FREE_BY: u64 = WINDOW + TTL + 1_500;
 /// How often that is asked.
 const ASK_EVERY: u64 = 100;
-/// Beyond all windows: by then, servers have no key.
-const LONG_AFTER_US: i64 = 2 * 3_600_000_000;
+/// Beyond all windows and receipts, and beyond the steps of clocks: by then, servers have no key.
+const LONG_AFTER_US: i64 = 80_000_000;
+const LONGEST_STEP_US: i64 = 3_600_000_000;
+/// How often a peek is repeated if connections were forgotten, which the silence of some calls reveals.
+const PEEKS: usize = 20;
 
 impl World {
-    pub(super) fn observe_ending(&mut self) -> Ending {
-        for _ in 0..SETTLING {
-            self.tick();
-        }
+    pub(super) fn observe_ending(&mut self, has_stepped: bool) -> Ending {
+        self.pass(SETTLING);
         let mut ending = Ending { quiet_at: now(), ..Ending::default() };
         let modes = self.plan.modes.clone();
         for mode in modes.iter().copied() {
@@ -52,23 +68,18 @@ impl World {
             if keys.is_empty() {
                 break;
             }
-            for _ in 0..ASK_EVERY {
-                self.tick();
-            }
+            self.pass(ASK_EVERY);
         }
         ending.free_after = now() - ending.quiet_at;
         ending.not_free = keys.into_iter().map(|(mode, key)| (mode, key_name(mode, key))).collect();
-        ending.left_keys = network::with(|network| {
-            let left = |server: usize, network: &network::Network| {
-                let at_us = network.clock_us(server) + LONG_AFTER_US;
-                network.servers[server].with_data(|data| data.database.left_at(at_us))
-            };
-            (0..network.servers.len()).flat_map(|server| left(server, network)).collect::<Vec<_>>()
-        })
-        .into_iter()
-        .map(|key| String::from_utf8_lossy(&key).into_owned())
-        .collect();
+        ending.left_keys = left_keys(LONG_AFTER_US + if has_stepped { LONGEST_STEP_US } else { 0 });
+        ending.connections = (0..self.processes.len()).map(network::connections_of).collect();
+        ending.tasks = self.processes.iter().map(Process::count_tasks).collect();
         ending
+    }
+
+    pub(super) fn pass(&mut self, time: u64) {
+        (0..time).for_each(|_| self.tick());
     }
 
     /// Asks what is spent under a mode that counts exactly.
@@ -77,25 +88,32 @@ impl World {
             return;
         }
         for key in 0..KEYS {
-            let (at, limiter, policy) = (now(), self.processes[0].limiter(), mode.policy());
-            let peek = async move { limiter.peek(key_name(mode, key), &policy).await };
-            match self.answer_of(peek).map(|answer| answer.map(|decision| decision.available())) {
-                Some(Ok(Some(available))) => {
-                    let spent = u64::from(mode.policy().limit()).saturating_sub(available.into());
-                    ending.spent.insert((mode, key), (spent, at));
-                }
-                other => ending.silent.push((mode, format!("peek of key {key}: {other:?}"))),
+            let (at, policy) = (now(), mode.policy());
+            if let Some(spent) = self.spent_of(key_name(mode, key), &policy, mode, ending) {
+                ending.spent.insert((mode, key), (spent, at));
             }
         }
         let Some(policy) = mode.second_policy().filter(|_| mode == Mode::Both) else { return };
         for key in 0..SECOND_KEYS {
-            let (limiter, limit, policy) = (self.processes[0].limiter(), policy.limit(), policy.clone());
-            let peek = async move { limiter.peek(second_key_name(mode, key), &policy).await };
-            if let Some(Ok(decision)) = self.answer_of(peek) {
-                let spent = u64::from(limit).saturating_sub(decision.available().unwrap_or(0).into());
-                *ending.second_spent.entry(mode).or_default() += spent;
+            let spent = self.spent_of(second_key_name(mode, key), &policy, mode, ending);
+            *ending.second_spent.entry(mode).or_default() += spent.unwrap_or(0);
+        }
+    }
+
+    fn spent_of(&mut self, key: String, policy: &Policy, mode: Mode, ending: &mut Ending) -> Option<u64> {
+        let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
+        for _ in 0..if forgets { PEEKS } else { 1 } {
+            let (limiter, peeked, of_key) = (self.processes[0].limiter(), policy.clone(), key.clone());
+            let peek = async move { limiter.peek(of_key, &peeked).await };
+            match self.answer_of(0, peek).map(|answer| answer.map(|decision| decision.available())) {
+                Some(Ok(Some(available))) => {
+                    return Some(u64::from(policy.limit()).saturating_sub(available.into()));
+                }
+                _ if forgets => self.pass(ASK_EVERY),
+                other => ending.silent.push((mode, format!("peek of {key}: {other:?}"))),
             }
         }
+        None
     }
 
     fn is_free(&mut self, mode: Mode, key: u64) -> bool {
@@ -103,25 +121,50 @@ impl World {
         // A peek reports the largest shard.
         let most = policy.limit().div_ceil(policy.shards());
         let peek = async move { limiter.peek(key_name(mode, key), &policy).await };
-        matches!(self.answer_of(peek), Some(Ok(decision)) if decision.available() == Some(most))
+        matches!(self.answer_of(0, peek), Some(Ok(decision)) if decision.available() == Some(most))
     }
 
-    /// The output of a future that the first process runs. `None` if it takes ten seconds.
-    fn answer_of<T: Send + 'static>(&mut self, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
-        let limited = async move { tokio::time::timeout(ms(10_000), future).await.ok() };
-        let mut task = self.processes[0].runtime(0).spawn(limited);
+    /// The output of a future that a process runs. `None` if it takes ten seconds.
+    pub(super) fn answer_of<T: Send + 'static>(
+        &mut self,
+        process: usize,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut task = self.spawn(process, 0, future);
         while !task.is_finished() {
             self.tick();
         }
-        futures_ready(&mut task)
+        output_of(&mut task)
+    }
+
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        process: usize,
+        runtime: usize,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        let limited = async move { tokio::time::timeout(ms(10_000), future).await.ok() };
+        self.processes[process].runtime(runtime).spawn(limited)
     }
 }
 
+/// The keys that servers will still have after this time.
+fn left_keys(after_us: i64) -> Vec<String> {
+    let left = network::with(|network| {
+        let left = |server: usize| {
+            let at_us = network.clock_us(server) + after_us;
+            network.servers[server].with_data(|data| data.database.left_at(at_us))
+        };
+        (0..network.servers.len()).flat_map(left).collect::<Vec<_>>()
+    });
+    left.into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()).collect()
+}
+
 /// The output of a task that has finished.
-fn futures_ready<T>(task: &mut tokio::task::JoinHandle<Option<T>>) -> Option<T> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::Pin::new(task).poll(&mut context) {
-        std::task::Poll::Ready(Ok(output)) => output,
+pub(super) fn output_of<T>(task: &mut JoinHandle<Option<T>>) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(task).poll(&mut context) {
+        Poll::Ready(Ok(output)) => output,
         _ => None,
     }
 }

@@ -51,6 +51,8 @@ impl World {
                 });
             }
             Kind::Move => return self.begin_move(server),
+            Kind::Failover => return network::with(fail_over),
+            Kind::LoseMaster => return network::with(lose_master),
             _ => network::with(|network| begin(network, fault)),
         }
         true
@@ -100,7 +102,16 @@ impl World {
                 network.servers[server].trouble = None;
             }
             Kind::Full | Kind::Replica | Kind::TooFewReplicas => {
-                network.servers[server].with_data(|data| data.refusal = None);
+                network.servers[server].end_refusal();
+            }
+            // The others learn of it as well.
+            Kind::Failover => network.set_master(network.master(), usize::MAX),
+            Kind::LoseMaster => {
+                let lost = network.master();
+                network.lives[lost].is_down = false;
+                let data = self.snapshots.get(&lost).cloned().unwrap_or_default();
+                network.servers[1 - lost].with_data(|now| now.database = data);
+                network.set_master(1 - lost, usize::MAX);
             }
             Kind::ClusterDown => network.slots.iter_mut().for_each(|slots| slots.is_down = false),
             Kind::Slow | Kind::Jitter | Kind::Dribble | Kind::Trickle => network.links[process].fill(normal),
@@ -121,8 +132,13 @@ impl World {
         Link { delay, jitter, to_server_blocked: 0, to_client_blocked: 0, bytes_to_server, bytes_to_client }
     }
 
-    /// What a server has at this time, for a failover to a replica that lags.
-    pub(super) fn take_snapshot(&mut self, server: usize) {
+    /// What a server has some time before a failover to a replica that lags.
+    pub(super) fn take_snapshot(&mut self, fault: &Fault) {
+        let server = match fault.kind {
+            Kind::Rewind => fault.server,
+            Kind::LoseMaster => network::with(|network| network.master()),
+            _ => return,
+        };
         let data: Database = network::with(|network| network.servers[server].with_data(|data| data.database.clone()));
         self.snapshots.insert(server, data);
     }
@@ -190,6 +206,25 @@ fn begin(network: &mut Network, fault: &Fault) {
         }
         _ => unreachable!("the world begins {kind:?}"),
     }
+}
+
+/// Hands over to the replica, which has all data. The old master closes its connections. One sentinel knows at once.
+fn fail_over(network: &mut Network) -> bool {
+    let from = network.master();
+    if network.lives[from].is_down || network.lives[1 - from].is_down {
+        return false;
+    }
+    let data = network.servers[from].with_data(|data| data.database.clone());
+    network.servers[1 - from].with_data(|now| now.database = data);
+    network.set_master(1 - from, 1);
+    network.close(from);
+    true
+}
+
+fn lose_master(network: &mut Network) -> bool {
+    let master = network.master();
+    let was_up = !std::mem::replace(&mut network.lives[master].is_down, true);
+    was_up && !network.lives[1 - master].is_down
 }
 
 /// Moves one key. Returns whether there was one.

@@ -2,6 +2,7 @@
 
 mod ending;
 mod faults;
+mod probes;
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +16,7 @@ use crate::{
     callers::{Caller, Place},
     history::{self, Call},
     network::{self, Network},
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::Mode,
-    },
+    plan::{Plan, fault::Fault, mode::Mode},
     process::{Fleet, Process, runtime},
     random::Rng,
     rare,
@@ -27,7 +24,10 @@ use crate::{
     time::{self, START_US, now},
 };
 
-pub(crate) use self::ending::Ending;
+pub(crate) use self::{
+    ending::Ending,
+    probes::{Probes, Wait},
+};
 
 pub(crate) struct World {
     plan: Plan,
@@ -62,6 +62,7 @@ impl Pause {
 pub(crate) struct Report {
     pub(crate) calls: Vec<Call>,
     pub(crate) ending: Ending,
+    pub(crate) probes: Probes,
     pub(crate) pauses: Vec<Pause>,
     /// The faults that took place.
     pub(crate) faults: Vec<Fault>,
@@ -117,9 +118,13 @@ impl World {
             callers: vec![],
             of_crate,
         };
-        let links = vec![vec![world.link(); plan.servers]; plan.processes];
+        let links = vec![vec![world.link(); plan.all_servers()]; plan.processes];
         let slots = plan.is_cluster().then(|| Slots::of(plan.servers));
-        network::set(Some(Network::new(links, plan.servers, slots, Rng::of_part(plan.seed, 3))));
+        let mut network = Network::new(links, plan.all_servers(), slots, Rng::of_part(plan.seed, 3));
+        if plan.sentinels > 0 {
+            network.set_master(0, usize::MAX);
+        }
+        network::set(Some(network));
         for number in 0..plan.processes {
             world.processes.push(Process::start(number, world.fleet(), plan.runtimes));
         }
@@ -136,8 +141,8 @@ impl World {
             || !present.is_empty()
             || now() < end + LONGEST_CALL && !self.callers.iter().all(JoinHandle::is_finished)
         {
-            for fault in to_come.iter().filter(|fault| fault.kind == Kind::Rewind && fault.at == now() + LAG) {
-                self.take_snapshot(fault.server);
+            for fault in to_come.iter().filter(|fault| fault.at == now() + LAG) {
+                self.take_snapshot(fault);
             }
             while let Some(fault) = to_come.first().copied().filter(|fault| fault.at <= now()) {
                 to_come.remove(0);
@@ -157,9 +162,11 @@ impl World {
             self.tick();
         }
         let unfinished: Vec<Mode> = self.unfinished().collect();
-        let mut ending = self.observe_ending();
+        let has_stepped = met.iter().any(|fault| fault.kind.clock_step().is_some());
+        let mut ending = self.observe_ending(has_stepped);
         ending.silent.extend(unfinished.into_iter().map(|mode| (mode, "a caller waits for ever".to_owned())));
-        self.report(ending, met)
+        let probes = self.probe();
+        self.report(ending, probes, met)
     }
 
     /// The modes of callers that have not finished.
@@ -168,7 +175,7 @@ impl World {
         waiting.map(|(number, _)| self.plan.modes[number % self.plan.callers % self.plan.modes.len()])
     }
 
-    fn report(self, ending: Ending, faults: Vec<Fault>) -> Report {
+    fn report(self, ending: Ending, probes: Probes, faults: Vec<Fault>) -> Report {
         let calls = history::take();
         let (mut answers, mut trace, mut dials, mut commands) = (BTreeMap::new(), 0, 0, 0);
         network::with(|network| {
@@ -182,7 +189,7 @@ impl World {
         // What ended with the processes is no part of the history.
         history::take();
         let paths = rare::take();
-        Report { calls, ending, pauses, faults, timeline, answers, paths, dials, commands, trace, panic: None }
+        Report { calls, ending, probes, pauses, faults, timeline, answers, paths, dials, commands, trace, panic: None }
     }
 
     /// One millisecond passes for all.
@@ -198,7 +205,7 @@ impl World {
     }
 
     fn fleet(&self) -> Fleet {
-        Fleet { processes: self.plan.processes, servers: self.plan.servers }
+        Fleet { processes: self.plan.processes, servers: self.plan.servers, sentinels: self.plan.sentinels }
     }
 
     fn spawn_callers(&mut self, number: usize) {

@@ -1,0 +1,116 @@
+//! Calls after all others: a burst after a quiet time, and a caller that is denied and waits as long as it was told.
+
+use std::collections::BTreeMap;
+
+use tollgate::{Error, Policy};
+
+use super::{World, ending::output_of};
+use crate::{
+    plan::mode::{LIMIT, Mode, WINDOW},
+    time::now,
+};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Probes {
+    /// The answers to the checks of a burst after a quiet time, with the time that they took.
+    pub(crate) burst: Vec<(u64, Result<(), String>)>,
+    /// A caller that was denied alone, by mode.
+    pub(crate) waits: BTreeMap<Mode, Wait>,
+}
+
+/// A denial, and what the same cost got before and after its Retry-After.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) cost: u32,
+    /// When it was asked for and denied.
+    pub(crate) asked: u64,
+    pub(crate) denied: u64,
+    pub(crate) retry_after: u64,
+    /// When another process asked shortly before, when it was answered, and whether it was admitted.
+    pub(crate) before: Option<(u64, u64, bool)>,
+    pub(crate) after: Result<bool, String>,
+}
+
+/// How long nobody calls before the burst, in milliseconds.
+const QUIET: u64 = 1_500;
+/// The checks of the burst in each runtime.
+const BURST: usize = 8;
+/// The most checks until one is denied.
+const MOST_CHECKS: usize = 60;
+/// How long before Retry-After another process asks, beside the way, in milliseconds.
+const SHORTLY: u64 = 8;
+
+impl World {
+    pub(super) fn probe(&mut self) -> Probes {
+        self.pass(QUIET);
+        let burst = self.burst();
+        let exact = |mode: &Mode| matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Counter);
+        let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(exact).collect();
+        let waits = modes.into_iter().filter_map(|mode| Some((mode, self.wait(mode)?))).collect();
+        Probes { burst, waits }
+    }
+
+    fn burst(&mut self) -> Vec<(u64, Result<(), String>)> {
+        let policy = Policy::new("burst", 1_000, std::time::Duration::from_secs(1)).expect("the policy is valid");
+        let mut tasks = vec![];
+        for process in 0..self.processes.len() {
+            for number in 0..BURST * self.processes[process].count_runtimes() {
+                let (limiter, policy) = (self.processes[process].limiter(), policy.clone());
+                tasks.push(self.spawn(process, number / BURST, async move {
+                    let asked = now();
+                    let result = limiter.check(format!("burst-{}", number % 3), &policy, 1).await;
+                    (now() - asked, result.map(|_| ()).map_err(|error| error.to_string()))
+                }));
+            }
+        }
+        while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+            self.tick();
+        }
+        let silence = || (10_000, Err("no answer".to_owned()));
+        tasks.iter_mut().map(|task| output_of(task).unwrap_or_else(silence)).collect()
+    }
+
+    /// Spends a key of its own until a check is denied, and waits. `None` if none is denied.
+    fn wait(&mut self, mode: Mode) -> Option<Wait> {
+        for _ in 0..MOST_CHECKS {
+            let cost = 1 + u32::try_from(self.rng.below(4)).unwrap_or(0);
+            let asked = now();
+            let (admitted, retry_after) = self.check_alone(0, mode, cost).ok()?;
+            if !admitted {
+                return Some(self.wait_after(mode, cost, asked, retry_after?));
+            }
+            let pause = self.rng.below(2 * WINDOW / u64::from(LIMIT) / 3);
+            self.pass(pause);
+        }
+        None
+    }
+
+    fn wait_after(&mut self, mode: Mode, cost: u32, asked: u64, retry_after: u64) -> Wait {
+        let denied = now();
+        let last = self.processes.len() - 1;
+        let way = 2 * (self.plan.delay + self.plan.jitter);
+        // A clock may be slow or fast by 1 %.
+        let early = (asked + retry_after - retry_after / 80).saturating_sub(way + SHORTLY);
+        let mut before = None;
+        if last > 0 && early > denied {
+            self.pass(early - denied);
+            let from = now();
+            let result = self.check_alone(last, mode, cost);
+            before = result.ok().map(|(admitted, _)| (from, now(), admitted));
+        }
+        let until = denied + retry_after + retry_after / 80 + 2;
+        self.pass(until.saturating_sub(now()));
+        let after = self.check_alone(0, mode, cost).map(|(admitted, _)| admitted).map_err(|error| error.to_string());
+        Wait { cost, asked, denied, retry_after, before, after }
+    }
+
+    /// Whether a check is admitted, and its Retry-After in milliseconds, rounded up.
+    fn check_alone(&mut self, process: usize, mode: Mode, cost: u32) -> Result<(bool, Option<u64>), Error> {
+        let (limiter, policy) = (self.processes[process].limiter(), mode.policy());
+        let check = async move { limiter.check("alone", &policy, cost).await };
+        let decision = self.answer_of(process, check).expect("a check has a deadline")?;
+        let retry_after =
+            decision.retry_after().map(|wait| u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(0));
+        Ok((decision.is_allowed(), retry_after))
+    }
+}
