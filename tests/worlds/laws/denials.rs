@@ -14,6 +14,8 @@ use crate::{
 const SLACK: u64 = 5;
 /// How long the end of a slot may be on its way, in milliseconds.
 const END_OF_A_SLOT: u64 = 150;
+/// The same while runtimes end or stand still, and the store is well: until another runtime sends it.
+const END_BESIDE_RUNTIMES: u64 = 500;
 
 /// A denied cost did not fit beside all units that may have been spent or held at that time.
 pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
@@ -29,11 +31,20 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
     if report.faults.iter().any(|fault| fault.kind.clock_step().is_some()) {
         return None;
     }
+    let store_is_well = mode == Mode::Slots && report.faults.iter().all(|fault| fault.kind.spares_store());
+    let reach = if store_is_well { END_BESIDE_RUNTIMES } else { reach };
+    let until = |call: &Call| match call.worked {
+        Some((_, ended)) if store_is_well => ended,
+        _ => in_the_way_until(call),
+    };
+    // With a slow clock a window lasts longer.
+    let is_slow = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift < 0));
+    let reach = reach + if is_slow { WINDOW / 50 } else { 0 };
     let mut wrong = vec![];
     for key in 0..KEYS {
         let calls: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode && call.key == key).collect();
         let asked = Sums::of(calls.iter().map(|call| (call.asked, call.in_the_way())));
-        let left = Sums::of(calls.iter().map(|call| (in_the_way_until(call) + reach + 1, call.in_the_way())));
+        let left = Sums::of(calls.iter().map(|call| (until(call) + reach + 1, call.in_the_way())));
         for denied in calls.iter().filter(|call| call.is_denied()) {
             // What was asked until the answer, without what was out of the way before the question.
             let spent = asked.until(denied.answered) - left.until(denied.asked);

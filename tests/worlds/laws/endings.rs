@@ -2,7 +2,7 @@
 
 use crate::{
     plan::{Plan, mode::Mode},
-    world::Report,
+    world::{Ending, Report},
 };
 
 pub(super) fn all_is_free(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
@@ -29,16 +29,21 @@ const POOL: usize = 2;
 
 /// Connections are no more than those of the pools.
 pub(super) fn connections_are_flat(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let most = POOL * plan.runtimes;
-    // Once for the world.
-    let connections = Some(&report.ending.connections).filter(|_| plan.modes.first() == Some(&mode))?;
-    let too_many = connections.iter().flatten().any(|count| *count > most);
-    too_many.then(|| format!("connections of processes to servers: {connections:?}, at most {most}"))
+    let Ending { connections, runtimes, .. } = of_world(plan, report, mode)?;
+    let is_above = |(counts, runtimes): (&Vec<usize>, &usize)| counts.iter().any(|count| *count > POOL * runtimes);
+    let is_flat = !connections.iter().zip(runtimes).any(is_above);
+    (!is_flat).then(|| format!("processes with {runtimes:?} runtimes have {connections:?} connections to the servers"))
 }
 
 /// Tasks are no more than those that every process needs, whatever it has been through.
 pub(super) fn tasks_are_flat(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let most = plan.runtimes * (POOL * plan.servers + OTHER_TASKS);
-    let tasks = Some(&report.ending.tasks).filter(|_| plan.modes.first() == Some(&mode))?;
-    tasks.iter().any(|count| *count > most).then(|| format!("tasks of processes: {tasks:?}, at most {most}"))
+    let Ending { tasks, runtimes, .. } = of_world(plan, report, mode)?;
+    let most = |runtimes: usize| runtimes * (POOL * plan.servers + OTHER_TASKS);
+    let is_flat = tasks.iter().zip(runtimes).all(|(tasks, runtimes)| *tasks <= most(*runtimes));
+    (!is_flat).then(|| format!("processes with {runtimes:?} runtimes have {tasks:?} tasks"))
+}
+
+/// The end of a world, once for all of its modes.
+fn of_world<'a>(plan: &Plan, report: &'a Report, mode: Mode) -> Option<&'a Ending> {
+    (plan.modes.first() == Some(&mode)).then_some(&report.ending)
 }

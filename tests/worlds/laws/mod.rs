@@ -37,6 +37,7 @@ const LAWS: [(&str, Law); 16] = [
     ("law-6-connections-are-flat", endings::connections_are_flat),
     ("law-6-every-key-expires", endings::every_key_expires),
     ("law-6-tasks-are-flat", endings::tasks_are_flat),
+    ("law-8-a-move-is-no-outage", times::a_move_is_no_outage),
     ("law-8-nobody-waits-longer", times::nobody_waits_longer),
     ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),

@@ -15,6 +15,9 @@ const FIRST_DIAL: u64 = 400;
 const AFTER_A_PAUSE: u64 = 60;
 /// By when checks get verdicts after the last fault, in milliseconds.
 const RECOVERY: u64 = 1_000;
+/// What each further runtime may add: its connections are its own, and the breaker sends one probe after the other, each
+/// on the runtime of its caller.
+const RECOVERY_OF_A_RUNTIME: u64 = 500;
 /// The unanswered calls of a runtime to a server until it gives up connections that the network has forgotten.
 const UNANSWERED: usize = 3;
 
@@ -52,16 +55,13 @@ fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
 }
 
 pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let failed = report
-        .calls
-        .iter()
-        .filter(|call| call.mode == mode && call.asked > healed_at(plan, report, call.place) + RECOVERY);
-    let errors: Vec<(&Call, &String)> = failed
-        .filter_map(|call| match &call.outcome {
-            Outcome::Failed { what, .. } => Some((call, what)),
-            _ => None,
-        })
-        .collect();
+    let recovery = RECOVERY + RECOVERY_OF_A_RUNTIME * (plan.runtimes as u64 - 1);
+    let failed = report.calls.iter().filter_map(|call| match &call.outcome {
+        Outcome::Failed { what, .. } if call.mode == mode => Some((call, what)),
+        _ => None,
+    });
+    let errors: Vec<(&Call, &String)> =
+        failed.filter(|(call, _)| call.asked > healed_at(plan, report, call.place) + recovery).collect();
     if let Some((_, what)) = report.ending.silent.iter().find(|(of, _)| *of == mode) {
         return Some(format!("no answer in the end: {what}"));
     }
@@ -78,8 +78,27 @@ pub(super) fn the_first_burst_has_verdicts(plan: &Plan, report: &Report, mode: M
         return None;
     }
     let burst = &report.probes.burst;
-    let is_bad = |(took, result): &&(u64, Result<(), String>)| *took > DEADLINE || result.is_err();
+    // A runtime without callers dials now.
+    let has_idle_runtime = plan.callers < plan.modes.len() * plan.runtimes;
+    let most = if has_idle_runtime { FIRST_DIAL } else { DEADLINE };
+    let is_bad = |(took, result): &&(u64, Result<(), String>)| *took > most || result.is_err();
     let (took, result) = burst.iter().find(is_bad)?;
     let bad = burst.iter().filter(is_bad).count();
     Some(format!("{bad} of {} checks after a quiet time, such as {result:?} after {took} ms", burst.len()))
+}
+
+/// The longest way for which a check during a move takes less than its deadline, in milliseconds: it may take eight
+/// round trips.
+const SHORT_WAY: u64 = 1;
+
+/// A slot that moves is no outage: checks have verdicts meanwhile.
+pub(super) fn a_move_is_no_outage(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let only_moves = !report.faults.is_empty() && report.faults.iter().all(|fault| fault.kind == Kind::Move);
+    if !only_moves || plan.delay + plan.jitter > SHORT_WAY {
+        return None;
+    }
+    let calls = report.calls.iter().filter(|call| call.mode == mode && call.asked > FIRST_DIAL);
+    let failed: Vec<&Call> = calls.filter(|call| matches!(call.outcome, Outcome::Failed { .. })).collect();
+    let first = failed.first()?;
+    Some(format!("{} calls without a verdict; the first at {}: {:?}", failed.len(), first.asked, first.outcome))
 }

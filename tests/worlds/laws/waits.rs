@@ -6,14 +6,15 @@ use crate::{
     world::{Report, Wait},
 };
 
-/// What a rounded time may add, in milliseconds.
-const SLACK: u64 = 5;
+/// A process remembers a denial from the arrival of the reply on, so for as much longer as the reply was on its way: at
+/// most a deadline, in milliseconds, and what rounded times add. After a pause the reply is read later still.
+const SLACK: u64 = 50 + 10;
 
 /// Nothing of at least a denied cost is admitted before its Retry-After, while only time makes room.
 pub(super) fn retry_after_is_not_too_long(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let only_time_makes_room = matches!(mode, Mode::Log | Mode::Bucket | Mode::Window);
     let is_lost = |fault: &Fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some();
-    if !only_time_makes_room || report.faults.iter().any(is_lost) {
+    if !only_time_makes_room || report.faults.iter().any(is_lost) || !report.pauses.is_empty() {
         return None;
     }
     let of_mode: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode).collect();

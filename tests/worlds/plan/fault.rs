@@ -201,6 +201,11 @@ impl Kind {
         matches!(self, Self::EndRuntime | Self::IdleRuntime)
     }
 
+    /// Whether the store and the way to it stay as they are.
+    pub(crate) fn spares_store(self) -> bool {
+        matches!(self, Self::Flush | Self::EndRuntime | Self::IdleRuntime)
+    }
+
     /// Whether the local share of an instance begins anew, because a new limiter starts.
     pub(crate) fn starts_limiter(self) -> bool {
         matches!(self, Self::Kill | Self::DropHandles)

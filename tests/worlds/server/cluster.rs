@@ -109,7 +109,8 @@ impl Slots {
                 return refuse(format!("ASK {slot} {HOST}:{}", port(moving.to)));
             }
             Some(moving) if moving.to == server && is_asking => {
-                if keys.len() > 1 && !keys.iter().all(|key| has(key)) {
+                let are_several = keys.iter().any(|key| *key != keys[0]);
+                if are_several && !keys.iter().all(|key| has(key)) {
                     return refuse("TRYAGAIN Multiple keys request during rehashing of slot".to_owned());
                 }
                 return Routed::Here;

@@ -37,6 +37,8 @@ pub(crate) struct Ending {
     /// Connections of each process to each server, and tasks of each process beside its callers.
     pub(crate) connections: Vec<Vec<usize>>,
     pub(crate) tasks: Vec<usize>,
+    /// The runtimes that each process still has.
+    pub(crate) runtimes: Vec<usize>,
     /// What did not answer.
     pub(crate) silent: Vec<(Mode, String)>,
 }
@@ -74,6 +76,7 @@ impl World {
         ending.not_free = keys.into_iter().map(|(mode, key)| (mode, key_name(mode, key))).collect();
         ending.left_keys = left_keys(LONG_AFTER_US + if has_stepped { LONGEST_STEP_US } else { 0 });
         ending.connections = (0..self.processes.len()).map(network::connections_of).collect();
+        ending.runtimes = self.processes.iter().map(Process::count_runtimes).collect();
         ending.tasks = self.processes.iter().map(Process::count_tasks).collect();
         ending
     }
