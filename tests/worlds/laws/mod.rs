@@ -25,7 +25,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 16] = [
+const LAWS: [(&str, Law); 17] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-as-published", amounts::as_published),
     ("law-1-slots-at-once", amounts::slots_at_once),

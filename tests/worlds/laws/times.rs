@@ -15,8 +15,8 @@ const FIRST_DIAL: u64 = 400;
 const AFTER_A_PAUSE: u64 = 60;
 /// By when checks get verdicts after the last fault, in milliseconds.
 const RECOVERY: u64 = 1_000;
-/// What each further runtime may add: its connections are its own, and the breaker sends one probe after the other, each
-/// on the runtime of its caller.
+/// What each further runtime may add: its connections are its own, and the breaker sends one probe after the other,
+/// each on the runtime of its caller.
 const RECOVERY_OF_A_RUNTIME: u64 = 500;
 /// The unanswered calls of a runtime to a server until it gives up connections that the network has forgotten.
 const UNANSWERED: usize = 3;
@@ -38,8 +38,8 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
     Some(format!("{} answers later than {DEADLINE} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
 }
 
-/// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some calls
-/// have got no answer.
+/// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some
+/// calls have got no answer.
 fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
     let healed_at = plan.healed_at().max(FIRST_DIAL);
     let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen);
