@@ -80,10 +80,13 @@ impl Fallback {
             return Err(error.clone());
         }
         let mut shares = Check::empty();
+        // What checks on their way to the store may take of each share.
+        let mut taken: SmallVec<[u32; 2]> = SmallVec::new();
         for Charge { key, policy, cost, hold } in check.charges() {
             // A cost that fits no shard never passes, although it may fit the share, which is one of the whole policy.
             let mut share = Charge { hold: *hold, ..Charge::new(key.clone(), self.shares.of(policy).judging, *cost) };
             let reserved = self.reserved.of(&share);
+            taken.push(reserved);
             let is_taken = reserved > 0 && !self.fits(&share, cost.saturating_add(reserved));
             if *cost > policy.capacity() || is_taken {
                 share.cost = u32::MAX;
@@ -93,7 +96,8 @@ impl Fallback {
         }
         let mut verdict = self.judge_in_memory(&shares).ok_or_else(|| error.clone())?;
         verdict.source = Source::Local;
-        for (charge, outcome) in check.charges().iter().zip(&mut verdict.outcomes) {
+        for ((charge, outcome), taken) in check.charges().iter().zip(&mut verdict.outcomes).zip(taken) {
+            outcome.available = outcome.available.saturating_sub(taken);
             if !outcome.fits && outcome.retry_after_us.is_none() && charge.cost <= charge.policy.capacity() {
                 outcome.retry_after_us = Some(ABOVE_SHARE_RETRY_AFTER_US);
             }

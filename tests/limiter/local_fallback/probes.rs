@@ -97,3 +97,22 @@ async fn a_probe_of_a_store_that_is_still_away_leaves_the_breaker_open() {
         assert!(limiter.is_breaker_open() && store.sent() == sent, "{health:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn law_4_a_decision_by_the_share_leaves_out_what_a_probe_has_taken() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    for _ in 0..5 {
+        check(&limiter, &policy, 1).await;
+    }
+    store.set_health(Health::Silent);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let mut probe = limiter.check("k", &policy, 3).fail_local();
+    assert!(tokio::time::timeout(Duration::ZERO, &mut probe).await.is_err(), "the probe waits for the store");
+    // Five of the ten units of the share are spent.
+    let denied = check(&limiter, &policy, 3).await;
+    assert_eq!((denied.is_allowed(), denied.source(), denied.available()), (false, Source::Local, Some(2)));
+    let allowed = check(&limiter, &policy, 1).await;
+    assert_eq!((allowed.is_allowed(), allowed.source(), allowed.available()), (true, Source::Local, Some(1)));
+}
