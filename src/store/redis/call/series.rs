@@ -262,8 +262,9 @@ mod tests {
 
         let start = Instant::now();
         let next = async { turns.acquire().await.map(|_| start.elapsed()).unwrap() };
-        let (waited, ()) = tokio::join!(next, holding(turn(), sleep(MAX_TURN * 100)));
-        assert!((MAX_TURN..MAX_TURN * 3).contains(&waited), "{waited:?}");
-        assert!(start.elapsed() >= MAX_TURN * 100);
+        let (waited, ()) = tokio::join!(next, holding(turn(), sleep(MAX_TURN * 10_000)));
+        // A stall of the machine during the turn does not count, so the turn may last longer by it.
+        assert!((MAX_TURN..MAX_TURN * 1_000).contains(&waited), "{waited:?}");
+        assert!(start.elapsed() >= MAX_TURN * 10_000);
     }
 }
