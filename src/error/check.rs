@@ -108,7 +108,6 @@ impl Error {
     }
 
     /// Whether the store may only be late: its answer may follow after this error.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_late(&self) -> bool {
         self.evidence == StoreEvidence::Late || self.kind == ErrorKind::Deadline
     }
