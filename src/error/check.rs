@@ -109,7 +109,11 @@ impl Error {
 
     /// Whether the store may only be late: its answer may follow after this error.
     pub(crate) fn is_late(&self) -> bool {
-        self.evidence == StoreEvidence::Late || self.kind == ErrorKind::Deadline
+        #[cfg(feature = "redis")]
+        if self.evidence == StoreEvidence::Late {
+            return true;
+        }
+        self.kind == ErrorKind::Deadline
     }
 
     pub(crate) fn message(&self) -> &str {
