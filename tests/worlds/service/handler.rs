@@ -1,0 +1,68 @@
+//! The handler of all routes: it plays the script of its request.
+
+use std::{panic::resume_unwind, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::Request,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode};
+use tollgate::{Decision, middleware::Bill};
+
+use super::{
+    SETTLE,
+    body::Frames,
+    script::{Panics, Settles},
+    visit::Visit,
+};
+use crate::{process, time::ms};
+
+pub(super) async fn handle(request: Request) -> Response {
+    let extensions = request.extensions();
+    let Some(visit) = extensions.get::<Arc<Visit>>().cloned() else { return StatusCode::NOT_FOUND.into_response() };
+    visit.reach(extensions.get::<Decision>());
+    let (script, bill) = (visit.script(), extensions.get::<Bill>().cloned());
+    let script = &script;
+    drop(request);
+    if let (Some(cost), Some(bill)) = (script.bill, &bill) {
+        bill.set_cost(cost);
+        visit.sets(cost);
+    }
+    if let (Some(time), Some(bill)) = (script.goes_on, &bill) {
+        let (guard, visit) = (bill.guard(), Arc::clone(&visit));
+        tokio::spawn(async move {
+            tokio::time::sleep(ms(time)).await;
+            drop(guard);
+            drop(visit);
+        });
+    }
+    if script.panics == Panics::AtOnce {
+        resume_unwind(Box::new("a handler panics"));
+    }
+    if script.blocks > 0 {
+        process::block(script.blocks);
+    }
+    if script.works > 0 {
+        tokio::time::sleep(ms(script.works)).await;
+    }
+    if script.panics == Panics::AfterTheWork {
+        resume_unwind(Box::new("a handler panics"));
+    }
+    let body = match script.frames {
+        0 => Body::from("done"),
+        _ => Body::new(Frames::new(*script, bill, Arc::clone(&visit))),
+    };
+    let mut response = Response::new(body);
+    let settle = match script.settles {
+        _ if script.panics == Panics::Settling => Some(HeaderValue::from_static("panic")),
+        Settles::AtEnd => None,
+        Settles::Charge(units) => Some(HeaderValue::from(units)),
+        Settles::Keep => Some(HeaderValue::from_static("keep")),
+        Settles::Release => Some(HeaderValue::from_static("release")),
+    };
+    if let Some(settle) = settle {
+        response.headers_mut().insert(SETTLE, settle);
+    }
+    response
+}
