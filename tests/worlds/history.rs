@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::{callers::Place, plan::mode::Mode};
+use crate::{callers::Place, plan::mode::Mode, service::seen::Seen};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,31 @@ pub(crate) struct Call {
     /// When the work under a slot began and ended.
     pub(crate) worked: Option<(u64, u64)>,
     pub(crate) outcome: Outcome,
+    /// Of a request to a service.
+    pub(crate) web: Option<Web>,
+}
+
+/// What the client, the handler and the work of a request know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Web {
+    pub(crate) is_exempt: bool,
+    /// The limit that was in force when the request was sent, if that is certain.
+    pub(crate) limit: Option<u32>,
+    /// What the client has seen.
+    pub(crate) seen: Option<Seen>,
+    /// When the handler was called.
+    pub(crate) reached: Option<u64>,
+    /// Whether the handler was told that a store or a share has judged, and which.
+    pub(crate) is_judged: bool,
+    pub(crate) is_local: bool,
+    pub(crate) is_allowed: bool,
+    /// What the handler and its body have put on the bill.
+    pub(crate) bill: Option<u32>,
+    /// The units that have to be charged in the end, if it was held.
+    pub(crate) settled: Option<u32>,
+    /// When all had ended, and whether it was because the process was killed.
+    pub(crate) ended: u64,
+    pub(crate) is_killed: bool,
 }
 
 impl Call {

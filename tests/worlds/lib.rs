@@ -15,6 +15,7 @@ mod random;
 mod rare;
 mod run;
 mod server;
+mod service;
 mod shrink;
 mod time;
 mod world;

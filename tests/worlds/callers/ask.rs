@@ -25,7 +25,7 @@ impl Ask {
     pub(super) fn start(mode: Mode, place: Place, key: u64, cost: u32) -> Self {
         let (asked, outcome) = (now(), Outcome::Gone);
         let (answered, charged_by, most, worked) = (asked, asked, cost, None);
-        let call = Call { mode, key, place, cost, asked, answered, charged_by, most, worked, outcome };
+        let call = Call { mode, key, place, cost, asked, answered, charged_by, most, worked, outcome, web: None };
         Self { call: Some(call) }
     }
 
@@ -97,7 +97,7 @@ impl Drop for Ask {
 }
 
 /// Until when the units of a call with an unknown fate may be held or charged.
-fn may_last_until(mode: Mode) -> u64 {
+pub(crate) fn may_last_until(mode: Mode) -> u64 {
     now() + ON_ITS_WAY + if mode.is_holds() { TTL } else { 0 }
 }
 

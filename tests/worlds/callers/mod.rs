@@ -3,17 +3,20 @@
 mod ask;
 mod hold;
 mod impatient;
+mod web;
 
 use std::{sync::PoisonError, time::Duration};
 
 use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Error, Limiter};
 
+pub(crate) use self::ask::may_last_until;
 use self::{ask::Ask, impatient::Patience};
 use crate::{
     plan::mode::Mode,
-    process::SharedLimiter,
+    process::{SharedLimiter, SharedSite},
     random::Rng,
+    service::Site,
     time::{ms, now},
 };
 
@@ -21,6 +24,8 @@ use crate::{
 pub(crate) const KEYS: u64 = 3;
 /// The number of second keys of a mode.
 pub(crate) const SECOND_KEYS: u64 = 9;
+/// The first of the keys that one caller has for itself.
+pub(crate) const LONE: u64 = 1_000_000;
 /// How long callers think between two calls, at most, in milliseconds: some are eager, most give others room.
 const THINKING: [u64; 4] = [12, 40, 40, 120];
 /// How long callers of `acquire` wait.
@@ -45,9 +50,12 @@ pub(crate) struct Place {
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) limiter: SharedLimiter,
+    pub(crate) site: SharedSite,
     pub(crate) mode: Mode,
     pub(crate) place: Place,
     pub(crate) rng: Rng,
+    /// A key that no other caller has.
+    pub(crate) key: u64,
     /// When it stops.
     pub(crate) until: u64,
 }
@@ -55,6 +63,9 @@ pub(crate) struct Caller {
 impl Caller {
     /// Calls until the end of the load: one call after the other, or in bursts.
     pub(crate) async fn run(mut self) {
+        if self.mode.tells_the_wait() && self.rng.chance(15) {
+            return self.return_when_told().await;
+        }
         let (in_bursts, thinking) = (self.rng.chance(20), self.rng.one_of(&THINKING));
         while now() < self.until {
             if in_bursts {
@@ -78,8 +89,17 @@ impl Caller {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The service, for one call.
+    fn site(&self) -> Site {
+        self.site.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn call(&mut self) {
-        if self.mode.is_holds() { self.hold().await } else { self.check().await }
+        match self.mode {
+            mode if mode.is_web() => self.request().await,
+            mode if mode.is_holds() => self.hold().await,
+            _ => self.check().await,
+        }
     }
 
     async fn check(&mut self) {

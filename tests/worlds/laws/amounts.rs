@@ -1,5 +1,7 @@
 //! How much is admitted, and what is charged for it.
 
+use std::collections::BTreeSet;
+
 use crate::{
     history::Call,
     plan::{
@@ -11,7 +13,7 @@ use crate::{
 };
 
 /// How often a limit may be spent more: once for each time that servers have lost charges, or their clock has stepped.
-fn times_more(report: &Report) -> u32 {
+pub(super) fn times_more(report: &Report) -> u32 {
     let counts = |fault: &&Fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some();
     u32::try_from(report.faults.iter().filter(counts).count()).unwrap_or(u32::MAX)
 }
@@ -34,7 +36,14 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         | Mode::Acquire
         | Mode::Holds
         | Mode::Pair
-        | Mode::Ban => LIMIT,
+        | Mode::Ban
+        | Mode::WebOpen
+        | Mode::WebClosed
+        | Mode::WebHolds
+        | Mode::WebPlans
+        | Mode::Memory => LIMIT,
+        // The larger one of the limits that are replaced.
+        Mode::WebLive => LIMIT,
         Mode::LeaseOnOff if plan.processes == 1 => LIMIT,
         // Each process may overlook two blocks of each other one, of at most half of the limit.
         Mode::LeaseOnOff => instances * LIMIT,
@@ -43,8 +52,17 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         // Both ends of a window may be in windows that are full.
         Mode::Window | Mode::Counter => 2 * LIMIT,
         // What the docs of `Limiter::with_local` say. A process that starts again has its share again.
-        Mode::LocalLog | Mode::LocalHolds => 2 * LIMIT + instances + starts(report) * share,
-        Mode::Both | Mode::Tally | Mode::Bill | Mode::Slots | Mode::LocalSlots => return None,
+        Mode::LocalLog | Mode::LocalHolds | Mode::WebLocal => 2 * LIMIT + instances + starts(report) * share,
+        Mode::Both
+        | Mode::Tally
+        | Mode::Bill
+        | Mode::Slots
+        | Mode::LocalSlots
+        | Mode::WebBill
+        | Mode::WebOwed
+        | Mode::WebSlots
+        | Mode::MemoryBill
+        | Mode::MemorySlots => return None,
     })
 }
 
@@ -116,7 +134,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
     // A clock that is fast ends windows earlier.
     let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
     let window = if is_fast { WINDOW - 10 - 5 } else { WINDOW };
-    for key in 0..crate::callers::KEYS {
+    for key in keys(report, mode) {
         let mut calls: Vec<(u64, u64, u32)> = of_key(report, mode, key)
             .map(|call| (call.asked, call.answered, call.charged().min(call.cost)))
             .filter(|(_, _, units)| *units > 0)
@@ -139,7 +157,7 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
         SLOTS.div_ceil(u32::try_from(plan.processes).unwrap_or(1)) * u32::try_from(plan.processes).unwrap_or(1);
     let local = if mode.is_local() { shares + starts(report) * SLOTS } else { 0 };
     let most = SLOTS + local + times_more(report) * SLOTS;
-    for key in 0..crate::callers::KEYS {
+    for key in keys(report, mode) {
         let mut changes: Vec<(u64, i64)> = of_key(report, mode, key)
             .filter_map(|call| call.worked)
             .filter(|(begun, ended)| begun < ended)
@@ -172,7 +190,8 @@ pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<St
 
 /// What is charged is what was admitted, and at most what has an unknown fate.
 pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    if times_more(report) > 0 {
+    // What the share has admitted is charged later.
+    if times_more(report) > 0 || mode == Mode::WebOwed {
         return None;
     }
     for (key, spent, at) in spent(report, mode) {
@@ -190,12 +209,17 @@ pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Opti
     None
 }
 
-fn of_key(report: &Report, mode: Mode, key: u64) -> impl Iterator<Item = &Call> {
+/// The keys that were charged.
+pub(super) fn keys(report: &Report, mode: Mode) -> BTreeSet<u64> {
+    report.calls.iter().filter(|call| call.mode == mode).map(|call| call.key).collect()
+}
+
+pub(super) fn of_key(report: &Report, mode: Mode, key: u64) -> impl Iterator<Item = &Call> {
     report.calls.iter().filter(move |call| call.mode == mode && call.key == key)
 }
 
 /// Key, units that were spent in the end, and when that was asked.
-fn spent(report: &Report, mode: Mode) -> impl Iterator<Item = (u64, u64, u64)> {
+pub(super) fn spent(report: &Report, mode: Mode) -> impl Iterator<Item = (u64, u64, u64)> {
     let of_mode = report.ending.spent.iter().filter(move |((of, _), _)| *of == mode);
     of_mode.map(|((_, key), (spent, at))| (*key, *spent, *at))
 }

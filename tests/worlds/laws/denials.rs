@@ -1,13 +1,14 @@
 //! Whether denials have a reason.
 
+use super::amounts::keys;
 use crate::{
-    callers::KEYS,
     history::Call,
     plan::{
         Plan,
+        fault::{Fault, Kind},
         mode::{LIMIT, Mode, SLOTS, WINDOW},
     },
-    world::Report,
+    world::{Pause, Report},
 };
 
 /// What a rounded time may add, in milliseconds.
@@ -16,15 +17,18 @@ const SLACK: u64 = 5;
 const END_OF_A_SLOT: u64 = 150;
 /// The same while runtimes end or stand still, and the store is well: until another runtime sends it.
 const END_BESIDE_RUNTIMES: u64 = 500;
+/// How long servers need after a fault, in milliseconds.
+const RECOVERY: u64 = 1_500;
 
 /// A denied cost did not fit beside all units that may have been spent or held at that time.
 pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let (limit, reach) = match mode {
         Mode::Log | Mode::Bucket | Mode::Window | Mode::Pair => (LIMIT, WINDOW + SLACK),
+        Mode::WebOpen | Mode::WebClosed | Mode::WebLive | Mode::Memory => (LIMIT, WINDOW + SLACK),
         // The window before has a part as well.
         Mode::Counter => (LIMIT, 2 * WINDOW + SLACK),
-        Mode::Holds => (LIMIT, WINDOW + SLACK),
-        Mode::Slots | Mode::LocalSlots => (SLOTS, END_OF_A_SLOT),
+        Mode::Holds | Mode::WebHolds => (LIMIT, WINDOW + SLACK),
+        Mode::Slots | Mode::LocalSlots | Mode::WebSlots | Mode::MemorySlots => (SLOTS, END_OF_A_SLOT),
         // Blocks of others, other shards, bans, shares and waiters ahead are reasons that callers do not see.
         _ => return None,
     };
@@ -35,20 +39,22 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
     let reach = if store_is_well { END_BESIDE_RUNTIMES } else { reach };
     let until = |call: &Call| match call.worked {
         Some((_, ended)) if store_is_well => ended,
-        _ => in_the_way_until(call),
+        _ => in_the_way_until(report, call),
     };
     // With a slow clock a window lasts longer.
     let is_slow = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift < 0));
     let reach = reach + if is_slow { WINDOW / 50 } else { 0 };
     let mut wrong = vec![];
-    for key in 0..KEYS {
+    for key in keys(report, mode) {
         let calls: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode && call.key == key).collect();
         let asked = Sums::of(calls.iter().map(|call| (call.asked, call.in_the_way())));
         let left = Sums::of(calls.iter().map(|call| (until(call) + reach + 1, call.in_the_way())));
         for denied in calls.iter().filter(|call| call.is_denied()) {
             // What was asked until the answer, without what was out of the way before the question.
             let spent = asked.until(denied.answered) - left.until(denied.asked);
-            if spent + u64::from(denied.cost) <= limit.into() {
+            // A limit that is replaced denies by what it is.
+            let in_force = denied.web.as_ref().and_then(|web| web.limit).filter(|_| mode == Mode::WebLive);
+            if spent + u64::from(denied.cost) <= in_force.unwrap_or(limit).into() {
                 wrong.push((*denied, spent));
             }
         }
@@ -65,8 +71,24 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
 }
 
 /// A process that stood still ends its slots when it runs again.
-fn in_the_way_until(call: &Call) -> u64 {
-    call.charged_by.max(call.worked.map_or(call.answered, |(_, ended)| ended))
+fn in_the_way_until(report: &Report, call: &Call) -> u64 {
+    match call.worked {
+        Some((_, ended)) if ends_soon(report, call) => ended,
+        Some((_, ended)) => call.charged_by.max(ended),
+        None => call.charged_by.max(call.answered),
+    }
+}
+
+/// Whether the slot of a request is given back as soon as it ends: whatever has ended it, if its process lives and can
+/// send. A runtime that has ended or stands still is in nobody's way.
+fn ends_soon(report: &Report, call: &Call) -> bool {
+    let Some(web) = call.web.as_ref().filter(|web| web.is_judged && !web.is_local && !web.is_killed) else {
+        return false;
+    };
+    let (since, until) = (web.ended.saturating_sub(RECOVERY), web.ended + 2 * END_OF_A_SLOT);
+    let is_far = |fault: &Fault| fault.kind == Kind::EndRuntime || until < fault.at || fault.end() < since;
+    let is_away = |block: &Pause| block.is_at(call.place) && block.from <= until && web.ended <= block.to;
+    report.faults.iter().all(is_far) && !report.blocks.iter().any(is_away)
 }
 
 /// Sums of units by time.

@@ -28,6 +28,16 @@ pub(crate) struct Plan {
     /// For how long callers call, in milliseconds.
     pub(crate) load: u64,
     pub(crate) faults: Vec<Fault>,
+    /// The observers of all limiters.
+    pub(crate) watch: Watch,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Watch {
+    Nobody,
+    Calm,
+    /// They panic at every second event.
+    Panics,
 }
 
 impl Plan {
@@ -61,7 +71,7 @@ impl fmt::Display for Plan {
         let join = |items: Vec<String>| if items.is_empty() { "-".to_owned() } else { items.join(",") };
         write!(
             f,
-            "seed={} modes={} servers={} {}processes={} runtimes={} callers={} delay={} jitter={} load={} faults={}",
+            "seed={} modes={} servers={} {}processes={} runtimes={} callers={} delay={} jitter={} load={} faults={}{}",
             self.seed,
             join(self.modes.iter().map(ToString::to_string).collect()),
             self.servers,
@@ -73,6 +83,11 @@ impl fmt::Display for Plan {
             self.jitter,
             self.load,
             join(self.faults.iter().map(ToString::to_string).collect()),
+            match self.watch {
+                Watch::Nobody => "",
+                Watch::Calm => " watch=calm",
+                Watch::Panics => " watch=panics",
+            },
         )
     }
 }
@@ -100,6 +115,12 @@ impl FromStr for Plan {
             jitter: number("jitter")?,
             load: number("load")?,
             faults: list("faults")?.map(str::parse).collect::<Result<_, _>>()?,
+            watch: match field("watch") {
+                Ok("calm") => Watch::Calm,
+                Ok("panics") => Watch::Panics,
+                Ok(other) => return Err(format!("watch={other}: write calm or panics")),
+                Err(_) => Watch::Nobody,
+            },
         })
     }
 }

@@ -49,10 +49,28 @@ pub(crate) enum Mode {
     LocalLog,
     LocalHolds,
     LocalSlots,
+    /// Requests to a service under each failure policy.
+    WebOpen,
+    WebClosed,
+    WebLocal,
+    /// Requests whose units are held, and settled by their responses and bills.
+    WebHolds,
+    /// The same, and the charges are counted in the end.
+    WebBill,
+    /// The same under `fail_local`, and with a limit that is reached.
+    WebOwed,
+    WebSlots,
+    /// Under limits that are replaced while the service runs, and under plans that a look-up finds.
+    WebLive,
+    WebPlans,
+    /// Requests to a service whose counts are in the memory of its process.
+    Memory,
+    MemoryBill,
+    MemorySlots,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -72,6 +90,18 @@ impl Mode {
         Self::LocalLog,
         Self::LocalHolds,
         Self::LocalSlots,
+        Self::WebOpen,
+        Self::WebClosed,
+        Self::WebLocal,
+        Self::WebHolds,
+        Self::WebBill,
+        Self::WebOwed,
+        Self::WebSlots,
+        Self::WebLive,
+        Self::WebPlans,
+        Self::Memory,
+        Self::MemoryBill,
+        Self::MemorySlots,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -95,15 +125,28 @@ impl Mode {
             Self::LocalLog => "local-log",
             Self::LocalHolds => "local-holds",
             Self::LocalSlots => "local-slots",
+            Self::WebOpen => "web-open",
+            Self::WebClosed => "web-closed",
+            Self::WebLocal => "web-local",
+            Self::WebHolds => "web-holds",
+            Self::WebBill => "web-bill",
+            Self::WebOwed => "web-owed",
+            Self::WebSlots => "web-slots",
+            Self::WebLive => "web-live",
+            Self::WebPlans => "web-plans",
+            Self::Memory => "memory",
+            Self::MemoryBill => "memory-bill",
+            Self::MemorySlots => "memory-slots",
         }
     }
 
     /// The policy of most checks. The name of the mode keeps the counts of modes apart.
     pub(crate) fn policy(self) -> Policy {
         let policy = match self {
-            Self::Slots | Self::LocalSlots => Policy::concurrent(self.name(), SLOTS),
+            _ if self.is_slots() => Policy::concurrent(self.name(), SLOTS),
             Self::Both => Policy::new(self.name(), SCARCE, ms(LONG)),
-            Self::Tally | Self::Bill => Policy::new(self.name(), HIGH, ms(LONG)),
+            Self::WebOwed => Policy::new(self.name(), 2 * SCARCE, ms(LONG)),
+            Self::Tally | Self::Bill | Self::WebBill | Self::MemoryBill => Policy::new(self.name(), HIGH, ms(LONG)),
             _ => Policy::new(self.name(), LIMIT, ms(WINDOW)),
         };
         policy.and_then(|policy| self.complete(policy)).expect("the policies of modes are valid")
@@ -117,9 +160,7 @@ impl Mode {
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::Shards => policy.with_shards(3),
             Self::Lease => policy.with_lease(LIMIT / 2),
-            Self::LeaseBesideHolds | Self::Holds | Self::Slots | Self::Bill | Self::LocalHolds | Self::LocalSlots => {
-                policy.with_holds(Holds::new().with_ttl(ms(TTL)))
-            }
+            _ if self.is_holds() || self == Self::LeaseBesideHolds => policy.with_holds(Holds::new().with_ttl(ms(TTL))),
             _ => Ok(policy),
         }
     }
@@ -138,20 +179,48 @@ impl Mode {
     }
 
     pub(crate) fn is_slots(self) -> bool {
-        matches!(self, Self::Slots | Self::LocalSlots)
+        matches!(self, Self::Slots | Self::LocalSlots | Self::WebSlots | Self::MemorySlots)
     }
 
     pub(crate) fn is_holds(self) -> bool {
-        self.is_slots() || matches!(self, Self::Holds | Self::Bill | Self::LocalHolds)
+        self.is_slots() || self.is_settled() || matches!(self, Self::Holds | Self::Bill | Self::LocalHolds)
     }
 
     pub(crate) fn is_local(self) -> bool {
-        matches!(self, Self::LocalLog | Self::LocalHolds | Self::LocalSlots)
+        matches!(self, Self::LocalLog | Self::LocalHolds | Self::LocalSlots | Self::WebLocal | Self::WebOwed)
+    }
+
+    /// Whether callers send requests to a service.
+    pub(crate) fn is_web(self) -> bool {
+        self.is_memory()
+            || self.is_settled()
+            || matches!(self, Self::WebOpen | Self::WebClosed | Self::WebLocal | Self::WebSlots)
+            || matches!(self, Self::WebLive | Self::WebPlans)
+    }
+
+    /// The window as fields show it. Slots have none.
+    pub(crate) fn window_in_seconds(self) -> u64 {
+        if self.is_slots() { 0 } else { self.policy().window().as_secs() }
+    }
+
+    /// Whether a denied client who is alone knows exactly when it may come back.
+    pub(crate) fn tells_the_wait(self) -> bool {
+        matches!(self, Self::WebOpen | Self::WebClosed | Self::WebPlans | Self::Memory)
+    }
+
+    /// Whether the layer settles what it holds.
+    pub(crate) fn is_settled(self) -> bool {
+        matches!(self, Self::WebHolds | Self::WebBill | Self::WebOwed | Self::MemoryBill)
+    }
+
+    /// Whether the counts are in the memory of a process.
+    pub(crate) fn is_memory(self) -> bool {
+        matches!(self, Self::Memory | Self::MemoryBill | Self::MemorySlots)
     }
 
     /// Whether the units of the window do not leave it within a world.
     pub(crate) fn is_long(self) -> bool {
-        matches!(self, Self::Both | Self::Tally | Self::Bill)
+        matches!(self, Self::Both | Self::Tally | Self::Bill | Self::WebBill | Self::WebOwed | Self::MemoryBill)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Draws a plan from a seed: a subset of modes and faults, a load and a network.
 
 use super::{
-    Plan,
+    Plan, Watch,
     fault::{Fault, Kind},
     mode::Mode,
 };
@@ -86,6 +86,7 @@ impl Plan {
             jitter: rng.below(delay + 1),
             load: SHORTEST_LOAD,
             faults: vec![],
+            watch: Watch::Nobody,
             modes,
         };
         if kind.is_some_and(Kind::needs_runtimes) {
@@ -95,6 +96,9 @@ impl Plan {
         plan.faults = (0..count).map(|_| draw_fault(&plan, kind, has_slots, &mut rng)).collect();
         plan.faults.sort_by_key(|fault| fault.at);
         plan.load = SHORTEST_LOAD.max(plan.healed_at() + LOAD_AFTER_FAULTS);
+        if rng.chance(20) {
+            plan.watch = Watch::Panics;
+        }
         plan
     }
 }

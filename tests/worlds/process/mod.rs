@@ -3,18 +3,23 @@
 pub(crate) mod runtime;
 
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::runtime::{Handle, Runtime};
 use tollgate::{Limiter, MemoryStore, RedisStore};
 
 use crate::{
+    callers::KEYS,
     network,
+    plan::{Plan, Watch},
     rare::Watcher,
     server::cluster::{FIRST_PORT, HOST},
+    service::{Onlooker, Site},
     time::{ms, now},
+    world::Pause,
 };
 
 pub(crate) struct Process {
@@ -22,18 +27,21 @@ pub(crate) struct Process {
     /// The first one is there until the process ends.
     runtimes: Vec<OneRuntime>,
     pub(crate) limiter: SharedLimiter,
+    pub(crate) site: SharedSite,
     fleet: Fleet,
 }
 
-/// The limiter of a process, which callers take from here for each call.
+/// The limiter and the service of a process, which callers take from here for each call.
 pub(crate) type SharedLimiter = Arc<Mutex<Limiter>>;
+pub(crate) type SharedSite = Arc<Mutex<Site>>;
 
 /// What each process knows about the world.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fleet {
-    pub(crate) processes: usize,
-    pub(crate) servers: usize,
-    pub(crate) sentinels: usize,
+struct Fleet {
+    processes: usize,
+    servers: usize,
+    sentinels: usize,
+    watch: Watch,
 }
 
 struct OneRuntime {
@@ -43,20 +51,41 @@ struct OneRuntime {
     missed: u64,
 }
 
+thread_local! {
+    /// For how long the task that runs keeps its thread, in milliseconds.
+    static BLOCKS: Cell<u64> = const { Cell::new(0) };
+    /// Whether the process that runs is being killed.
+    static IS_KILLED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether tasks end because their process is killed.
+pub(crate) fn is_killed() -> bool {
+    IS_KILLED.get()
+}
+
+/// Keeps the thread of the current runtime for some milliseconds. The caller goes on, and what is ready within this
+/// millisecond: then the runtime stands still.
+pub(crate) fn block(milliseconds: u64) {
+    BLOCKS.set(BLOCKS.get().max(milliseconds));
+}
+
 /// How far the clock of a new process is moved: beyond the real time that passes while a world runs.
 const HEAD_START: u64 = 3_600_000;
 
 impl Process {
     /// Starts a process of a fleet.
-    pub(crate) fn start(number: usize, fleet: Fleet, runtimes: usize) -> Self {
+    pub(crate) fn start(plan: &Plan, number: usize, life: u64, runtimes: usize) -> Self {
         network::set_current(number);
         let first = runtime::new();
         first.block_on(tokio::time::advance(ms(HEAD_START)));
         let others: Vec<Runtime> = (1..runtimes).map(|_| runtime::beside(&first)).collect();
+        let Plan { processes, servers, sentinels, watch, .. } = *plan;
+        let fleet = Fleet { processes, servers, sentinels, watch };
         let limiter = fleet.limiter(&first);
+        let site = Arc::new(Mutex::new(Site::new(plan, &limiter, life)));
         let all = [first].into_iter().chain(others);
         let runtimes = all.map(|runtime| OneRuntime { runtime, stands_until: 0, missed: 0 }).collect();
-        Self { number, runtimes, limiter: Arc::new(Mutex::new(limiter)), fleet }
+        Self { number, runtimes, limiter: Arc::new(Mutex::new(limiter)), site, fleet }
     }
 
     /// The runtime with this number, or the first one.
@@ -77,6 +106,15 @@ impl Process {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(crate) fn site(&self) -> MutexGuard<'_, Site> {
+        self.site.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first key of those that are counted in the memory of this life of the process.
+    pub(crate) fn first_key(&self) -> u64 {
+        KEYS * self.site().life
+    }
+
     /// A runtime stands still, or all of them.
     pub(crate) fn stand_still(&mut self, number: Option<usize>, until: u64) {
         for (index, runtime) in self.runtimes.iter_mut().enumerate() {
@@ -86,15 +124,23 @@ impl Process {
         }
     }
 
-    /// Runs all that is due within the next millisecond.
-    pub(crate) fn drive(&mut self) {
+    /// Runs all that is due within the next millisecond. Returns the pauses that begin.
+    pub(crate) fn drive(&mut self) -> Vec<Pause> {
         network::set_current(self.number);
-        for OneRuntime { runtime, stands_until, missed } in &mut self.runtimes {
-            match *stands_until > now() {
-                true => *missed += 1,
-                false => runtime::drive(runtime, std::mem::take(missed)),
+        let mut begun = vec![];
+        for (index, OneRuntime { runtime, stands_until, missed }) in self.runtimes.iter_mut().enumerate() {
+            if *stands_until > now() {
+                *missed += 1;
+                continue;
+            }
+            runtime::drive(runtime, std::mem::take(missed));
+            let blocks = BLOCKS.take();
+            if blocks > 0 {
+                *stands_until = now() + blocks;
+                begun.push(Pause { process: self.number, runtime: Some(index), from: now(), to: *stands_until });
             }
         }
+        begun
     }
 
     /// Ends the last runtime with all of its tasks, if there are several.
@@ -104,18 +150,21 @@ impl Process {
         last.map(|last| drop_runtime(last.runtime)).is_some()
     }
 
-    /// Drops all handles of the limiter, and makes another one.
+    /// Drops all handles of the limiter, and makes another one, also for the service.
     pub(crate) fn replace_limiter(&self) {
         network::set_current(self.number);
         let new = self.fleet.limiter(&self.runtimes[0].runtime);
         let _entered = self.runtimes[0].runtime.enter();
+        self.site().serve(&new);
         *self.limiter.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
     /// Ends the process as if it were killed. Its connections have to be cut before.
     pub(crate) fn kill(self) {
         network::set_current(self.number);
+        IS_KILLED.set(true);
         self.runtimes.into_iter().for_each(|runtime| drop_runtime(runtime.runtime));
+        IS_KILLED.set(false);
     }
 }
 
@@ -142,6 +191,11 @@ impl Fleet {
         };
         let instances = u32::try_from(self.processes).expect("processes are few");
         let limiter = Limiter::new(store.expect("the addresses are valid")).quiet();
-        limiter.with_observer(Watcher).with_local(MemoryStore::new(), instances).expect("there are instances")
+        let limiter = limiter.with_observer(Watcher);
+        let limiter = match Onlooker::of(self.watch) {
+            Some(onlooker) => limiter.with_observer(onlooker),
+            None => limiter,
+        };
+        limiter.with_local(MemoryStore::new(), instances).expect("there are instances")
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use tollgate::{ConfigError, Key, LiveLimits, Policy, config::LimitsConfig, plans::Plans};
 
-use super::observer::Watcher;
+use super::observer::Onlooker;
 use crate::{
     plan::{
         Watch,
@@ -27,8 +27,8 @@ pub(crate) struct Replaced(LiveLimits);
 impl Replaced {
     pub(super) fn new(watch: Watch) -> Self {
         let limits = LiveLimits::new(config(LIMIT)).quiet();
-        Self(match Watcher::of(watch) {
-            Some(watcher) => limits.with_observer(watcher),
+        Self(match Onlooker::of(watch) {
+            Some(onlooker) => limits.with_observer(onlooker),
             None => limits,
         })
     }
@@ -95,8 +95,8 @@ impl LookedUp {
         };
         let plans = Plans::new(source, Mode::WebPlans.policy())?.with_ttl(ms(TTL))?.with_timeout(ms(TIMEOUT))?;
         let plans = plans.with_failure_ttl(ms(50))?.quiet();
-        let plans = match Watcher::of(watch) {
-            Some(watcher) => plans.with_observer(watcher),
+        let plans = match Onlooker::of(watch) {
+            Some(onlooker) => plans.with_observer(onlooker),
             None => plans,
         };
         Ok(Self { plans, found })

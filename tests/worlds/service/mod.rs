@@ -24,7 +24,7 @@ use self::{
     handler::handle,
     limits::{LookedUp, Replaced},
 };
-pub(crate) use self::{limits::SMALL_LIMIT, observer::Watcher};
+pub(crate) use self::{limits::SMALL_LIMIT, observer::Onlooker};
 use crate::plan::{
     Plan,
     mode::{LIMIT, Mode},
@@ -51,6 +51,8 @@ pub(crate) struct Site {
     pub(crate) looked_up: LookedUp,
     /// The limit in force of those that are replaced.
     limit: Arc<AtomicU32>,
+    /// The modes that the router serves.
+    modes: Vec<Mode>,
     /// Whether the world has no faults.
     pub(crate) is_calm: bool,
     /// A number of this start of this process, which memory does not outlive.
@@ -60,17 +62,22 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(plan: &Plan, limiter: &Limiter, life: u64) -> Self {
         let memory = Limiter::new(MemoryStore::new()).quiet();
-        let memory = match Watcher::of(plan.watch) {
-            Some(watcher) => memory.with_observer(watcher),
+        let memory = match Onlooker::of(plan.watch) {
+            Some(onlooker) => memory.with_observer(onlooker),
             None => memory,
         };
         let (replaced, limit) = (Replaced::new(plan.watch), Arc::new(AtomicU32::new(LIMIT)));
         let looked_up = LookedUp::new(plan.seed ^ life, plan.watch).expect("the plans are valid");
-        let mut site =
-            Self { router: Router::new(), memory, replaced, looked_up, limit, is_calm: plan.faults.is_empty(), life };
-        let modes: Vec<Mode> = plan.modes.iter().copied().filter(|mode| mode.is_web()).collect();
-        site.router = site.router(&modes, limiter).expect("the layers of modes are valid");
+        let modes = plan.modes.iter().copied().filter(|mode| mode.is_web()).collect();
+        let (router, is_calm) = (Router::new(), plan.faults.is_empty());
+        let mut site = Self { router, memory, replaced, looked_up, limit, modes, is_calm, life };
+        site.serve(limiter);
         site
+    }
+
+    /// From now on, requests are judged by this limiter.
+    pub(crate) fn serve(&mut self, limiter: &Limiter) {
+        self.router = self.router(&self.modes, limiter).expect("the layers of modes are valid");
     }
 
     /// The limit of a mode for a client, if it is certain.

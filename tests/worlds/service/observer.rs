@@ -14,13 +14,13 @@ use crate::plan::Watch;
 
 /// Watches everything. If it panics, at every second event.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct Onlooker {
     panics: bool,
     events: AtomicU64,
 }
 
-impl Watcher {
-    /// The watcher of a plan, if it has one.
+impl Onlooker {
+    /// The onlooker of a plan, if it has one.
     pub(crate) fn of(watch: Watch) -> Option<Self> {
         let panics = watch == Watch::Panics;
         (watch != Watch::Nobody).then(|| Self { panics, events: AtomicU64::new(0) })
@@ -33,7 +33,7 @@ impl Watcher {
     }
 }
 
-impl Observer for Watcher {
+impl Observer for Onlooker {
     fn on_decision(&self, _: &Decided<'_>) {
         self.event();
     }

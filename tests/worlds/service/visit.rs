@@ -11,7 +11,7 @@ use super::{
     seen::Seen,
 };
 use crate::{
-    callers::may_last_until,
+    callers::{Place, may_last_until},
     history::{self, Call, Outcome, Web},
     plan::mode::Mode,
     process,
@@ -31,7 +31,7 @@ struct State {
 impl Visit {
     pub(crate) fn start(
         mode: Mode,
-        process: usize,
+        place: Place,
         key: u64,
         cost: u32,
         limit: Option<u32>,
@@ -43,7 +43,7 @@ impl Visit {
         let call = Call {
             mode,
             key,
-            process,
+            place,
             cost,
             asked,
             answered: asked,
@@ -53,7 +53,7 @@ impl Visit {
             outcome,
             web: None,
         };
-        let web = Web { is_exempt: script.is_exempt, limit, runtime: process::runtime_here(), ..Web::default() };
+        let web = Web { is_exempt: script.is_exempt, limit, ..Web::default() };
         Arc::new(Self { script, state: Mutex::new(State { call, web }) })
     }
 

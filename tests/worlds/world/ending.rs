@@ -8,7 +8,7 @@ use std::{
 };
 
 use tokio::task::JoinHandle;
-use tollgate::Policy;
+use tollgate::{Key, Policy, limiter::CheckFuture};
 
 use super::World;
 use crate::{
@@ -19,8 +19,23 @@ use crate::{
         mode::{Mode, TTL, WINDOW},
     },
     process::Process,
+    service,
     time::{ms, now},
 };
+
+/// A count: its key, and the process that is asked.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    process: usize,
+    key: u64,
+}
+
+impl Count {
+    fn key_in(self, mode: Mode) -> Key {
+        let name = key_name(mode, self.key);
+        if mode.is_web() { service::key_of(&name) } else { Key::from(name) }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
@@ -64,16 +79,17 @@ impl World {
             self.ask_spent(mode, &mut ending);
         }
         let to_be_free = modes.into_iter().filter(|mode| !mode.is_long());
-        let mut keys: Vec<(Mode, u64)> = to_be_free.flat_map(|mode| (0..KEYS).map(move |key| (mode, key))).collect();
+        let mut keys: Vec<(Mode, Count)> =
+            to_be_free.flat_map(|mode| self.counts(mode).into_iter().map(move |count| (mode, count))).collect();
         while now() < ending.quiet_at + FREE_BY {
-            keys.retain(|(mode, key)| !self.is_free(*mode, *key));
+            keys.retain(|(mode, count)| !self.is_free(*mode, *count));
             if keys.is_empty() {
                 break;
             }
             self.pass(ASK_EVERY);
         }
         ending.free_after = now() - ending.quiet_at;
-        ending.not_free = keys.into_iter().map(|(mode, key)| (mode, key_name(mode, key))).collect();
+        ending.not_free = keys.into_iter().map(|(mode, count)| (mode, key_name(mode, count.key))).collect();
         ending.left_keys = left_keys(LONG_AFTER_US + if has_stepped { LONGEST_STEP_US } else { 0 });
         ending.connections = (0..self.processes.len()).map(network::connections_of).collect();
         ending.runtimes = self.processes.iter().map(Process::count_runtimes).collect();
@@ -87,44 +103,62 @@ impl World {
 
     /// Asks what is spent under a mode that counts exactly.
     fn ask_spent(&mut self, mode: Mode, ending: &mut Ending) {
-        if !matches!(mode, Mode::Log | Mode::Acquire | Mode::Pair | Mode::Both | Mode::Tally | Mode::Bill) {
+        let is_counted = matches!(mode, Mode::Log | Mode::Acquire | Mode::Pair | Mode::Both | Mode::Tally | Mode::Bill)
+            || mode.is_web() && !mode.is_slots() && mode != Mode::WebLocal;
+        if !is_counted {
             return;
         }
-        for key in 0..KEYS {
-            let (at, policy) = (now(), mode.policy());
-            if let Some(spent) = self.spent_of(key_name(mode, key), &policy, mode, ending) {
-                ending.spent.insert((mode, key), (spent, at));
+        for count in self.counts(mode) {
+            let at = now();
+            if let Some(spent) = self.spent_of(count.process, &count.key_in(mode), &mode.policy(), mode, ending) {
+                ending.spent.insert((mode, count.key), (spent, at));
             }
         }
         let Some(policy) = mode.second_policy().filter(|_| mode == Mode::Both) else { return };
         for key in 0..SECOND_KEYS {
-            let spent = self.spent_of(second_key_name(mode, key), &policy, mode, ending);
+            let spent = self.spent_of(0, &Key::from(second_key_name(mode, key)), &policy, mode, ending);
             *ending.second_spent.entry(mode).or_default() += spent.unwrap_or(0);
         }
     }
 
-    fn spent_of(&mut self, key: String, policy: &Policy, mode: Mode, ending: &mut Ending) -> Option<u64> {
+    fn spent_of(&mut self, process: usize, key: &Key, policy: &Policy, mode: Mode, ending: &mut Ending) -> Option<u64> {
         let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
         for _ in 0..if forgets { PEEKS } else { 1 } {
-            let (limiter, peeked, of_key) = (self.processes[0].limiter(), policy.clone(), key.clone());
-            let peek = async move { limiter.peek(of_key, &peeked).await };
-            match self.answer_of(0, peek).map(|answer| answer.map(|decision| decision.available())) {
+            let peek = self.peek(process, key, policy, mode);
+            match self.answer_of(process, peek).map(|answer| answer.map(|decision| decision.available())) {
                 Some(Ok(Some(available))) => {
                     return Some(u64::from(policy.limit()).saturating_sub(available.into()));
                 }
                 _ if forgets => self.pass(ASK_EVERY),
-                other => ending.silent.push((mode, format!("peek of {key}: {other:?}"))),
+                other => ending.silent.push((mode, format!("peek of {key:?}: {other:?}"))),
             }
         }
         None
     }
 
-    fn is_free(&mut self, mode: Mode, key: u64) -> bool {
-        let (limiter, policy) = (self.processes[0].limiter(), mode.policy());
+    /// Where the counts of a mode are.
+    fn counts(&self, mode: Mode) -> Vec<Count> {
+        let counts = |process: usize, base: u64| (base..base + KEYS).map(move |key| Count { process, key });
+        match mode.is_memory() {
+            true => (0..self.processes.len())
+                .flat_map(|process| counts(process, self.processes[process].first_key()))
+                .collect(),
+            false => counts(0, 0).collect(),
+        }
+    }
+
+    fn peek(&self, process: usize, key: &Key, policy: &Policy, mode: Mode) -> CheckFuture {
+        let process = &self.processes[process];
+        let limiter = if mode.is_memory() { process.site().memory.clone() } else { process.limiter() };
+        limiter.peek(key.clone(), policy)
+    }
+
+    fn is_free(&mut self, mode: Mode, count: Count) -> bool {
+        let policy = mode.policy();
         // A peek reports the largest shard.
         let most = policy.limit().div_ceil(policy.shards());
-        let peek = async move { limiter.peek(key_name(mode, key), &policy).await };
-        matches!(self.answer_of(0, peek), Some(Ok(decision)) if decision.available() == Some(most))
+        let peek = self.peek(count.process, &count.key_in(mode), &policy, mode);
+        matches!(self.answer_of(count.process, peek), Some(Ok(decision)) if decision.available() == Some(most))
     }
 
     /// The output of a future that a process runs. `None` if it takes ten seconds.

@@ -4,7 +4,6 @@ use super::{Pause, World};
 use crate::{
     network::{self, Connection, Link, Network},
     plan::fault::{Fault, Kind},
-    process::Process,
     server::{Trouble, cluster::Move, commands::Refusal, database::Database},
     time::now,
 };
@@ -66,7 +65,7 @@ impl World {
     /// Kills a process and starts another one in its place.
     fn restart(&mut self, number: usize) {
         network::with(|network| network.reset(Some(number), None));
-        let new = Process::start(number, self.fleet(), 1);
+        let new = self.start_process(number, 1);
         std::mem::replace(&mut self.processes[number], new).kill();
         self.pauses.push(Pause { process: number, runtime: None, from: now(), to: now() + FIRST_DIAL });
         self.spawn_callers(number);

@@ -13,11 +13,11 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    callers::{Caller, Place},
+    callers::{Caller, LONE, Place},
     history::{self, Call},
     network::{self, Network},
     plan::{Plan, fault::Fault, mode::Mode},
-    process::{Fleet, Process, runtime},
+    process::{Process, runtime},
     random::Rng,
     rare,
     server::{cluster::Slots, database::Database},
@@ -32,10 +32,13 @@ pub(crate) use self::{
 pub(crate) struct World {
     plan: Plan,
     processes: Vec<Process>,
+    /// How many processes have been started.
+    lives: u64,
     rng: Rng,
     /// What replicas have.
     snapshots: BTreeMap<usize, Database>,
     pauses: Vec<Pause>,
+    blocks: Vec<Pause>,
     timeline: Vec<(u64, String)>,
     callers: Vec<JoinHandle<()>>,
     of_crate: tollgate::world::World,
@@ -64,6 +67,8 @@ pub(crate) struct Report {
     pub(crate) ending: Ending,
     pub(crate) probes: Probes,
     pub(crate) pauses: Vec<Pause>,
+    /// When tasks kept their threads. These are pauses, too.
+    pub(crate) blocks: Vec<Pause>,
     /// The faults that took place.
     pub(crate) faults: Vec<Fault>,
     pub(crate) timeline: Vec<(u64, String)>,
@@ -111,9 +116,11 @@ impl World {
         let mut world = Self {
             plan: plan.clone(),
             processes: vec![],
+            lives: 0,
             rng: Rng::of_part(plan.seed, 2),
             snapshots: BTreeMap::new(),
             pauses: vec![],
+            blocks: vec![],
             timeline: vec![],
             callers: vec![],
             of_crate,
@@ -126,9 +133,15 @@ impl World {
         }
         network::set(Some(network));
         for number in 0..plan.processes {
-            world.processes.push(Process::start(number, world.fleet(), plan.runtimes));
+            let process = world.start_process(number, plan.runtimes);
+            world.processes.push(process);
         }
         world
+    }
+
+    fn start_process(&mut self, number: usize, runtimes: usize) -> Process {
+        self.lives += 1;
+        Process::start(&self.plan, number, self.lives, runtimes)
     }
 
     fn run(mut self) -> Report {
@@ -184,12 +197,27 @@ impl World {
             }
             (trace, dials, commands) = (network.trace, network.dials, network.commands);
         });
-        let Self { processes, pauses, timeline, .. } = self;
+        let Self { processes, pauses, blocks, timeline, .. } = self;
         processes.into_iter().for_each(Process::kill);
         // What ended with the processes is no part of the history.
         history::take();
         let paths = rare::take();
-        Report { calls, ending, probes, pauses, faults, timeline, answers, paths, dials, commands, trace, panic: None }
+        let panic = None;
+        Report {
+            calls,
+            ending,
+            probes,
+            pauses,
+            blocks,
+            faults,
+            timeline,
+            answers,
+            paths,
+            dials,
+            commands,
+            trace,
+            panic,
+        }
     }
 
     /// One millisecond passes for all.
@@ -199,24 +227,23 @@ impl World {
         let count = self.processes.len();
         let first = usize::try_from(self.rng.below(count as u64)).unwrap_or(0);
         for offset in 0..count {
-            self.processes[(first + offset) % count].drive();
+            let blocks = self.processes[(first + offset) % count].drive();
+            self.pauses.extend(blocks.iter().copied());
+            self.blocks.extend(blocks);
         }
         network::with(Network::step);
-    }
-
-    fn fleet(&self) -> Fleet {
-        Fleet { processes: self.plan.processes, servers: self.plan.servers, sentinels: self.plan.sentinels }
     }
 
     fn spawn_callers(&mut self, number: usize) {
         for caller in 0..self.plan.callers {
             let process = &self.processes[number];
-            let limiter = Arc::clone(&process.limiter);
+            let (limiter, site) = (Arc::clone(&process.limiter), Arc::clone(&process.site));
             let mode = self.plan.modes[caller % self.plan.modes.len()];
             // Callers of one mode are on all runtimes.
             let runtime = caller / self.plan.modes.len() % process.count_runtimes();
             let (place, rng) = (Place { process: number, runtime }, Rng::new(self.rng.next()));
-            let caller = Caller { limiter, mode, place, rng, until: self.plan.load };
+            let (key, until) = (LONE + self.callers.len() as u64, self.plan.load);
+            let caller = Caller { limiter, site, mode, place, key, rng, until };
             self.callers.push(process.runtime(runtime).spawn(caller.run()));
         }
     }
