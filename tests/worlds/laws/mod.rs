@@ -4,10 +4,14 @@
 //! the crate works.
 
 mod amounts;
+mod bills;
 mod denials;
 mod endings;
+mod responses;
+mod retries;
 mod times;
 mod waits;
+mod watching;
 
 use crate::{
     plan::{Plan, mode::Mode},
@@ -25,23 +29,29 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 17] = [
+const LAWS: [(&str, Law); 23] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-as-published", amounts::as_published),
     ("law-1-slots-at-once", amounts::slots_at_once),
     ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
     ("law-3-all-or-nothing", amounts::all_or_nothing),
     ("law-3-charged-is-admitted", amounts::charged_is_admitted),
+    ("law-5-fields-agree", responses::fields_agree),
     ("law-5-retry-after-is-not-too-long", waits::retry_after_is_not_too_long),
     ("law-5-retry-after-is-true", waits::retry_after_is_true),
+    ("law-5-retry-after-of-responses-is-true", retries::retry_after_of_responses_is_true),
     ("law-6-connections-are-flat", endings::connections_are_flat),
     ("law-6-every-key-expires", endings::every_key_expires),
     ("law-6-tasks-are-flat", endings::tasks_are_flat),
+    ("law-7-refused-requests-are-not-handled", responses::refused_requests_are_not_handled),
     ("law-8-a-move-is-no-outage", times::a_move_is_no_outage),
     ("law-8-nobody-waits-longer", times::nobody_waits_longer),
     ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),
+    ("law-9-the-failure-policy-decides", responses::the_failure_policy_decides),
     ("law-15-all-is-free-in-the-end", endings::all_is_free),
+    ("law-15-settled-is-billed", bills::settled_is_billed),
+    ("law-16-watching-changes-nothing", watching::watching_changes_nothing),
     ("no-panic", endings::no_panic),
 ];
 

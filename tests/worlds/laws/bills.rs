@@ -1,0 +1,54 @@
+//! What is charged in the end for requests whose units were held.
+
+use std::ops::RangeInclusive;
+
+use super::amounts::{of_key, spent, times_more};
+use crate::{
+    history::{Call, Outcome},
+    plan::{Plan, fault::Fault, mode::Mode},
+    world::Report,
+};
+
+/// How long a settlement is on its way, and how long servers need after a fault, in milliseconds.
+const ON_ITS_WAY: u64 = 300;
+const RECOVERY: u64 = 1_500;
+
+/// What is spent in the end is the sum of what was settled. Requests beside a fault may be charged what they held.
+pub(super) fn settled_is_billed(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    if !mode.is_settled() || !mode.is_long() || times_more(report) > 0 && !mode.is_memory() {
+        return None;
+    }
+    for (key, spent, _) in spent(report, mode) {
+        let (mut least, mut most) = (0, 0);
+        for call in of_key(report, mode, key) {
+            let units = units(report, call);
+            least += u64::from(*units.start());
+            most += u64::from(*units.end());
+        }
+        // Nobody sees what is charged beyond the limit.
+        let least = least.min(mode.policy().limit().into());
+        if !(least..=most).contains(&spent) {
+            return Some(format!("key {key}: {spent} units are charged, the bills are {least} to {most}"));
+        }
+    }
+    None
+}
+
+/// The units that a call may have been charged.
+fn units(report: &Report, call: &Call) -> RangeInclusive<u32> {
+    let Some(web) = &call.web else { return 0..=0 };
+    match (&call.outcome, web.settled) {
+        (Outcome::Admitted { .. }, Some(settled)) if is_calm(report, call, web.ended) => settled..=settled,
+        // A debt ends with its process.
+        (Outcome::Admitted { .. }, Some(settled)) if web.is_local => 0..=settled.max(call.cost),
+        (Outcome::Admitted { .. }, Some(settled)) => settled.min(call.cost)..=settled.max(call.cost),
+        (Outcome::Gone | Outcome::Failed { .. }, _) => 0..=call.cost,
+        _ => 0..=0,
+    }
+}
+
+/// Whether all that belongs to a request was far from all faults.
+fn is_calm(report: &Report, call: &Call, ended: u64) -> bool {
+    let is_far = |fault: &Fault| ended + ON_ITS_WAY < fault.at || fault.end() + RECOVERY < call.asked;
+    report.faults.iter().all(is_far) && call.web.as_ref().is_some_and(|web| !web.is_local)
+}

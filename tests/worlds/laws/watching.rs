@@ -1,0 +1,24 @@
+//! Whether watching changes anything.
+
+use crate::{
+    plan::{Plan, Watch, mode::Mode},
+    world::{self, Report},
+};
+
+/// The same world with observers that do not panic has the same calls and commands. Without any observers, a store
+/// asks its server one question less, which may change the order of what follows.
+pub(super) fn watching_changes_nothing(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    if plan.watch != Watch::Panics || plan.modes.first() != Some(&mode) {
+        return None;
+    }
+    let calm = world::run(&Plan { watch: Watch::Calm, ..plan.clone() });
+    let differ = report.calls.iter().zip(&calm.calls).find(|(panicking, calm)| panicking != calm);
+    if let Some((panicking, calm)) = differ {
+        return Some(format!("panicking {panicking:?}, calm {calm:?}"));
+    }
+    let (calls, commands) = (report.calls.len(), report.commands);
+    let differs = calls != calm.calls.len() || report.trace != calm.trace;
+    differs.then(|| {
+        format!("panicking {calls} calls and {commands} commands, calm {} and {}", calm.calls.len(), calm.commands)
+    })
+}
