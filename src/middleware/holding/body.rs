@@ -43,7 +43,7 @@ pin_project! {
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     /// async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
     ///     Ok(Response::new(Full::from("hello")))
     /// }
