@@ -109,7 +109,7 @@ impl Caller {
 /// How long before and after its time a caller comes back, in milliseconds.
 const NEARLY: u64 = 10;
 
-/// Reads so many frames of a body.
+/// Reads this number of frames of a body.
 async fn read(response: Response<Body>, frames: u64) {
     let mut body = response.into_body();
     for _ in 0..frames {
