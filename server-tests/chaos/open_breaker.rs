@@ -11,11 +11,13 @@ use crate::{
     worker::POLICIES,
 };
 
-/// Allowed latency above that of a service without the limiter.
-const MAX_ADDED_US: u32 = 50;
+/// Allowed latency above that of a service without the limiter, in microseconds. A timer of tokio takes a millisecond at
+/// least, and so does a call to a server that does not answer. A build without optimizations, beside other tests, stays
+/// below that. The release build of `tests/run --long` stays far below.
+const MAX_ADDED_US: u32 = if cfg!(debug_assertions) { 1_000 } else { 50 };
 
-/// The median exposes a timer or I/O on this path. The tail is asserted only in a release build (`tests/run --long`),
-/// where requests are so short that few are interrupted.
+/// The median exposes a timer or I/O on this path. The tail is asserted only in a release build, where requests are so
+/// short that few are interrupted.
 #[test]
 fn an_open_breaker_adds_almost_no_latency() {
     undisturbed(|| {

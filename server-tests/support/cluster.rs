@@ -49,9 +49,12 @@ impl Cluster {
             master.command(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
             first = last + 1;
         }
+        // Distinct epochs spare the nodes from resolving an epoch collision first. A node takes one only before it knows
+        // any other node.
         for (number, node) in nodes.iter().enumerate() {
-            // Distinct epochs spare the nodes from resolving an epoch collision first.
             node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
+        }
+        for (number, node) in nodes.iter().enumerate() {
             // Every pair meets explicitly, because gossip alone is slow.
             for other in nodes.iter().skip(number + 1) {
                 node.command(&format!("CLUSTER MEET 127.0.0.1 {}", other.port()));

@@ -22,16 +22,20 @@ pub struct Nodes(Vec<Server>);
 impl Nodes {
     pub fn start() -> Result<Self> {
         let nodes = Self(LAST_SLOTS.iter().map(|_| Server::node()).collect::<Result<_>>()?);
+        let cluster = || redis::cmd("CLUSTER");
+        let mut admins = nodes.connections()?;
         let mut first = 0;
-        for (number, (mut admin, last)) in nodes.connections()?.into_iter().zip(LAST_SLOTS).enumerate() {
-            let cluster = || redis::cmd("CLUSTER");
-            cluster().arg("ADDSLOTS").arg((first..=last).collect::<Vec<_>>()).exec(&mut admin)?;
-            // Distinct epochs spare the nodes from resolving an epoch collision first.
-            cluster().arg("SET-CONFIG-EPOCH").arg(number + 1).exec(&mut admin)?;
-            for other in &nodes.0[number + 1..] {
-                cluster().arg("MEET").arg("127.0.0.1").arg(other.port()).exec(&mut admin)?;
-            }
+        for (number, (admin, last)) in admins.iter_mut().zip(LAST_SLOTS).enumerate() {
+            cluster().arg("ADDSLOTS").arg((first..=last).collect::<Vec<_>>()).exec(admin)?;
+            // Distinct epochs spare the nodes from resolving an epoch collision first. A node takes one only before it
+            // knows any other node.
+            cluster().arg("SET-CONFIG-EPOCH").arg(number + 1).exec(admin)?;
             first = last + 1;
+        }
+        for (number, admin) in admins.iter_mut().enumerate() {
+            for other in &nodes.0[number + 1..] {
+                cluster().arg("MEET").arg("127.0.0.1").arg(other.port()).exec(admin)?;
+            }
         }
         let start = Instant::now();
         while !nodes.are_ready()? {
