@@ -11,9 +11,9 @@ use crate::{
     worker::POLICIES,
 };
 
-/// Allowed latency above that of a service without the limiter, in microseconds. A timer of tokio takes a millisecond at
-/// least, and so does a call to a server that does not answer. A build without optimizations, beside other tests, stays
-/// below that. The release build of `tests/run --long` stays far below.
+/// Allowed latency above that of a service without the limiter, in microseconds. A timer of tokio takes at least a
+/// millisecond, and so does a call to a server that does not answer. A build without optimizations stays below that,
+/// also beside other tests. The release build of `tests/run --long` stays far below.
 const MAX_ADDED_US: u32 = if cfg!(debug_assertions) { 1_000 } else { 50 };
 
 /// The median exposes a timer or I/O on this path. The tail is asserted only in a release build, where requests are so

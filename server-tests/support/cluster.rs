@@ -49,8 +49,8 @@ impl Cluster {
             master.command(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
             first = last + 1;
         }
-        // Distinct epochs spare the nodes from resolving an epoch collision first. A node takes one only before it knows
-        // any other node.
+        // Distinct epochs spare the nodes from resolving an epoch collision first. A node takes one only before it
+        // knows any other node.
         for (number, node) in nodes.iter().enumerate() {
             node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
         }
