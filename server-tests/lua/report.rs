@@ -1,7 +1,7 @@
 //! Replies of the script. What the script leaves to the client is computed here naively, from the definition of each
 //! algorithm and by bisection.
 
-use super::call::{FIXED_WINDOW, Policy, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG};
+use super::policy::{FIXED_WINDOW, Policy, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG};
 
 /// The report of a charge: fits, available, retry_after (-1 for none), next unit, reset.
 pub(crate) type Report = (u8, u32, f64, f64, f64);

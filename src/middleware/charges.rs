@@ -1,6 +1,5 @@
 //! The charges of a request, from its keys, policies and costs.
 
-use super::prepare::Refusal;
 use crate::{
     check::Check,
     cost::{RequestCost, Units},
@@ -10,6 +9,9 @@ use crate::{
     observe::RefusalReason,
     policy::Policy,
 };
+
+/// Why a request is refused. Boxed, so that the results of other requests are small.
+pub(super) type Refusal = Box<RefusalReason>;
 
 /// Adds the charges of a request to its check.
 pub(super) struct Charges<'a> {

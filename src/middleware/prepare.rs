@@ -3,7 +3,7 @@
 use http::request::Parts;
 
 use super::{
-    charges::{Charges, Holding},
+    charges::{Charges, Holding, Refusal},
     config::{Config, KeyExtraction},
     rules::Rules,
 };
@@ -15,9 +15,6 @@ use crate::{
     observe::{Exempt, ExemptCause, RefusalReason, Warning},
     policy::{Policy, PolicySource},
 };
-
-/// Why a request is refused. Boxed, so that the results of other requests are small.
-pub(super) type Refusal = Box<RefusalReason>;
 
 /// The next step of a request.
 pub(super) enum Prepared {

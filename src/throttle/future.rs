@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{
     body::HeldCall,
     response::ResponseHead,
-    service::BoxError,
+    throttled::BoxError,
     turn::{Turns, Waited},
     upstream::Upstream,
 };

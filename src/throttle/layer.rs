@@ -3,12 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
-use tower_layer::Layer;
 
 use super::{
     request::{AndCost, IntoThrottleCost},
     response::{HttpBody, HttpHead},
-    service::Throttle,
     settings::Settings,
 };
 use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limiter, policy::Policy};
@@ -344,14 +342,6 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self
-    }
-}
-
-impl<S, K, C, H> Layer<S> for ThrottleLayer<K, C, H> {
-    type Service = Throttle<S, K, C, H>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Throttle::new(inner, self.clone())
     }
 }
 

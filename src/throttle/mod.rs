@@ -171,6 +171,6 @@ pub use self::{
     layer::ThrottleLayer,
     request::{AndCost, IntoThrottleCost, ThrottleCost, ThrottleKey},
     response::{HttpBody, HttpHead, ResponseHead},
-    service::{BoxError, Throttle},
-    throttled::Throttled,
+    service::Throttle,
+    throttled::{BoxError, Throttled},
 };

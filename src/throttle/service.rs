@@ -1,12 +1,12 @@
 //! The service: waits for the turn of a request, then calls the inner service.
 
 use std::{
-    error::Error,
     fmt,
     sync::Arc,
     task::{Context, Poll},
 };
 
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
@@ -15,14 +15,11 @@ use super::{
     request::{ThrottleCost, ThrottleKey},
     response::{HttpHead, ResponseHead},
     settings::Costs,
+    throttled::BoxError,
     turn::Turns,
     upstream::Upstream,
 };
 use crate::key::Key;
-
-/// The error of a throttled client: [`Throttled`](super::Throttled), or the error of the inner service, boxed.
-/// `tower::BoxError` is the same type.
-pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Client whose calls wait for their turn; made by [`ThrottleLayer`].
 ///
@@ -39,10 +36,6 @@ pub struct Throttle<S, K = Key, C = u32, H = HttpHead> {
 }
 
 impl<S, K, C, H> Throttle<S, K, C, H> {
-    pub(super) fn new(inner: S, layer: ThrottleLayer<K, C, H>) -> Self {
-        Self { inner, layer }
-    }
-
     /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -56,6 +49,14 @@ impl<S, K, C, H> Throttle<S, K, C, H> {
     /// Unwraps the inner service.
     pub fn into_inner(self) -> S {
         self.inner
+    }
+}
+
+impl<S, K, C, H> Layer<S> for ThrottleLayer<K, C, H> {
+    type Service = Throttle<S, K, C, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Throttle { inner, layer: self.clone() }
     }
 }
 

@@ -7,6 +7,10 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
 };
 
+/// The error of a throttled client: [`Throttled`], or the error of the inner service, boxed. `tower::BoxError` is the
+/// same type.
+pub type BoxError = Box<dyn error::Error + Send + Sync>;
+
 /// The error of a call that was not made: it would have waited for longer than it may, its cost can never pass, the
 /// store gave no verdict, or the client had no room for it in time.
 ///

@@ -39,13 +39,29 @@ use crate::{
 #[must_use = "nothing is charged before the future is polled"]
 pub struct AcquireFuture(Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send>>);
 
-impl AcquireFuture {
-    pub(super) fn new(acquire: Acquire, max_wait: Duration) -> Self {
-        Self(Box::pin(async move { acquire.run(max_wait).await?.outcome }))
-    }
-}
-
 impl Acquire {
+    /// Waits for at most `max_wait`. See [`Limiter::acquire`](crate::Limiter::acquire).
+    ///
+    /// With a `max_wait` of zero, the units are charged if they are available now and no other caller waits. A check
+    /// that is on its way when `max_wait` ends, or is about to be sent, is awaited: for at most 0.1 s and the store's
+    /// [deadline](crate::store::Store::deadline).
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to an [`Error`](crate::Error) if the store gave no verdict until `max_wait` had passed, or
+    /// if the check may have been charged without a verdict. Errors of the setup end the wait at once: kind
+    /// [`Misconfigured`](crate::ErrorKind::Misconfigured), also for a runtime without timers, kind
+    /// [`BadKey`](crate::ErrorKind::BadKey), and kind [`Config`](crate::ErrorKind::Config) for
+    /// [`fail_local`](Self::fail_local) without a fallback.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. What was
+    /// charged for a caller that is gone goes to the next waiters, if there are any.
+    pub fn within(self, max_wait: Duration) -> AcquireFuture {
+        AcquireFuture(Box::pin(async move { self.run(max_wait).await?.outcome }))
+    }
+
     /// Waits for the units, and makes a hold if `holds`.
     pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
         let Self { core, key, policy, cost, further, purpose, shares_pauses, holds } = self;

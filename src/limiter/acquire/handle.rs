@@ -1,12 +1,12 @@
 //! The calls with which users wait: `Limiter::acquire` and `Acquire`.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use crate::{
     error::ConfigError,
     key::Key,
     limiter::{
-        acquire::{further::Further, future::AcquireFuture, queues::Queues},
+        acquire::{further::Further, queues::Queues},
         core::Core,
         handle::Limiter,
         purpose::Purpose,
@@ -208,28 +208,6 @@ impl Acquire {
     pub fn fail_local(mut self) -> Self {
         self.purpose = self.purpose.with_fallback();
         self
-    }
-
-    /// Waits for at most `max_wait`. See [`Limiter::acquire`].
-    ///
-    /// With a `max_wait` of zero, the units are charged if they are available now and no other caller waits. A check
-    /// that is on its way when `max_wait` ends, or is about to be sent, is awaited: for at most 0.1 s and the store's
-    /// [deadline](crate::store::Store::deadline).
-    ///
-    /// # Errors
-    ///
-    /// The future resolves to an [`Error`](crate::Error) if the store gave no verdict until `max_wait` had passed, or
-    /// if the check may have been charged without a verdict. Errors of the setup end the wait at once: kind
-    /// [`Misconfigured`](crate::ErrorKind::Misconfigured), also for a runtime without timers, kind
-    /// [`BadKey`](crate::ErrorKind::BadKey), and kind [`Config`](crate::ErrorKind::Config) for
-    /// [`fail_local`](Self::fail_local) without a fallback.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. What was
-    /// charged for a caller that is gone goes to the next waiters, if there are any.
-    pub fn within(self, max_wait: Duration) -> AcquireFuture {
-        AcquireFuture::new(self, max_wait)
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::{runtime, time::Instant};
 use crate::{
     error::Error,
     hold::Settlement,
-    limiter::hold::change::Ending,
+    limiter::hold::ending::Ending,
     runtime::random::{self, RandomMap},
 };
 

@@ -12,7 +12,7 @@ use crate::{
     limiter::{
         core::Core,
         hold::{
-            change::Ending,
+            ending::Ending,
             renewals::RenewedHold,
             settle::{SettleFuture, merged},
         },

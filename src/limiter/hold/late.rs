@@ -13,7 +13,7 @@ use crate::{
     check::Charge,
     limiter::{
         core::Core,
-        hold::{change::Ending, handle::is_released},
+        hold::{ending::Ending, handle::is_released},
     },
     store::CountChange,
 };

@@ -10,6 +10,7 @@
 mod age;
 mod change;
 mod domain;
+mod ending;
 mod ends;
 mod failure;
 mod handle;

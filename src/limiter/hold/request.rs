@@ -14,7 +14,7 @@ use crate::{
         handle::Limiter,
         hold::{
             age::{Charged, Claim, OnLongest, Origin, Owner},
-            change::Ending,
+            ending::Ending,
             handle::{OpenHolds, is_released},
             renewals::RenewedHold,
         },

@@ -18,8 +18,9 @@ use crate::{
     limiter::{
         core::Core,
         hold::{
-            change::{Call, Ending},
+            change::Call,
             domain::{Kept, Sent},
+            ending::Ending,
             worker::HoldJob,
         },
     },

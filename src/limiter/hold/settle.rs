@@ -17,7 +17,7 @@ use crate::{
     hold::{OpenHold, Settlement},
     limiter::{
         core::Core,
-        hold::change::{Call, Ending},
+        hold::{change::Call, ending::Ending},
     },
 };
 

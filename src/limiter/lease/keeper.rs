@@ -5,9 +5,9 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    settle::{settle, settle_later},
+    call::Call,
+    settle::{settle, settle_later, sweep},
     state::{Act, Asked, Step},
-    store::{self, Call},
     table::LeaseId,
     waiter::Delivery,
 };
@@ -40,7 +40,7 @@ impl Keeper {
                 Some(Step::Act(Act { ended, deliveries, ask, is_over })) => {
                     deliveries.into_iter().for_each(Delivery::send);
                     drop(settle(&self.core, ended));
-                    store::sweep(&self.core);
+                    sweep(&self.core);
                     if let Some(units) = ask {
                         self.ask(units).await;
                     }

@@ -8,6 +8,7 @@
 mod beside;
 mod block;
 mod blocks;
+mod call;
 mod close;
 mod demand;
 mod keeper;

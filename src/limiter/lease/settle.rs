@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
 use super::{block::Ended, table::Leases};
 use crate::{
@@ -66,4 +66,10 @@ fn note(leases: &Leases, (key, policy): &(Key, Policy), is_uncertain: bool, answ
     if is_over {
         leases.end_block(key, policy);
     }
+}
+
+/// Settles the blocks of runtimes that stand still.
+pub(super) fn sweep(core: &Arc<Core>) {
+    let remains = core.leases.sweep(Instant::now());
+    drop(settle(core, remains.into_ended()));
 }

@@ -7,69 +7,18 @@ use tokio::time::Instant;
 
 use super::{
     block::{Ended, SHORTEST_TTL},
+    call::Call,
     keeper,
-    settle::{Given, settle},
+    settle::{Given, settle, sweep},
     standing::Standing,
 };
 use crate::{
     check::{Charge, Check},
     error::Error,
-    limiter::{
-        core::Core,
-        purpose::Purpose,
-        sharded::{self, Asked, Judgement},
-    },
+    limiter::{core::Core, purpose::Purpose, sharded::Asked},
     runtime::{deadline::within, drivers::Driver, stalls::Begin},
-    store::{Answer, Pending},
     verdict::{Outcome, Verdict},
 };
-
-/// One call of the store, or of two shards of a policy.
-pub(super) enum Call {
-    Judged(Result<Verdict, Error>),
-    Store {
-        /// What the store gets, if it is not the check itself.
-        beside: Option<Check>,
-        pending: Pending<Verdict>,
-    },
-    Shards(Judgement),
-}
-
-impl Call {
-    /// Asks the store. What has to wait is sent at its first poll.
-    pub(super) fn start(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Self {
-        let beside = core.leases.beside_blocks(check);
-        let sent = beside.as_ref().unwrap_or(check);
-        if sent.is_sharded() {
-            return match sharded::ask(core, sent, purpose, time) {
-                Asked::Judged(result) => Self::Judged(result),
-                Asked::Waiting(judgement) => Self::Shards(judgement),
-            };
-        }
-        match core.store.check(sent) {
-            Answer::Ready(result) => Self::Judged(result),
-            Answer::Pending(pending) => Self::Store { beside, pending },
-        }
-    }
-
-    /// The answer, behind the breaker and within `time`.
-    pub(super) async fn answer(
-        self,
-        core: &Arc<Core>,
-        check: &Check,
-        purpose: Purpose,
-        time: Duration,
-    ) -> Result<Verdict, Error> {
-        match self {
-            Self::Judged(result) => result,
-            Self::Store { beside, pending } => {
-                let sent = beside.as_ref().unwrap_or(check);
-                sharded::answer(core, sent, check, purpose, pending, time).await
-            }
-            Self::Shards(judgement) => judgement.await,
-        }
-    }
-}
 
 /// Asks the store, and a second time if this process can give back units that the check needs.
 pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
@@ -126,12 +75,6 @@ async fn judge_call(
     let Some(given) = give_back_missing(core, check, &first) else { return Ok(heed(core, check, purpose, first)) };
     let spent = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
     judge_again(core, check, purpose, first, given, time.saturating_sub(spent)).await
-}
-
-/// Settles the blocks of runtimes that stand still.
-pub(super) fn sweep(core: &Arc<Core>) {
-    let remains = core.leases.sweep(Instant::now());
-    drop(settle(core, remains.into_ended()));
 }
 
 /// Asks the store again, after the blocks of this process were given back.

@@ -20,7 +20,7 @@ use super::{
     store::{Inner, RedisStore},
 };
 #[cfg(feature = "cluster")]
-use super::{call::hash_tags::HashTags, call::refunds::Refunds, net::cluster::seeds::Seeds};
+use super::{call::hash_tags::HashTags, call::refund_list::Refunds, net::cluster::seeds::Seeds};
 use crate::{
     error::ConfigError,
     observe::{ObserverCell, Once},

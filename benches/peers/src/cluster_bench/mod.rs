@@ -1,6 +1,7 @@
 //! Decisions per second, calls and time in Redis on a cluster of three masters: keys that share hash tags, beside a tag
 //! for each key.
 
+mod hot_key;
 mod near_limit;
 mod nodes;
 pub mod shards;

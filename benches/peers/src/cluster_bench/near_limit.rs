@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::{task::JoinSet, time::interval};
 use tollgate::Policy;
 
-use super::{nodes::Nodes, shards::HotKey};
+use super::{hot_key::HotKey, nodes::Nodes};
 use crate::{Result, args::Args, report::Report};
 
 const LIMIT: u32 = 2_000;

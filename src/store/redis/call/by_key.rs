@@ -20,7 +20,8 @@ use super::{
     client::Client,
     domain_permit::ask,
     outgoing::{Charges, Outgoing, Request},
-    refunds::{self, Refund},
+    refund_list::Refund,
+    refunds,
     step::{Alone, AloneHold, Step, Then},
 };
 use crate::{

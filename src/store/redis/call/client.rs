@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 #[cfg(feature = "cluster")]
-use super::refunds::Refunds;
+use super::refund_list::Refunds;
 use super::{
     super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
     denials::Denials,

@@ -34,7 +34,9 @@ mod queue;
 mod queues;
 pub(crate) mod redis_key;
 #[cfg(feature = "cluster")]
-pub(crate) mod refunds;
+pub(crate) mod refund_list;
+#[cfg(feature = "cluster")]
+mod refunds;
 mod reply;
 mod runs;
 pub(crate) mod script;

@@ -10,7 +10,8 @@ use super::{
     findings::given_up,
     outgoing::{Indices, Outgoing},
     parts::Part,
-    refunds::{self, Refund},
+    refund_list::Refund,
+    refunds,
     step::{Alone, AloneHold, Committed, Step},
 };
 use crate::{

@@ -1,0 +1,41 @@
+//! Policies and usages in the numbers of the protocol.
+
+/// The algorithms, in the numbers of the protocol.
+pub(crate) const SLIDING_WINDOW_LOG: u8 = 1;
+pub(crate) const SLIDING_WINDOW_COUNTER: u8 = 2;
+pub(crate) const FIXED_WINDOW: u8 = 3;
+pub(crate) const TOKEN_BUCKET: u8 = 4;
+
+/// The usages of a policy, in the numbers of the protocol.
+pub(crate) const COMMIT: u8 = 0;
+pub(crate) const COUNT_REJECTED: u8 = 1;
+pub(crate) const EVALUATE: u8 = 2;
+pub(crate) const REFUND: u8 = 4;
+pub(crate) const BAN_BY_HAND: u8 = 34;
+pub(crate) const UNBAN: u8 = 35;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) algorithm: u8,
+    pub(crate) limit: u32,
+    pub(crate) window_us: u64,
+    /// The log's resolution or the bucket's burst.
+    pub(crate) parameter: u32,
+}
+
+impl Policy {
+    /// An exact log.
+    pub(crate) fn log(limit: u32, window_us: u64) -> Self {
+        Self { algorithm: SLIDING_WINDOW_LOG, limit, window_us, parameter: 1 }
+    }
+
+    pub(crate) fn packed(&self, usage: u8) -> Vec<u8> {
+        let doubles = [self.window_us as f64, f64::from(self.parameter)].map(f64::to_le_bytes).concat();
+        [&[self.algorithm, usage][..], &self.limit.to_le_bytes(), &doubles].concat()
+    }
+
+    /// The largest cost that ever fits.
+    pub(crate) fn capacity(&self) -> u32 {
+        if self.algorithm == TOKEN_BUCKET { self.parameter } else { self.limit }
+    }
+}
