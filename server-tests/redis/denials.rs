@@ -350,7 +350,8 @@ async fn law_6_a_ban_has_a_ttl() {
 #[tokio::test]
 async fn denials_are_cached_on_the_servers_clock_too() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let builder = RedisStore::builder().deadline(Duration::from_secs(10));
+    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     limiter.check("k", &policy, 1).await.unwrap();
     limiter.check("k", &policy, 1).await.unwrap();

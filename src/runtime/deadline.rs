@@ -114,6 +114,8 @@ mod tests {
     use super::{stopwatch::Stopwatch, *};
 
     const TIME: Duration = Duration::from_millis(50);
+    /// Stalls of the machine lengthen a wait, as they should. So one of these runs has to be short.
+    const RUNS: u32 = 5;
 
     async fn waited(during: impl FnOnce()) -> Duration {
         let start = std::time::Instant::now();
@@ -157,10 +159,14 @@ mod tests {
     #[tokio::test]
     async fn law_8_stalls_of_the_executor_do_not_count() {
         let stall = Duration::from_millis(200);
-        // The thread blocks during a wait. A plain timeout would have passed when the thread continues.
-        let waited = waited(|| thread::sleep(stall)).await;
-        assert!(waited >= stall + TIME * 3 / 4, "{waited:?}");
-        assert!(waited < stall + 4 * TIME, "{waited:?}");
+        let mut shortest = Duration::MAX;
+        for _ in 0..RUNS {
+            // The thread blocks during a wait. A plain timeout would have passed when the thread continues.
+            let waited = waited(|| thread::sleep(stall)).await;
+            assert!(waited >= stall + TIME * 3 / 4, "{waited:?}");
+            shortest = shortest.min(waited);
+        }
+        assert!(shortest < stall + 4 * TIME, "{shortest:?}");
     }
 
     #[tokio::test]
@@ -184,8 +190,11 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        let waited = waited(|| {}).await;
+        let mut shortest = Duration::MAX;
+        for _ in 0..RUNS {
+            shortest = shortest.min(waited(|| {}).await);
+        }
         hog.abort();
-        assert!(waited < 8 * TIME, "{waited:?}");
+        assert!(shortest < 8 * TIME, "{shortest:?}");
     }
 }
