@@ -1,11 +1,10 @@
 //! The limiter: checks, peeks and resets.
 
-use std::{fmt, future::poll_fn, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use tokio::time::Instant;
 
 use crate::{
-    breaker::CallOutcome,
     check::Check,
     error::Error,
     failure::FailurePolicy,
@@ -14,7 +13,6 @@ use crate::{
         check_future::CheckFuture,
         core::Core,
         decide::{Sent, decide},
-        guarded::Guarded,
         lease,
         purpose::Purpose,
         sharded,
@@ -285,20 +283,9 @@ impl Limiter {
 
     async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
         if policy.is_sharded() {
-            return sharded::reset(self, key, policy).await;
+            return sharded::reset(&self.core, key, policy).await;
         }
-        self.reset_count(key, policy).await
-    }
-
-    /// Resets one count in the store.
-    pub(super) async fn reset_count(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        match self.core.store.reset(key, policy) {
-            Answer::Ready(result) => result,
-            Answer::Pending(pending) => {
-                let mut guarded = Guarded::new(pending, CallOutcome::of);
-                poll_fn(|cx| guarded.poll(&self.core, |_| self.core.admit(Some(key)), cx)).await
-            }
-        }
+        self.core.reset_count(key, policy).await
     }
 
     /// Sends a check of the middleware, and takes the charges out of it. The failure policy `failure` decides if the

@@ -16,11 +16,10 @@ mod paused_keys;
 mod place;
 mod queue;
 mod queue_id;
-mod queues;
+pub(super) mod queues;
 mod rivals;
 mod waiter;
 
-pub(super) use self::queues::Queues;
 pub use self::{
     future::AcquireFuture,
     handle::Acquire,

@@ -11,13 +11,13 @@ mod age;
 mod change;
 mod domain;
 mod ending;
-mod ends;
+pub(super) mod ends;
 mod failure;
 mod handle;
 mod late;
 mod longest;
 mod make;
-mod renewals;
+pub(super) mod renewals;
 mod renewing;
 mod request;
 mod sending;
@@ -28,7 +28,6 @@ pub(crate) use self::{
     age::{Charged, OnLongest},
     request::{NameReport, RequestHolds},
 };
-pub(super) use self::{ends::Ends, renewals::Renewals};
 pub use self::{
     handle::{Held, Hold},
     make::HoldFuture,

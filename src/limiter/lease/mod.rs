@@ -18,7 +18,7 @@ mod size;
 mod standing;
 mod state;
 mod store;
-mod table;
+pub(super) mod table;
 mod waiter;
 
 use std::{sync::Arc, time::Duration};
@@ -28,7 +28,6 @@ use tokio::{sync::oneshot, time::Instant};
 pub(super) use self::{
     close::{give_back, release},
     store::judge,
-    table::Leases,
 };
 use self::{state::Spent, waiter::Reply};
 use crate::{

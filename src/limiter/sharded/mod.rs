@@ -7,7 +7,7 @@
 
 mod attempt;
 mod peek;
-mod turn;
+pub(super) mod turn;
 
 use std::{
     future::{Future, poll_fn},
@@ -19,10 +19,7 @@ use std::{
 use tokio::time::Instant;
 
 use self::attempt::{Attempt, milder};
-pub(super) use self::{
-    peek::{all, reset},
-    turn::Turns,
-};
+pub(super) use self::peek::{all, reset};
 use crate::{
     breaker::CallOutcome,
     check::Check,

@@ -11,7 +11,7 @@ use crate::{
     check::{Charge, Check},
     error::Error,
     key::Key,
-    limiter::handle::Limiter,
+    limiter::core::Core,
     policy::Policy,
     verdict::{Outcome, Verdict},
 };
@@ -50,11 +50,10 @@ fn merge_two(one: Outcome, other: Outcome) -> Outcome {
 /// # Errors
 ///
 /// The error of any shard, after all shards have been tried.
-pub(in crate::limiter) async fn reset(limiter: &Limiter, key: &Key, policy: &Policy) -> Result<bool, Error> {
+pub(in crate::limiter) async fn reset(core: &Core, key: &Key, policy: &Policy) -> Result<bool, Error> {
     let charge = Charge::new(key.clone(), policy.clone(), 0);
-    let resets = charge
-        .of_all_shards()
-        .map(|Charge { key, policy, .. }| async move { limiter.reset_count(&key, &policy).await });
+    let resets =
+        charge.of_all_shards().map(|Charge { key, policy, .. }| async move { core.reset_count(&key, &policy).await });
     all(resets).await.map(|found| found.contains(&true))
 }
 
