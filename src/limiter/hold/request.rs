@@ -115,8 +115,8 @@ impl RequestHolds {
         self.units.retain(|units| is_held(units.number));
     }
 
-    /// Keeps the holds that an allowed check has made, and renews them until they end. `request` makes what is told of
-    /// those that get too old, if a policy has a longest age.
+    /// Keeps the holds that an allowed check has made, and renews them until they end. `request` returns the
+    /// request that hears when a hold exceeds the longest age of its policy. It is called if a policy has one.
     pub(crate) fn keep_made(&mut self, decision: &Decision, request: impl FnOnce() -> Arc<dyn OnLongest>) {
         self.retain_held(decision);
         let local = (decision.source() == Source::Local).then(|| decision.is_owed());

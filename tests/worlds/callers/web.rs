@@ -42,7 +42,7 @@ impl Caller {
         }
     }
 
-    /// Comes back just before the time at which it is told to, and just after it. Nobody else has its key.
+    /// Sends requests just before and just after the time that Retry-After names. No other caller has this key.
     pub(super) async fn return_when_told(&mut self) {
         let key = self.key;
         while now() < self.until {

@@ -79,8 +79,8 @@ fn in_the_way_until(report: &Report, call: &Call) -> u64 {
     }
 }
 
-/// Whether the slot of a request is given back as soon as it ends: whatever has ended it, if its process lives and can
-/// send. A runtime that has ended or stands still is in nobody's way.
+/// Whether the slot of a request has to be free soon after the request has ended. It does not matter why the request
+/// has ended, nor whether its runtime still runs: the process has to live, and its messages have to reach the server.
 fn ends_soon(report: &Report, call: &Call) -> bool {
     let Some(web) = call.web.as_ref().filter(|web| web.is_judged && !web.is_local && !web.is_killed) else {
         return false;

@@ -8,6 +8,7 @@ pub(crate) mod batch;
 mod by_key;
 pub(crate) mod client;
 pub(crate) mod count_change;
+mod count_reply;
 #[cfg(feature = "cluster")]
 pub(crate) mod cross_slot;
 pub(crate) mod denials;

@@ -12,12 +12,10 @@ use super::{
     step::Step,
 };
 use crate::{
-    algorithm::{Held, Reported},
     check::Charge,
     error::{Error, ErrorKind},
     observe::Fingerprint,
-    policy::{Algorithm, Policy},
-    store::ban::{self, PolicyCost},
+    store::ban,
     verdict::{Outcome, Source, Verdict},
 };
 
@@ -121,95 +119,6 @@ impl Packed<'_> {
         }
         Ok(Outcome { fits: true, available, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 })
     }
-
-    /// The outcome of one count.
-    pub(super) fn outcome(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>) -> Result<Outcome, Error> {
-        match self.count(policy)? {
-            (_, Count::Log(outcome)) => Ok(outcome),
-            (fits, Count::Other(reported)) => Ok(reported.outcome(policy, cost, fits)),
-        }
-    }
-
-    /// One count, and whether its charge fits.
-    fn count(&mut self, policy: &Policy) -> Result<(bool, Count), Error> {
-        let ((fits, has_more, number), time) = (self.number()?, self.time()?);
-        let reported = match policy.algorithm() {
-            Algorithm::SlidingWindowLog => {
-                return Ok((fits, Count::Log(self.log(policy, fits, has_more, number, time)?)));
-            }
-            Algorithm::SlidingWindowCounter => {
-                let previous = if has_more { self.more()? } else { 0 };
-                Reported::SlidingWindowCounter { previous, current: number, left: time }
-            }
-            Algorithm::FixedWindow => Reported::FixedWindow { count: number, left: time },
-            Algorithm::TokenBucket => Reported::TokenBucket { ahead: time, fraction: number },
-        };
-        Ok((fits, Count::Other(reported)))
-    }
-
-    /// The outcome of a charge beside open holds. Its numbers are those of its count, as if nothing were held, and
-    /// those of the holds. A changed hold fits if it was open.
-    fn outcome_beside_holds(&mut self, charge: &Charge, request: &Request) -> Result<Outcome, Error> {
-        let &Charge { ref policy, cost, .. } = charge;
-        let (_, count) = self.count(policy)?;
-        let ((fits, _, units), last_end) = (self.number()?, self.time()?);
-        let held = Held { units, last_end };
-        if held.units > 0 {
-            request.outgoing.meets_holds();
-        }
-        let plain = match count {
-            Count::Log(plain) => Outcome { fits, ..plain },
-            Count::Other(reported) => return Ok(reported.outcome_beside(policy, cost, fits, held)),
-        };
-        if held.units == 0 || !request.step.is_check() {
-            return Ok(plain);
-        }
-        // The script has searched the log for the waits beside the holds.
-        let retry_us = if fits { None } else { self.wait()? };
-        let next_us = if u64::from(plain.available) < held.units { self.wait()? } else { None };
-        let denied = (!fits && cost <= policy.capacity()).then_some(cost);
-        let wait = |asked: u32| match u64::from(asked) {
-            _ if asked <= plain.available => 0,
-            _ if denied == Some(asked) => plain.retry_after_us.unwrap_or(0),
-            _ if asked == plain.available + 1 => plain.next_us,
-            _ if asked == policy.capacity() => plain.reset_us,
-            beside if beside == u64::from(cost) + held.units => retry_us.unwrap_or(u64::MAX),
-            beside if beside == 1 + held.units => next_us.unwrap_or(u64::MAX),
-            _ => 0,
-        };
-        Ok(held.outcome(policy, 0, plain, denied, wait))
-    }
-
-    /// The outcome of a log, which alone can search its records for the waits.
-    fn log(
-        &mut self,
-        policy: &Policy,
-        fits: bool,
-        has_more: bool,
-        number: u64,
-        next_us: u64,
-    ) -> Result<Outcome, Error> {
-        let (available, retry_after_us, reset_us) = match (has_more, fits) {
-            // The charge is the newest record. Stamps are rounded up to the resolution.
-            (false, true) => {
-                let newest_us = self.time_us.next_multiple_of(policy.resolution_us());
-                (number, None, newest_us - self.time_us + policy.window_us())
-            }
-            (false, false) => (0, Some(next_us), number),
-            (true, true) => (number, None, self.more()?),
-            (true, false) => (number, self.wait()?, self.more()?),
-        };
-        let available = self.in_range(u32::try_from(available).ok());
-        Ok(Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us: 0 })
-    }
-}
-
-/// What the script reports about one count.
-enum Count {
-    /// A log, whose outcome the script has found.
-    Log(Outcome),
-    /// The state of another count.
-    Other(Reported),
 }
 
 #[cfg(test)]
@@ -220,7 +129,7 @@ mod tests {
     use crate::{
         check::Check,
         key::Key,
-        policy::{Holds, Unsettled},
+        policy::{Algorithm, Holds, Policy, Unsettled},
         store::redis::call::{outgoing::Outgoing, progress::Progress},
     };
 
