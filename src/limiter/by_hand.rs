@@ -187,18 +187,16 @@ impl Limiter {
 impl Core {
     /// Resets one count in the store, behind the breaker and within the deadline.
     pub(super) async fn reset_count(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        match self.store.reset(key, policy) {
-            Answer::Ready(result) => result,
-            Answer::Pending(pending) => {
-                let mut guarded = Guarded::new(pending, CallOutcome::of);
-                poll_fn(|cx| guarded.poll(self, |_| self.admit(Some(key)), cx)).await
-            }
-        }
+        self.answered(key, self.store.reset(key, policy)).await
     }
 
     /// Changes one count in the store, behind the breaker and within the deadline.
     pub(super) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
-        match self.store.change_count(key, policy, change) {
+        self.answered(key, self.store.change_count(key, policy, change)).await
+    }
+
+    async fn answered<T: Send + 'static>(&self, key: &Key, answer: Answer<T>) -> Result<T, Error> {
+        match answer {
             Answer::Ready(result) => result,
             Answer::Pending(pending) => {
                 let mut guarded = Guarded::new(pending, CallOutcome::of);

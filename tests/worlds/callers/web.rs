@@ -22,7 +22,7 @@ use crate::{
 
 impl Caller {
     pub(super) async fn request(&mut self) {
-        // Somebody else has to renew the slots of a runtime that stands still.
+        // The slots of a runtime that stands still need another runtime of the process, which renews them.
         let site = self.site();
         let may_stand_still = self.mode == Mode::WebSlots && site.is_calm && self.place.runtime > 0;
         let script = Script::draw(self.mode, may_stand_still, &mut self.rng);

@@ -25,7 +25,7 @@ pub(super) fn settled_is_billed(_: &Plan, report: &Report, mode: Mode) -> Option
             least += u64::from(*units.start());
             most += u64::from(*units.end());
         }
-        // Nobody sees what is charged beyond the limit.
+        // A count shows no more units than its limit.
         let least = least.min(mode.policy().limit().into());
         if !(least..=most).contains(&spent) {
             return Some(format!("key {key}: {spent} units are charged, the bills are {least} to {most}"));

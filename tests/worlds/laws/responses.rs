@@ -77,7 +77,7 @@ pub(super) fn the_failure_policy_decides(_: &Plan, report: &Report, mode: Mode) 
     first(report, mode, |call, web, seen| {
         let is_open = call.mode == Mode::WebOpen;
         let is_wrong = match seen.status {
-            // An exempt request waits for nobody.
+            // The handler receives an exempt request at once.
             200 if web.is_exempt => web.reached != Some(call.asked),
             200 if web.is_local => !call.mode.is_local(),
             200 => !web.is_judged && !is_open,

@@ -95,7 +95,7 @@ impl Site {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// One layer for all plain charges and one that settles, for each store, and those whose limits change.
+    /// For each store a layer without settlement, a layer with settlement, and the layers with live limits.
     fn router(&self, modes: &[Mode], limiter: &Limiter) -> Result<Router, ConfigError> {
         let mut router = Router::new();
         for (limiter, is_memory) in [(limiter, false), (&self.memory, true)] {

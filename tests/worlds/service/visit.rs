@@ -70,7 +70,7 @@ impl Visit {
         state.web.is_allowed = decision.is_none_or(Decision::is_allowed);
     }
 
-    /// The bill says so many units.
+    /// Notes the units of the bill.
     pub(super) fn sets(&self, units: u32) {
         self.state().web.bill = Some(units);
     }
@@ -111,7 +111,7 @@ impl Visit {
     }
 }
 
-/// What nobody has said.
+/// The outcome of a request that no layer and no observer has reported.
 fn without_verdict(what: &str) -> Outcome {
     Outcome::Failed { what: what.to_owned(), may_have_charged: true }
 }
