@@ -17,13 +17,12 @@ use http::StatusCode;
 use http_body_util::{BodyExt, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tollgate::{
-    GlobalKey, HeaderStyle, Key, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, ThrottleLayer,
-    throttle::Throttled,
+    GlobalKey, HeaderStyle, Key, Limiter, MemoryStore, Policy, RateLimitLayer, ThrottleLayer, throttle::Throttled,
 };
 use tower::{Layer, Service, ServiceExt};
 
 use super::server::Server;
-use crate::support::{http::serve, redis_server::RedisServer};
+use crate::support::{connect, http::serve, redis_server::RedisServer};
 
 type Statuses = Arc<Mutex<Vec<StatusCode>>>;
 
@@ -126,7 +125,7 @@ async fn a_pause_is_shared_through_redis() {
     let redis = RedisServer::start();
     let server = Server::spent(Duration::from_secs(60)).await;
     let process = || {
-        let limiter = Limiter::new(RedisStore::connect(&redis.url()).unwrap());
+        let limiter = Limiter::new(connect(&redis.url()));
         ThrottleLayer::new(limiter, Policy::per_second("own", 1_000).unwrap(), "server")
             .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
             .share_pauses()

@@ -1,17 +1,14 @@
 //! The warning about guessable keys in Redis.
 
-use tollgate::{Limiter, RedisStore, observe::Warning};
+use tollgate::{Limiter, observe::Warning};
 
-use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
+use crate::support::{patient, per_minute, recorder::Recorder, redis_server::RedisServer};
 
 #[tokio::test]
 async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
     let server = RedisServer::start();
-    let stores = [
-        (RedisStore::builder(), 1),
-        (RedisStore::builder().key_secret("a secret of 16 bytes").unwrap(), 0),
-        (RedisStore::builder().plain_keys(), 0),
-    ];
+    let stores =
+        [(patient(), 1), (patient().key_secret("a secret of 16 bytes").unwrap(), 0), (patient().plain_keys(), 0)];
     for (builder, warnings) in stores {
         let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
         // A check before the observer is set.
@@ -24,7 +21,7 @@ async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
         assert_eq!(recorder.take().warnings, vec![Warning::GuessableKeys; warnings]);
     }
     // With plain keys a credential is hashed and still warned of.
-    let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(patient().plain_keys().connect(&server.url()).unwrap());
     let recorder = Recorder::default();
     let limiter = limiter.with_observer(recorder.clone());
     limiter.check(tollgate::Key::hashed("sk-live-x7q2"), &per_minute("wide", 1_000_000), 1).await.unwrap();

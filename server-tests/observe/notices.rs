@@ -37,7 +37,9 @@ fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K,
 async fn scenario_process() {
     let scenario = env::var("TOLLGATE_SCENARIO").unwrap();
     let url = env::var("TOLLGATE_URL").unwrap();
-    let redis = || Limiter::new(RedisStore::connect(&url).unwrap());
+    // Ten times the default, because a check that a busy machine delays prints a line too.
+    let builder = RedisStore::builder().deadline(Duration::from_millis(500));
+    let redis = || Limiter::new(builder.clone().connect(&url).unwrap());
     let limit = |limiter: Limiter| RateLimitLayer::new(limiter, per_minute("per-client", 60), GlobalKey);
     let app = match &*scenario {
         "closed" => app(limit(redis()).fail_closed()),

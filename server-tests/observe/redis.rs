@@ -63,11 +63,12 @@ async fn without_batching_each_check_is_a_batch_of_its_own() {
 async fn an_outage_and_a_missed_deadline_are_reported() {
     let mut server = RedisServer::start();
     let recorder = Recorder::default();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap()).with_observer(recorder.clone());
+    let builder = RedisStore::builder().deadline(Duration::from_millis(500));
+    let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
 
-    server.pause(Duration::from_millis(200));
+    server.pause(Duration::from_secs(2));
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.failures, [(ErrorKind::Deadline, vec!["p".to_owned()])]);
@@ -82,11 +83,11 @@ async fn an_outage_and_a_missed_deadline_are_reported() {
 async fn a_call_without_a_reply_is_reported_as_unanswered() {
     let server = RedisServer::start();
     let recorder = Recorder::default();
-    let builder = RedisStore::builder().batching(false);
+    let builder = RedisStore::builder().batching(false).deadline(Duration::from_millis(500));
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
-    server.pause(Duration::from_millis(200));
+    server.pause(Duration::from_secs(2));
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap_err();
     let seen = recorder.take();
     assert_eq!(seen.batches.iter().map(|batch| (batch.checks, batch.answered)).collect::<Vec<_>>(), [(1, false)]);

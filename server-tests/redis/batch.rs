@@ -11,21 +11,16 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore, decision::Source};
 
-use super::{calls, limiter, policy};
+use super::{calls, connected, limiter, policy, with_default_deadline};
 use crate::support::{
     proxy::{Fault, Proxy},
     redis_server::RedisServer,
 };
 
-fn with_long_deadline(server: &RedisServer) -> Limiter {
-    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
-    Limiter::new(builder.connect(&server.url()).unwrap())
-}
-
 #[tokio::test]
 async fn a_single_check_is_one_call_and_concurrent_checks_share_calls() {
     let server = RedisServer::start();
-    let limiter = with_long_deadline(&server);
+    let limiter = limiter(&server);
     for _ in 0..20 {
         limiter.check("k", &policy(), 1).await.unwrap();
     }
@@ -88,7 +83,7 @@ async fn without_batching_every_check_is_a_call() {
 #[tokio::test]
 async fn a_bad_key_in_a_batch_fails_alone() {
     let server = RedisServer::start();
-    let limiter = with_long_deadline(&server);
+    let limiter = limiter(&server);
     server.command("SADD tollgate:{13}:p:l5:1h x");
     let mut checks = JoinSet::new();
     for key in 0..200_u64 {
@@ -107,8 +102,8 @@ async fn a_bad_key_in_a_batch_fails_alone() {
 #[tokio::test]
 async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
     let server = RedisServer::start();
-    let limiter = limiter(&server);
-    limiter.check("k", &policy(), 1).await.unwrap();
+    let limiter = with_default_deadline(&server);
+    connected(&limiter).await;
     server.signal("STOP");
     let mut checks = JoinSet::new();
     for number in 0..10_000_u64 {
@@ -135,7 +130,7 @@ async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
 #[tokio::test]
 async fn law_14_a_full_queue_refuses_further_checks_of_its_own_lane_only() {
     let server = RedisServer::start();
-    let limiter = with_long_deadline(&server);
+    let limiter = limiter(&server);
     limiter.check("k", &policy(), 1).await.unwrap();
     server.pause(Duration::from_millis(300));
     let refused = Arc::new(AtomicU32::new(0));
@@ -208,7 +203,7 @@ async fn a_flood_on_one_key_does_not_delay_other_keys() {
 #[tokio::test]
 async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
     let server = RedisServer::start();
-    let limiter = with_long_deadline(&server);
+    let limiter = limiter(&server);
     let policy = Policy::per_hour("p", u32::MAX).unwrap();
     for cost in [1, 1_000] {
         for _ in 0..1_000 {
@@ -232,8 +227,8 @@ async fn a_log_in_another_format_is_not_touched() {
 #[tokio::test]
 async fn a_flood_while_the_server_is_silent_is_left_to_the_failure_policy() {
     let server = RedisServer::start();
-    let limiter = limiter(&server);
-    limiter.check("k", &policy(), 1).await.unwrap();
+    let limiter = with_default_deadline(&server);
+    connected(&limiter).await;
     server.signal("STOP");
     let mut checks = JoinSet::new();
     for _ in 0..6_000 {

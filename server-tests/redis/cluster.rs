@@ -24,8 +24,8 @@ use crate::support::{
 };
 
 pub(crate) fn limiter(cluster: &Cluster) -> Limiter {
-    // With plain keys, the tests know the slot of a key.
-    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1));
+    // With plain keys, the tests know the slot of a key. Tests of silent masters wait for the deadline.
+    let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(2));
     Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap())
 }
 
@@ -112,7 +112,7 @@ async fn a_lost_master_affects_only_its_own_slots_until_it_returns() {
     assert!(limiter.check("foo", &policy(), 1).await.is_err());
     let start = Instant::now();
     while limiter.check("bar", &policy(), 1).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(2), "the slots of other masters are unavailable too");
+        assert!(start.elapsed() < Duration::from_secs(5), "the slots of other masters are unavailable too");
     }
     cluster.nodes[2].restart();
     let start = Instant::now();

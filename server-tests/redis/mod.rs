@@ -44,12 +44,31 @@ mod topology;
 mod urls;
 mod warm_up;
 
-use crate::support::redis_server::{RedisServer, calls};
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    patient,
+    redis_server::{RedisServer, calls},
+};
 use tollgate::{Limiter, Policy, RedisStore};
 
 /// A limiter with plain keys, which tests can write as literals.
 pub(crate) fn limiter(server: &RedisServer) -> Limiter {
+    Limiter::new(patient().plain_keys().connect(&server.url()).unwrap())
+}
+
+/// A limiter with plain keys and the default deadline of 50 ms, which any check may miss on a busy machine.
+pub(crate) fn with_default_deadline(server: &RedisServer) -> Limiter {
     Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap())
+}
+
+/// Waits until a check has been decided.
+pub(crate) async fn connected(limiter: &Limiter) {
+    let start = Instant::now();
+    while limiter.check("warm", &policy(), 1).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20), "no verdict");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 pub(crate) fn policy() -> Policy {

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{ErrorKind, Limiter, Policy, RedisStore};
+use tollgate::{ErrorKind, Limiter, Policy};
 
-use super::{calls, limiter, policy};
-use crate::support::{redis_server::RedisServer, timely};
+use super::{calls, connected, limiter, policy, with_default_deadline};
+use crate::support::{connect, redis_server::RedisServer, timely};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn law_8_a_refused_connection_is_an_error_at_once_and_nothing_was_charged() {
     let mut server = RedisServer::start();
-    let limiter = limiter(&server);
+    let limiter = with_default_deadline(&server);
     server.kill();
     let start = Instant::now();
     for _ in 0..20 {
@@ -47,8 +47,8 @@ async fn checks_recover_after_a_restart() {
 #[tokio::test]
 async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
     let server = RedisServer::start();
-    let limiter = limiter(&server);
-    limiter.check("k", &policy(), 1).await.unwrap();
+    let limiter = with_default_deadline(&server);
+    connected(&limiter).await;
     let sent = calls(&server, "evalsha") + calls(&server, "eval");
     server.pause(Duration::from_millis(500));
     let start = Instant::now();
@@ -66,7 +66,7 @@ async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
     // Some calls were lost with an abandoned connection. No call was sent twice.
     let ran = calls(&server, "evalsha") + calls(&server, "eval") - sent;
     assert!(ran <= 3 + peeks, "{ran} calls for {} checks", 3 + peeks);
-    let spent = 99_999 - limiter.peek("k", &policy()).await.unwrap().available().unwrap();
+    let spent = 100_000 - self::limiter(&server).peek("k", &policy()).await.unwrap().available().unwrap();
     assert!(spent <= 3, "{spent}");
 }
 
@@ -74,8 +74,8 @@ async fn law_9_a_check_that_was_not_answered_in_time_is_never_sent_again() {
 async fn law_8_no_check_waits_longer_than_the_deadline_for_a_silent_server() {
     timely(DEADLINE * 4, async || {
         let server = RedisServer::start();
-        let limiter = limiter(&server);
-        limiter.check("k", &policy(), 1).await.unwrap();
+        let limiter = with_default_deadline(&server);
+        connected(&limiter).await;
         server.pause(Duration::from_millis(800));
         let start = Instant::now();
         let mut waits = tokio::task::JoinSet::new();
@@ -103,7 +103,7 @@ async fn a_foreign_value_fails_only_its_own_key() {
 #[tokio::test]
 async fn wrong_credentials_and_missing_permissions_are_misconfigurations() {
     let server = RedisServer::start_with(&["--requirepass", "secret"]);
-    let with = |login: &str| Limiter::new(RedisStore::connect(&server.url().replace("//", login)).unwrap());
+    let with = |login: &str| Limiter::new(connect(&server.url().replace("//", login)));
     for login in ["//", "//:wrong@"] {
         let error = with(login).check("k", &policy(), 1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");

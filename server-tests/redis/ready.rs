@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Error, ErrorKind, Limiter, MemoryStore, Policy, RedisS
 
 use super::{address::MINIMAL_ACL, policy};
 use crate::support::{
-    asserts_times,
+    asserts_times, connect,
     proxy::{Fault, Proxy},
     redis_server::RedisServer,
     until,
@@ -31,7 +31,7 @@ async fn immediate_error(limiter: &Limiter) -> Error {
 async fn a_limiter_that_is_ready_has_connected_and_charged_nothing() {
     Limiter::new(MemoryStore::new()).ready().await.unwrap();
     let server = RedisServer::start();
-    let limiter = at(&server.url());
+    let limiter = Limiter::new(connect(&server.url()));
     for _ in 0..3 {
         limiter.ready().await.unwrap();
     }

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tollgate::{Check, Error, ErrorKind, Limiter, RedisStore};
 
 use super::policy;
-use crate::support::{SilentStore, redis_server::RedisServer};
+use crate::support::{SilentStore, connect, redis_server::RedisServer};
 
 thread_local! {
     static PANICS: Cell<u32> = const { Cell::new(0) };
@@ -61,7 +61,7 @@ fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_an
         assert!(PANICS.get() <= panics + 1, "more than one panic per runtime");
     }
     let whole = Builder::new_current_thread().enable_all().build().unwrap();
-    let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
+    let limiter = Limiter::new(connect(&url));
     assert!(whole.block_on(limiter.check("k", &policy(), 1)).is_ok());
 }
 
@@ -112,7 +112,7 @@ fn connections(server: &RedisServer) -> usize {
 #[test]
 fn the_connections_of_runtimes_that_have_ended_are_closed() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let limiter = Limiter::new(connect(&server.url()));
     for number in 0..40 {
         let mut builder = if number % 2 == 0 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
         let runtime = builder.enable_all().build().unwrap();

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tollgate::{Limiter, RedisStore};
 
 use super::{calls, policy};
-use crate::support::redis_server::RedisServer;
+use crate::support::{connect, redis_server::RedisServer};
 
 /// The number of SCRIPT LOAD calls. Redis 6.2 counts all subcommands of SCRIPT together.
 fn loads(server: &RedisServer) -> u64 {
@@ -57,7 +57,7 @@ async fn a_server_without_permission_for_script_load_still_decides() {
     server.command("ACL SETUSER app on >secret ~tollgate:* +evalsha +eval +time +getrange +setrange");
     server.command("ACL SETUSER app +get +set +pexpire +unlink");
     let url = server.url().replace("redis://", "redis://app:secret@");
-    let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
+    let limiter = Limiter::new(connect(&url));
     for _ in 0..3 {
         assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
     }

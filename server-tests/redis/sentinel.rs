@@ -6,6 +6,7 @@ use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore};
 
 use super::policy;
 use crate::support::{
+    patient,
     proxy::{Fault, Proxy},
     redis_server::{RedisServer, free_port},
     sentinel::Trio,
@@ -15,7 +16,7 @@ use crate::support::{
 fn limiter(trio: &Trio) -> Limiter {
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
     let urls = urls.iter().map(String::as_str);
-    Limiter::new(RedisStore::builder().connect_sentinel(urls, Trio::NAME).unwrap())
+    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).connect_sentinel(urls, Trio::NAME).unwrap())
 }
 
 /// Whether the server has the role. Sentinels disconnect all clients when they change a role, this query included.
@@ -63,7 +64,7 @@ async fn a_requested_failover_and_the_loss_of_the_master_are_followed() {
 async fn a_name_that_no_sentinel_knows_is_a_misconfiguration_that_names_it() {
     let trio = Trio::start(Duration::from_secs(60));
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
-    let store = RedisStore::builder().connect_sentinel(urls.iter().map(String::as_str), "mymaster2").unwrap();
+    let store = patient().connect_sentinel(urls.iter().map(String::as_str), "mymaster2").unwrap();
     let error = Limiter::new(store).check("k", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     assert!(error.to_string().contains("correct the name mymaster2"), "{error}");

@@ -5,10 +5,10 @@ use std::{sync::mpsc, time::Duration};
 use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use super::fake_server;
-use crate::support::{redis_server::RedisServer, until};
+use crate::support::{connect, redis_server::RedisServer, until};
 
 async fn assert_counted_without_server_time(url: &str) {
-    let limiter = Limiter::new(RedisStore::connect(url).unwrap());
+    let limiter = Limiter::new(connect(url));
     let policy = Policy::per_minute("p", 2).unwrap();
     for allowed in [true, true, false] {
         let decision = limiter.check("k", &policy, 1).await.unwrap();
@@ -65,7 +65,7 @@ async fn an_absurd_server_time_causes_no_panic() {
         };
         (Duration::ZERO, reply)
     });
-    let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).unwrap();
+    let store = connect(&format!("redis://127.0.0.1:{port}"));
     let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new());
     limiter.check("k", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
     until("the instance is counted", || count.try_recv().is_ok());

@@ -8,7 +8,7 @@ use tokio_test::{assert_ready, task};
 use tollgate::{Check, ConfigError, ErrorKind, Limiter, RedisStore, bb8_redis};
 
 use super::{limiter, policy};
-use crate::support::redis_server::RedisServer;
+use crate::support::{patient, redis_server::RedisServer};
 
 #[test]
 fn a_wrong_address_or_setting_is_an_error_that_shows_no_password() {
@@ -85,7 +85,7 @@ async fn a_users_own_pool_works_and_shares_the_budget() {
 async fn prefixes_keep_services_apart() {
     let server = RedisServer::start();
     for (prefix, available) in [("a:", 99_999), ("b:", 99_999), ("a:", 99_998)] {
-        let limiter = Limiter::new(RedisStore::builder().prefix(prefix).connect(&server.url()).unwrap());
+        let limiter = Limiter::new(patient().prefix(prefix).connect(&server.url()).unwrap());
         assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(available));
     }
 }

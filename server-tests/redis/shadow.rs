@@ -15,7 +15,7 @@ use crate::support::{cluster::Cluster, redis_server::RedisServer};
 const FIRST: &str = "bar";
 const LAST: &str = "foo";
 
-const DEADLINE: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(2);
 
 fn hourly(name: &str, limit: u32) -> Policy {
     Policy::per_hour(name, limit).unwrap()

@@ -11,7 +11,8 @@ use crate::support::cluster::{Cluster, plain_key};
 const HEALTHY: &str = "bar";
 const SILENT: &str = "foo";
 
-const DEADLINE: Duration = Duration::from_secs(1);
+/// Long enough that a busy machine does not miss it, because half of these tests assert verdicts before it.
+const DEADLINE: Duration = Duration::from_secs(2);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A limiter without deny cache and breaker, so that every check is sent.
@@ -101,7 +102,7 @@ async fn law_9_a_silent_slot_counts_the_rejected_cost_once_after_it_resumes() {
     connected(&limiter).await;
     let start = Instant::now();
     while limiter.peek(SILENT, &counting).await.unwrap().available() == Some(99) {
-        assert!(start.elapsed() < DEADLINE, "never counted");
+        assert!(start.elapsed() < 5 * DEADLINE, "never counted");
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(limiter.peek(SILENT, &counting).await.unwrap().available(), Some(100 - 1 - 7));
@@ -132,11 +133,13 @@ async fn a_denial_in_one_slot_stands_despite_an_error_in_another_slot() {
 
 /// Number of checks: enough to open the breaker of the silent slots, and a few more.
 const ATTEMPTS: usize = 60;
+/// Short, because these tests wait for it until the breaker opens.
+const SHORT_DEADLINE: Duration = Duration::from_millis(150);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open() {
     let cluster = Cluster::start();
-    let store = RedisStore::builder().plain_keys().deny_cache(false);
+    let store = RedisStore::builder().plain_keys().deny_cache(false).deadline(SHORT_DEADLINE);
     let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100_000, HOUR).unwrap());
@@ -145,7 +148,7 @@ async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open()
     let start = Instant::now();
     while !limiter.is_breaker_open() {
         assert!(limiter.check(SILENT, &roomy, 1).await.is_err());
-        assert!(start.elapsed() < Duration::from_secs(5), "the breaker does not open");
+        assert!(start.elapsed() < Duration::from_secs(30), "the breaker does not open");
     }
     for number in 0..ATTEMPTS {
         let both = match number % 2 {
@@ -159,7 +162,7 @@ async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
     let cluster = Cluster::start();
-    let store = RedisStore::builder().plain_keys().deny_cache(false);
+    let store = RedisStore::builder().plain_keys().deny_cache(false).deadline(SHORT_DEADLINE);
     let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let roomy = Policy::new("roomy", 100_000, HOUR).unwrap();
@@ -175,6 +178,6 @@ async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
         assert!(well.is_ok(), "{well:?}");
     }
     assert!(limiter.is_breaker_open());
-    // Without a breaker each check would have waited for the deadline of 50 ms.
-    assert!(start.elapsed() < Duration::from_millis(50 * 40), "{:?}", start.elapsed());
+    // Without a breaker each check would have waited for the deadline.
+    assert!(start.elapsed() < 40 * SHORT_DEADLINE, "{:?}", start.elapsed());
 }

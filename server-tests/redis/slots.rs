@@ -302,7 +302,7 @@ async fn a_refunded_cost_can_be_spent_at_once_by_a_check_that_was_denied() {
         }
         let start = Instant::now();
         while spent(&limiter, FIRST, &held).await > 0 {
-            assert!(start.elapsed() < Duration::from_secs(1), "not refunded");
+            assert!(start.elapsed() < Duration::from_secs(10), "not refunded");
         }
         refunded += 1;
         assert!(limiter.check(FIRST, &held, 1).await.unwrap().is_allowed(), "round {round}");

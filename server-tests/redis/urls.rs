@@ -3,7 +3,7 @@
 use tollgate::{ConfigError, Limiter, RedisStore};
 
 use super::policy;
-use crate::support::redis_server::RedisServer;
+use crate::support::{connect, redis_server::RedisServer};
 
 /// Parts of the passwords in these URLs; an unescaped character may split a password.
 const PIECES: [&str; 3] = ["hunter2", "sesame", "swordfish"];
@@ -69,6 +69,6 @@ async fn escaped_and_plain_parts_of_a_url_are_parsed_correctly() {
         format!("redis://gate:a%2Fb%23c%3Fd%40e%25f:g@{address}\n"),
         format!("valkey://gate:a%2Fb%23c%3Fd%40e%25f%3Ag@{address}/0?protocol=resp2"),
     ] {
-        Limiter::new(RedisStore::connect(&url).unwrap()).check("k", &policy(), 1).await.unwrap();
+        Limiter::new(connect(&url)).check("k", &policy(), 1).await.unwrap();
     }
 }

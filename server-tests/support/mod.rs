@@ -22,6 +22,18 @@ use std::{
 };
 
 pub use shared::*;
+use tollgate::{RedisStore, store::RedisStoreBuilder};
+
+/// A builder whose checks wait for Redis longer than any machine takes, for tests that are not about deadlines.
+pub fn patient() -> RedisStoreBuilder {
+    const LONG: Duration = Duration::from_secs(10);
+    RedisStore::builder().deadline(LONG).first_dial_deadline(LONG)
+}
+
+/// Like [`RedisStore::connect`], with the deadlines of [`patient`].
+pub fn connect(url: &str) -> RedisStore {
+    patient().connect(url).unwrap()
+}
 
 /// Polls until `reached` returns true, for at most a minute. `what` names the awaited state in the panic message.
 pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
