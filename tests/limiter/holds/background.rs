@@ -168,34 +168,47 @@ async fn a_settlement_is_given_up_after_the_time_to_live() {
     assert_eq!(store.received(), []);
 }
 
-/// More settlements than are kept end while the store is down or silent.
-async fn settle_many(network: Network) -> (RecordedEvents, RemoteStore) {
+/// More settlements than are kept end while the store is down or silent. Returns ten seconds later, or when `ended` holds
+/// were reported.
+///
+/// The time is paused, but stalls of the machine lengthen a deadline by as much, so the reports may come late.
+async fn settle_many(network: Network, ended: usize) -> (RecordedEvents, RemoteStore) {
     let (recorder, (limiter, store)) = (Recorder::default(), remote());
     let limiter = limiter.with_observer(recorder.clone());
-    let policy = with_holds(100_000, Holds::new());
+    let policy = with_holds(100_000, Holds::new().with_ttl(Duration::from_secs(3_600)));
     let mut holds = Vec::new();
     for _ in 0..10_007 {
         holds.push(limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap());
     }
     store.is(network);
     holds.into_iter().for_each(|hold| drop(hold.settle(1)));
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    (recorder.take(), store)
+    let mut events = RecordedEvents::default();
+    for second in 0..600 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let RecordedEvents { holds, warnings, .. } = recorder.take();
+        events.holds.extend(holds);
+        events.warnings.extend(warnings);
+        if second > 10 && events.holds.len() >= ended {
+            break;
+        }
+    }
+    (events, store)
 }
 
 /// The store may have received all of them, and the oldest are given up.
 #[tokio::test(start_paused = true)]
 async fn law_6_and_13_a_bounded_number_of_settlements_without_an_answer_is_kept_and_the_rest_is_reported() {
-    let (events, _) = settle_many(Network::Silent).await;
+    let (events, _) = settle_many(Network::Silent, 7).await;
     assert!(events.holds.iter().all(|(.., end)| *end == "unanswered"));
     assert_eq!(events.holds.len(), 7);
-    assert_eq!(events.warnings, [Warning::EndsGivenUp { ends: 7 }]);
+    // The first warning counts what was given up until then, and a second one within a minute is left out.
+    let [Warning::EndsGivenUp { ends: 1..=7 }] = &events.warnings[..] else { panic!("{:?}", events.warnings) };
 }
 
 /// What was never sent is bounded by the open holds.
 #[tokio::test(start_paused = true)]
 async fn law_15_settlements_that_were_never_sent_are_all_kept_until_the_store_is_back() {
-    let (events, store) = settle_many(Network::Down).await;
+    let (events, store) = settle_many(Network::Down, 0).await;
     assert_eq!((events.holds, events.warnings), (vec![], vec![]));
     store.is(Network::Well);
     tokio::time::sleep(Duration::from_secs(2)).await;
