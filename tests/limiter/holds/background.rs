@@ -168,8 +168,8 @@ async fn a_settlement_is_given_up_after_the_time_to_live() {
     assert_eq!(store.received(), []);
 }
 
-/// More settlements than are kept end while the store is down or silent. Returns ten seconds later, or when `ended` holds
-/// were reported.
+/// More settlements than are kept end while the store is down or silent. Returns ten seconds later, or when as many as
+/// `ended` holds were reported.
 ///
 /// The time is paused, but stalls of the machine lengthen a deadline by as much, so the reports may come late.
 async fn settle_many(network: Network, ended: usize) -> (RecordedEvents, RemoteStore) {
