@@ -78,9 +78,9 @@ pub(super) fn the_first_burst_has_verdicts(plan: &Plan, report: &Report, mode: M
         return None;
     }
     let burst = &report.probes.burst;
-    // A runtime without callers dials now.
-    let has_idle_runtime = plan.callers < plan.modes.len() * plan.runtimes;
-    let most = if has_idle_runtime { FIRST_DIAL } else { DEADLINE };
+    // A runtime dials now if it has no callers, or if none of them needs Redis.
+    let dials = plan.callers < plan.modes.len() * plan.runtimes || plan.modes.iter().all(|mode| mode.is_memory());
+    let most = if dials { FIRST_DIAL } else { DEADLINE };
     let is_bad = |(took, result): &&(u64, Result<(), String>)| *took > most || result.is_err();
     let (took, result) = burst.iter().find(is_bad)?;
     let bad = burst.iter().filter(is_bad).count();
