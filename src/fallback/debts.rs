@@ -12,7 +12,10 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    fallback::domain_debts::{Debt, DomainDebts},
+    fallback::{
+        domain_debts::{Debt, DomainDebts},
+        unsure::Unsure,
+    },
     key::Key,
     policy::Policy,
     runtime::random::RandomMap,
@@ -24,6 +27,8 @@ pub(crate) struct Debts {
     /// Whether the table has debts, so that a limiter without debts takes no lock.
     any: AtomicBool,
     table: Mutex<DebtTable>,
+    /// The counts of which the store may lack units.
+    pub(super) unsure: Unsure,
 }
 
 #[derive(Default)]
@@ -54,14 +59,36 @@ impl Debts {
         });
     }
 
+    /// Whether the store lacks units that this instance has admitted, or may lack them.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire) || self.unsure.any()
+    }
+
+    /// Whether the store may lack units of `key` that will not be charged, because they were sent and nobody knows
+    /// whether they have arrived.
+    pub(crate) fn is_unsure(&self, key: &Key, policy: &Policy) -> bool {
+        self.unsure.has(key, policy)
+    }
+
     /// Whether the store has yet to be charged for units of `key` under a policy that shares its count with `policy`.
     pub(crate) fn owe(&self, domain: impl FnOnce() -> usize, key: &Key, policy: &Policy) -> bool {
         self.any.load(Ordering::Acquire)
             && self.lock().domains.get(&domain()).is_some_and(|domain| domain.has(key, policy))
     }
 
+    /// Takes units off the debt of a key, because the store has charged as many for a request that was denied.
+    pub(super) fn pay(&self, domain: usize, key: &Key, policy: &Policy, units: u32) {
+        self.change(|table| {
+            if let Some(domain) = table.domains.get_mut(&domain) {
+                domain.pay(key, policy, units);
+            }
+        });
+    }
+
     /// Forgets the debts of a key under all policies that share their count with `policy`.
     pub(super) fn forget(&self, domain: usize, key: &Key, policy: &Policy) {
+        self.unsure.forget(key, policy);
         self.change(|table| {
             if let Some(domain) = table.domains.get_mut(&domain) {
                 domain.forget(key, policy);
@@ -78,7 +105,8 @@ impl Debts {
             let now = Instant::now();
             if table.settling_until.is_some_and(|until| until <= now) {
                 // Debits in flight when their runtime stopped have an unknown fate and are not sent again.
-                table.domains.values_mut().for_each(DomainDebts::forget_sent);
+                let note = |key: &Key, policy: &Policy| self.unsure.note(key, policy);
+                table.domains.values_mut().for_each(|domain| domain.forget_sent(&note));
                 table.settling_until = None;
             }
             let is_due = table.settling_until.is_none() && table.domains.values().any(|domain| domain.is_due(now));

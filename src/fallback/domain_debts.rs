@@ -126,12 +126,26 @@ impl DomainDebts {
         self.schedule(debt.key.clone(), due);
     }
 
-    /// Forgets what is being charged.
-    pub(super) fn forget_sent(&mut self) {
+    /// Takes units off a debt.
+    pub(super) fn pay(&mut self, key: &Key, policy: &Policy, units: u32) {
+        let Some(owed) = self.owed_mut(key, policy).filter(|owed| owed.units > 0) else { return };
+        owed.units = owed.units.saturating_sub(units);
+        if owed.units == 0 && !owed.is_sent {
+            let over = Instant::now() + CAUTION;
+            owed.over = Some(over);
+            self.schedule(key.clone(), Some(over));
+        }
+    }
+
+    /// Forgets what is being charged, and tells `note` of which counts that was.
+    pub(super) fn forget_sent(&mut self, note: impl Fn(&Key, &Policy)) {
         let sent = |debts: &SmallVec<[Owed; 1]>| debts.iter().any(|owed| owed.is_sent);
         let keys: Vec<Key> = self.by_key.iter().filter(|(_, debts)| sent(debts)).map(|(key, _)| key.clone()).collect();
         for key in keys {
-            self.by_key.get_mut(&key).into_iter().flatten().for_each(|owed| owed.is_sent = false);
+            for owed in self.by_key.get_mut(&key).into_iter().flatten().filter(|owed| owed.is_sent) {
+                owed.is_sent = false;
+                note(&key, &owed.policy);
+            }
             self.retain(&key, |owed| owed.units > 0);
             self.schedule(key, None);
         }

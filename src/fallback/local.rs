@@ -102,9 +102,14 @@ impl Fallback {
                 outcome.retry_after_us = Some(ABOVE_SHARE_RETRY_AFTER_US);
             }
         }
-        if verdict.allowed && becomes_debt(error) {
-            // A hold becomes a debt when it is settled.
-            self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
+        if verdict.allowed {
+            let is_debt = becomes_debt(error);
+            // A hold becomes a debt when it is settled. Until then the store does not know it.
+            let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
+            unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
+            if is_debt {
+                self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
+            }
         }
         // The decision names the whole policies: a share would disclose the number of instances to clients.
         Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
@@ -124,6 +129,16 @@ impl Fallback {
         }
     }
 
+    /// Notes that the store may lack units that were admitted here, and that are not sent again.
+    pub(crate) fn note_unsure(&self, key: &Key, policy: &Policy) {
+        self.debts.unsure.note(key, policy);
+    }
+
+    /// Takes units off the debt of a charge that the store has made for a request which is denied.
+    pub(crate) fn pay(&self, Charge { key, policy, cost, .. }: &Charge) {
+        self.debts.pay(self.store.failure_domain_of(key), key, policy, *cost);
+    }
+
     /// Changes a hold that was made here.
     pub(crate) fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Settlement {
         let own = OpenHold::new(hold.key.clone(), self.shares.of(&hold.policy).judging, hold.id);
@@ -132,6 +147,12 @@ impl Fallback {
             // A memory store always answers at once.
             Answer::Pending(_) => Settlement::Expired,
         }
+    }
+
+    /// Renews a hold that was made here.
+    pub(crate) fn renew_own_hold(&self, hold: &OpenHold) -> Settlement {
+        self.note_unsure(&hold.key, &hold.policy);
+        self.change_hold(hold, HoldChange::Renew)
     }
 
     /// Changes the mirror of a hold that the store has changed. Its units are at most what the mirror can hold.
@@ -148,11 +169,39 @@ impl Fallback {
     /// Takes room of the instance's share for `check`, and for at least `least` units of each policy, until the result
     /// is dropped. `None` if there is no room. Shadow policies need none, because they deny nothing.
     pub(crate) fn reserve(&self, check: &Check, least: u32) -> Option<Reservation> {
+        self.reserve_of(check, least, |share| Some(share.judging.clone()))
+    }
+
+    /// As [`reserve`](Self::reserve), of the whole limit: what this instance has admitted by itself and by the store
+    /// is within it.
+    pub(crate) fn reserve_whole(&self, check: &Check, least: u32) -> Option<Reservation> {
+        self.reserve_of(check, least, Share::whole)
+    }
+
+    fn reserve_of(&self, check: &Check, least: u32, of: impl Fn(&Share) -> Option<Policy>) -> Option<Reservation> {
         let enforced = check.charges().iter().filter(|charge| !charge.policy.is_shadow());
-        let shares: SmallVec<[Charge; 1]> = enforced
-            .map(|Charge { key, policy, cost, .. }| Charge::new(key.clone(), self.shares.of(policy).judging, *cost))
+        let counts: SmallVec<[Charge; 1]> = enforced
+            .filter_map(|Charge { key, policy, cost, .. }| {
+                let share = self.shares.of(policy);
+                of(&share).map(|policy| Charge::new(key.clone(), policy, *cost))
+            })
             .collect();
-        self.reserved.reserve(shares.iter(), |share, units| self.fits(share, units.max(least)))
+        self.reserved.reserve(counts.iter(), |count, units| self.fits(count, units.max(least)))
+    }
+
+    /// Whether a charge that the store has made fits this instance's counts as well: its share while it owes units of
+    /// the count, and the whole limit while the store may lack some.
+    pub(crate) fn has_room_beside_debts(&self, charge: &Charge) -> bool {
+        let Charge { key, policy, cost, .. } = charge;
+        // Shadow policies deny nothing.
+        if policy.is_shadow() {
+            return true;
+        }
+        let share = self.shares.of(policy);
+        let fits = |policy: &Policy| self.fits(&Charge::new(key.clone(), policy.clone(), 0), *cost);
+        let owes = self.debts.owe(|| self.store.failure_domain_of(key), key, policy);
+        (!owes || fits(&share.judging))
+            && (!self.debts.is_unsure(key, policy) || share.whole().as_ref().is_none_or(fits))
     }
 
     /// Whether the count of this charge of a share has room for `units`.

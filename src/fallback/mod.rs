@@ -1,8 +1,9 @@
 //! The local fallback: an instance judges by its share of the limit while the store gives no verdict.
 //!
 //! `local` judges by shares and counts what the store admits, `shares` divides policies by the number of instances,
-//! `debts` and `domain_debts` remember what the store has yet to be charged, `settlement` charges it, and `reserved` is
-//! the room of checks that the store has not answered yet.
+//! `debts` and `domain_debts` remember what the store has yet to be charged, `settlement` charges it, `unsure` knows
+//! the counts of which the store may lack units, and `reserved` is the room of checks that the store has not answered
+//! yet.
 
 mod debts;
 mod domain_debts;
@@ -10,6 +11,7 @@ mod local;
 mod reserved;
 mod settlement;
 mod shares;
+mod unsure;
 
 pub(crate) use self::{
     domain_debts::Debt, local::Fallback, reserved::Reservation, settlement::Settlement, shares::Instances,

@@ -40,6 +40,15 @@ impl Share {
     }
 }
 
+impl Share {
+    /// The policy of the whole limit on the count of the share, with its holds. `None` if that count knows the share
+    /// only. Made when it is needed, because checks that the store answers need none.
+    pub(super) fn whole(&self) -> Option<Policy> {
+        let is_whole = self.instances == 1 || self.policy.algorithm() != Algorithm::TokenBucket;
+        is_whole.then(|| self.policy.without_shards().without_ban())
+    }
+}
+
 /// The number of instances that share a limit.
 #[derive(Debug)]
 pub(crate) enum Instances {

@@ -59,18 +59,28 @@ impl Core {
         let Some(fallback) = self.fallback.as_ref().filter(|_| purpose.uses_fallback()) else { return Ok(None) };
         let is_closed = sent.charges().iter().all(|charge| self.is_closed(charge));
         let owes = check.charges().iter().any(|charge| self.owes(fallback, charge));
-        if is_closed && !owes && !sent.charges().iter().any(|charge| self.is_recovering(charge)) {
+        let least = u32::from(purpose.is_peek());
+        let room = if !is_closed || owes || sent.charges().iter().any(|charge| self.is_recovering(charge)) {
+            fallback.reserve(check, least)
+        } else if check.charges().iter().any(|charge| fallback.debts().is_unsure(&charge.key, &charge.policy)) {
+            fallback.reserve_whole(check, least)
+        } else {
             return Ok(None);
-        }
-        if let Some(room) = fallback.reserve(check, u32::from(purpose.is_peek())) {
+        };
+        if let Some(room) = room {
             return Ok(Some(Box::new(room)));
         }
         if is_closed && !self.awaits_answer(sent) {
             // While all checks are held back, no answer leads to the next settlement.
             settle_debts(self, fallback);
         }
+        Err(Self::held_back())
+    }
+
+    /// The error of a check that needs room in the share and has none.
+    pub(super) fn held_back() -> Error {
         let message = "held back: after an outage, instances may still have to charge the store";
-        Err(Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack))
+        Error::new(ErrorKind::Unavailable, message).with_evidence(StoreEvidence::HeldBack)
     }
 
     /// Whether a block of this charge can be requested: a block is spent without a look at the store, so it must not be

@@ -43,7 +43,12 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
                     return Settlement::Answered { rest: 0 };
                 }
                 // Law 9: what the store may have charged is not sent again.
-                Err(Uncharged { unknown, .. }) => return Settlement::Failed { rest: rest - unknown },
+                Err(Uncharged { unknown, .. }) => {
+                    if unknown > 0 {
+                        fallback.note_unsure(key, policy);
+                    }
+                    return Settlement::Failed { rest: rest - unknown };
+                }
             }
         }
         // Without shards, the store has just refused the rest.

@@ -27,6 +27,14 @@ impl Core {
         self.notice_answer(verdict);
         self.look_after_holds();
         if let Some(fallback) = &self.fallback {
+            if fallback.debts().any()
+                && let Some(decision) = self.deny_beyond_share(fallback, check, verdict, purpose)
+            {
+                if let Some(span) = span {
+                    span.end(Some(&*decision));
+                }
+                return *decision;
+            }
             self.update_fallback(fallback, check, verdict);
         }
         if purpose.is_peek() || span.is_some() {
@@ -126,6 +134,31 @@ impl Core {
             Some(_) if purpose.uses_fallback() && failure.is_some() => FailureEffect::UnknownShare,
             _ => failure.into(),
         }
+    }
+
+    /// The denial of a check that the store has admitted, if this instance has given its room away meanwhile: the
+    /// check was sent before the store was seen to fail, or the share judged others while it was on its way. What the
+    /// store has charged for it pays for what this instance owes.
+    #[cold]
+    fn deny_beyond_share(
+        self: &Arc<Self>,
+        fallback: &Arc<Fallback>,
+        check: &Check,
+        verdict: &Verdict,
+        purpose: Purpose,
+    ) -> Option<Box<Decision>> {
+        let is_charged = verdict.allowed && matches!(verdict.source, Source::Lease | Source::Store);
+        if !purpose.uses_fallback()
+            || !is_charged
+            || verdict.charged(check).all(|charge| fallback.has_room_beside_debts(charge))
+        {
+            return None;
+        }
+        let decision = fallback.judge(check, &Self::held_back()).ok()?;
+        verdict.charged(check).filter(|charge| charge.hold.is_none()).for_each(|charge| fallback.pay(charge));
+        self.release_uncertain(check);
+        settle_debts(self, fallback);
+        Some(Box::new(decision))
     }
 
     /// Mirrors what the store has admitted, and settles the fallback's debts.

@@ -11,6 +11,7 @@ mod holds;
 mod lease;
 mod local_fallback;
 mod outage_events;
+mod outages;
 mod panics;
 mod shadow;
 mod shards;

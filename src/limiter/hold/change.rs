@@ -89,6 +89,7 @@ impl Core {
         if is_owed {
             fallback.owe(&Charge::new(ending.hold.key, ending.hold.policy, ending.actual));
         } else {
+            fallback.note_unsure(&ending.hold.key, &ending.hold.policy);
             ending.is_uncertain = true;
             self.end_hold_in_background(ending, runtime);
         }

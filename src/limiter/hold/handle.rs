@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::{
     decision::Decision,
     error::Error,
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{OpenHold, Settlement},
     limiter::{
         core::Core,
         hold::{
@@ -229,7 +229,7 @@ impl Hold {
         if let Some(core) = &self.core {
             for (hold, _) in &self.open {
                 let settlement = match (&core.fallback, self.decision.source()) {
-                    (Some(fallback), Source::Local) => fallback.change_hold(hold, HoldChange::Renew),
+                    (Some(fallback), Source::Local) => fallback.renew_own_hold(hold),
                     _ => core.renew_hold(hold).await?,
                 };
                 whole = merged(whole, settlement);

@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     error::Error,
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{OpenHold, Settlement},
     limiter::{
         core::Core,
         hold::{
@@ -60,7 +60,7 @@ impl Core {
 
     async fn renew_once(&self, hold: &OpenHold, is_local: bool) -> Result<Settlement, Error> {
         match &self.fallback {
-            Some(fallback) if is_local => Ok(fallback.change_hold(hold, HoldChange::Renew)),
+            Some(fallback) if is_local => Ok(fallback.renew_own_hold(hold)),
             _ => self.renew_hold(hold).await,
         }
     }

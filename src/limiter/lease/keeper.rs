@@ -5,6 +5,7 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
+    block::Ended,
     call::Call,
     settle::{settle, settle_later, sweep},
     state::{Act, Asked, Step},
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::{
     check::Check,
+    hold::OpenHold,
     limiter::{core::Core, debit::settle_debts, purpose::Purpose},
     verdict::Source,
 };
@@ -77,9 +79,11 @@ impl Keeper {
         }
         let _busy = self.core.leases.busy();
         self.core.leases.request(&self.id, sent);
+        let mut on_its_way = OnItsWay { core: &self.core, block: Some((hold.clone(), units)) };
         let deadline = self.core.store.deadline();
         let call = Call::start(&self.core, &check, Purpose::CHECK, deadline);
         let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
+        on_its_way.block = None;
         if let Ok(verdict) = &result {
             self.core.notice_answer(verdict);
             if let (Some(fallback), Source::Store) = (&self.core.fallback, verdict.source) {
@@ -89,6 +93,21 @@ impl Keeper {
         match self.core.leases.receive(&self.id, Asked { hold, units, sent }, result, Instant::now()) {
             Ok(deliveries) => deliveries.into_iter().for_each(Delivery::send),
             Err(ended) => drop(settle(&self.core, vec![ended])),
+        }
+    }
+}
+
+/// A block that was requested and not received. If the keeper's runtime ends meanwhile, the next use of the limiter
+/// releases it, whether or not the store has made it.
+struct OnItsWay<'a> {
+    core: &'a Arc<Core>,
+    block: Option<(OpenHold, u32)>,
+}
+
+impl Drop for OnItsWay<'_> {
+    fn drop(&mut self) {
+        if let Some((hold, units)) = self.block.take() {
+            settle_later(self.core, vec![Ended { hold, units, spent: 0, is_uncertain: true }]);
         }
     }
 }
