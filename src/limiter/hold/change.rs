@@ -96,6 +96,14 @@ impl Core {
         settlement
     }
 
+    /// Frees what a hold takes of this instance's share without waiting for the store, if the end charges nothing. The
+    /// end is sent until the store answers, and meanwhile the share must not deny others for it.
+    pub(super) fn mirror_release(&self, ending: &Ending) {
+        if let (0, Some(fallback)) = (ending.actual, &self.fallback) {
+            fallback.mirror_change(&ending.hold, ending.change());
+        }
+    }
+
     /// Notes the last answer to the end of a hold. `is_repeated`: an earlier attempt may have reached the store, so an
     /// answer that the hold had ended says that this attempt has ended it.
     pub(super) fn on_last_answer(

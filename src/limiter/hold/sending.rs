@@ -103,6 +103,7 @@ impl Core {
         runtime: Option<&Handle>,
     ) {
         let domain = self.failure_domain_of(Some(&ending.hold.key));
+        self.mirror_release(&ending);
         let mut kept = Kept::new(ending);
         kept.is_sent = is_sent;
         let current = Handle::try_current().ok();
@@ -132,6 +133,7 @@ impl Core {
             return self.on_last_answer(&ending, answer, false);
         }
         let domain = self.failure_domain_of(Some(&ending.hold.key));
+        self.mirror_release(&ending);
         let answered = self.ends.repeat(domain, Kept::new(ending), answer, self.stuck());
         self.give_up(answered.given_up);
         self.work_at(answered.next);

@@ -15,7 +15,7 @@ use crate::{
     callers::{KEYS, SECOND_KEYS, key_name, second_key_name},
     network,
     plan::{
-        fault::Kind,
+        fault::{Fault, Kind},
         mode::{Mode, TTL, WINDOW},
     },
     process::Process,
@@ -66,12 +66,11 @@ const FREE_BY: u64 = WINDOW + TTL + 1_500;
 const ASK_EVERY: u64 = 100;
 /// Beyond all windows and receipts, and beyond the steps of clocks: by then, servers have no key.
 const LONG_AFTER_US: i64 = 80_000_000;
-const LONGEST_STEP_US: i64 = 3_600_000_000;
 /// How often a peek is repeated if connections were forgotten, which the silence of some calls reveals.
 const PEEKS: usize = 20;
 
 impl World {
-    pub(super) fn observe_ending(&mut self, has_stepped: bool) -> Ending {
+    pub(super) fn observe_ending(&mut self, met: &[Fault]) -> Ending {
         self.pass(SETTLING);
         let mut ending = Ending { quiet_at: now(), ..Ending::default() };
         let modes = self.plan.modes.clone();
@@ -90,7 +89,12 @@ impl World {
         }
         ending.free_after = now() - ending.quiet_at;
         ending.not_free = keys.into_iter().map(|(mode, count)| (mode, key_name(mode, count.key))).collect();
-        ending.left_keys = left_keys(LONG_AFTER_US + if has_stepped { LONGEST_STEP_US } else { 0 });
+        let stepped: i64 = met.iter().filter_map(|fault| fault.kind.clock_step()).map(i64::abs).sum();
+        ending.left_keys = left_keys(LONG_AFTER_US + stepped * 1_000_000);
+        // A limiter whose handles are dropped sends the ends of its holds first.
+        if met.iter().any(|fault| fault.kind == Kind::DropHandles) {
+            self.pass((ending.quiet_at + FREE_BY).saturating_sub(now()));
+        }
         ending.connections = (0..self.processes.len()).map(network::connections_of).collect();
         ending.runtimes = self.processes.iter().map(Process::count_runtimes).collect();
         ending.tasks = self.processes.iter().map(Process::count_tasks).collect();

@@ -175,8 +175,7 @@ impl World {
             self.tick();
         }
         let unfinished: Vec<Mode> = self.unfinished().collect();
-        let has_stepped = met.iter().any(|fault| fault.kind.clock_step().is_some());
-        let mut ending = self.observe_ending(has_stepped);
+        let mut ending = self.observe_ending(&met);
         ending.silent.extend(unfinished.into_iter().map(|mode| (mode, "a caller waits for ever".to_owned())));
         let probes = self.probe();
         self.report(ending, probes, met)

@@ -109,10 +109,15 @@ impl KeyByKey {
         let made = self.ask(self.holds(AloneHold::Hold, Some(id))).await?.outcomes[0];
         let held = held_of(made, cost);
         let then = if hold.is_some() || !made.fits { Then::Evaluate } else { Then::Commit };
-        let verdict = self.ask(Alone::Count { held, then }).await?;
+        let mut verdict = self.ask(Alone::Count { held, then }).await?;
         let is_made = made.fits && verdict.outcomes[0].fits && hold.is_some();
         // Released before the answer, so that the next check finds the room. If that fails, it is repeated later.
         reservation.is_kept = is_made || self.ask(self.holds(AloneHold::Release, Some(id))).await.is_ok();
+        if is_made {
+            // The count was evaluated without the units of this hold.
+            let outcome = &mut verdict.outcomes[0];
+            outcome.available = outcome.available.saturating_sub(cost);
+        }
         Ok(match made.fits {
             true => verdict,
             // So many units are held that no more can be.
