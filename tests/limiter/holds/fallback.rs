@@ -107,3 +107,23 @@ async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
     let held = limiter.hold("k", &policy, 4).fail_local().await.unwrap();
     assert!(held.is_allowed(), "nothing is held any more: {:?}", held.decision());
 }
+
+/// A slot of the store, whose end cannot be sent, is free in the share of its instance at once.
+#[tokio::test]
+async fn law_2_an_end_on_its_way_to_a_store_that_is_away_denies_nothing_in_the_share() {
+    let (limiter, store, ..) = stage();
+    store.recover();
+    let slots = Policy::concurrent("slots", 2).unwrap();
+    let slot = async || limiter.hold("k", &slots, 1).fail_local().await.unwrap().into_hold();
+    let first = slot().await.unwrap();
+    assert_eq!(first.decision().source(), Source::Store);
+    store.fail(ErrorKind::Unavailable);
+    assert!(slot().await.is_none(), "the share of one slot is taken");
+    drop(first);
+    let second = slot().await.expect("the share has a slot again");
+    assert_eq!(second.decision().source(), Source::Local);
+    assert!(second.release().await.is_ok());
+    let third = slot().await.unwrap();
+    assert!(third.settle(0).await.is_ok());
+    assert!(slot().await.is_some());
+}
