@@ -176,8 +176,8 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
     None
 }
 
-/// What a check of two keys charges to one key, it charges to the other one. A process that is killed cannot refund what
-/// one of two servers has charged for its calls in flight.
+/// What a check of two keys charges to one key, it charges to the other one. A process that is killed cannot refund
+/// what one of two servers has charged for its calls in flight.
 pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     if mode != Mode::Both || times_more(report) > 0 {
         return None;
