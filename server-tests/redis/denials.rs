@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, decision::Source, redis, store::Store};
 
 use super::calls;
-use crate::support::{proxy::Proxy, redis_server::RedisServer};
+use crate::support::{connect, proxy::Proxy, redis_server::RedisServer};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -368,7 +368,7 @@ async fn denials_are_cached_on_the_servers_clock_too() {
 #[tokio::test]
 async fn cached_denials_are_not_used_while_redis_is_down() {
     let mut server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let limiter = Limiter::new(connect(&server.url()));
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     limiter.check("k", &policy, 1).await.unwrap();
     assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());

@@ -106,7 +106,7 @@ impl Debts {
             if table.settling_until.is_some_and(|until| until <= now) {
                 // Debits in flight when their runtime stopped have an unknown fate and are not sent again.
                 let note = |key: &Key, policy: &Policy| self.unsure.note(key, policy);
-                table.domains.values_mut().for_each(|domain| domain.forget_sent(&note));
+                table.domains.values_mut().for_each(|domain| domain.forget_sent(note));
                 table.settling_until = None;
             }
             let is_due = table.settling_until.is_none() && table.domains.values().any(|domain| domain.is_due(now));

@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{Limiter, RedisStore};
+use tollgate::Limiter;
 
 use self::record::Record;
 use crate::support::{
-    is_thorough, print_line,
+    connect, is_thorough, print_line,
     redis_server::{Directory, RedisServer},
 };
 
@@ -74,7 +74,7 @@ fn law_1_holds_of_four_processes_with_kills_and_restarts_never_pass_the_limit_an
     let found = judge::judge(&lives);
     let accounts = ledger::accounts(&lives);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).unwrap());
+    let limiter = Limiter::new(connect(&server.url()));
     let wrong: Vec<String> = accounts
         .iter()
         .enumerate()
