@@ -149,6 +149,32 @@ fn a_lease_ends_with_its_runtime_and_another_runtime_goes_on() {
 }
 
 #[test]
+fn a_block_that_was_on_its_way_when_its_runtime_ended_is_released_with_the_next_use() {
+    let (remote, _) = Remote::new(10 * MS);
+    let policy = per_minute(1_000_000, 1_000);
+    let limiter = remote.limiter();
+    let paused = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    paused().block_on(async {
+        let mut checks = JoinSet::new();
+        while remote.calls()[1] == 0 {
+            for _ in 0..10 {
+                checks.spawn(limiter.check(KEY, &policy, 1));
+            }
+            sleep(MS).await;
+        }
+        // The store has made the hold after 5 ms, and the keeper would know it after 10 ms.
+        sleep(6 * MS).await;
+        assert_eq!(remote.calls()[1..], [1, 0], "one block is on its way");
+    });
+    paused().block_on(async {
+        check(&limiter, &policy, 1).await;
+        sleep(150 * MS).await;
+        let [checks, _, _] = remote.calls();
+        assert_eq!(available(&remote, &policy).await, 1_000_000 - u32::try_from(checks).unwrap());
+    });
+}
+
+#[test]
 fn a_runtime_that_stands_still_holds_up_no_other() {
     let store = tollgate::MemoryStore::new();
     let limiter = Limiter::new(store.clone());
