@@ -2,15 +2,16 @@
 
 use crate::{
     history::{Call, Web},
-    plan::{Plan, mode::Mode},
+    plan::{Plan, fault::Fault, mode::Mode},
     service::{SMALL_LIMIT, seen::Seen},
     world::Report,
 };
 
-type Judge = fn(&Call, &Web, &Seen) -> Option<String>;
+/// For how long answers of a slow way still come after it, in milliseconds.
+const LATE: u64 = 200;
 
 /// The first response that a judge finds wrong.
-fn first(report: &Report, mode: Mode, judge: Judge) -> Option<String> {
+fn first(report: &Report, mode: Mode, judge: impl Fn(&Call, &Web, &Seen) -> Option<String>) -> Option<String> {
     report.calls.iter().filter(|call| call.mode == mode).find_map(|call| {
         let web = call.web.as_ref()?;
         let seen = web.seen.as_ref()?;
@@ -72,8 +73,14 @@ pub(super) fn refused_requests_are_not_handled(_: &Plan, report: &Report, mode: 
     Some(format!("key {} asked at {}: {:?}", call.key, call.asked, call.web))
 }
 
-/// Without a verdict, a request gets what its failure policy says.
+/// Without a verdict, a request gets what its failure policy says. While answers come too late, a check that waits behind
+/// others of its process counts as one of too many, which every policy refuses.
 pub(super) fn the_failure_policy_decides(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let may_be_too_many = |call: &Call| {
+        let is_slow = |fault: &&Fault| fault.kind.is_slow() && fault.process == call.place.process;
+        let overlaps = |fault: &Fault| fault.at <= call.answered && call.asked <= fault.end() + LATE;
+        report.faults.iter().filter(is_slow).any(overlaps)
+    };
     first(report, mode, |call, web, seen| {
         let is_open = call.mode == Mode::WebOpen;
         let is_wrong = match seen.status {
@@ -84,7 +91,8 @@ pub(super) fn the_failure_policy_decides(_: &Plan, report: &Report, mode: Mode) 
             429 => web.is_exempt,
             503 => {
                 let is_whole = seen.retry_after == Some(1) && seen.must_not_be_stored && !seen.has_fields();
-                web.is_exempt || is_open || call.mode.is_local() || call.mode.is_memory() || !is_whole
+                let is_policy_open = (is_open || call.mode.is_local()) && !may_be_too_many(call);
+                web.is_exempt || is_policy_open || call.mode.is_memory() || !is_whole
             }
             _ => true,
         };

@@ -7,8 +7,10 @@ use crate::{
     world::Report,
 };
 
-/// The deadline, and what the timers of both sides add, in milliseconds.
-const DEADLINE: u64 = 50 + 10;
+/// The deadline, in milliseconds.
+const SILENCE: u64 = 50;
+/// The deadline, and what the timers of both sides add.
+const DEADLINE: u64 = SILENCE + 10;
 /// How long a process may wait for its first connections, in milliseconds.
 const FIRST_DIAL: u64 = 400;
 /// After a pause, what has arrived is read first.
@@ -44,8 +46,9 @@ fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
     let healed_at = plan.healed_at().max(FIRST_DIAL);
     let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen);
     let Some(since) = forgotten.map(|fault| fault.at).min() else { return healed_at };
+    // A service says 503 whatever the error is, so silence is what took the deadline.
     let is_unanswered = |call: &&Call| {
-        let is_silence = matches!(&call.outcome, Outcome::Failed { what, .. } if what.starts_with("Deadline"));
+        let is_silence = matches!(call.outcome, Outcome::Failed { .. }) && call.answered - call.asked >= SILENCE;
         call.place == place && call.asked >= since && is_silence
     };
     let mut ends: Vec<u64> = report.calls.iter().filter(is_unanswered).map(|call| call.answered).collect();

@@ -178,6 +178,11 @@ impl Kind {
         matches!(self, Self::Wipe | Self::Rewind | Self::LoseMaster)
     }
 
+    /// Whether answers take longer than calls wait for them, although they come.
+    pub(crate) fn is_slow(self) -> bool {
+        matches!(self, Self::Slow | Self::Jitter | Self::Dribble | Self::Trickle)
+    }
+
     /// The step of the servers' clocks in seconds.
     pub(crate) fn clock_step(self) -> Option<i64> {
         match self {

@@ -12,7 +12,7 @@ pub(crate) const LONGEST_FAULT: u64 = 1_200;
 /// With slots, an outage has to leave time for a renewal within the time-to-live.
 const LONGEST_WITH_SLOTS: u64 = 600;
 /// Others renew the slots of a runtime that is not driven.
-const LONGEST_IDLE: u64 = 3_500;
+const LONGEST_IDLE: u64 = 4_500;
 /// When faults start, in milliseconds.
 const FIRST_FAULT: u64 = 500;
 const FAULTS_WITHIN: u64 = 1_300;
