@@ -229,7 +229,7 @@ fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -
 /// rejections.
 fn judge_all(cases: u32, traces: impl Strategy<Value = (SharedCount, Vec<Step>)>, least: u32) {
     let (pair, case) = (Pair::new(), Cell::new(0_u32));
-    let outcome = TestRunner::new(seed::cases(cases)).run(&traces, |(shared_count, steps)| {
+    let outcome = TestRunner::new(seed::cases(seed::in_this_run(cases))).run(&traces, |(shared_count, steps)| {
         // Each case has its own key, also while a failing case shrinks.
         case.set(case.get() + 1);
         let in_part = judge(&pair, &case.get().to_string(), &shared_count, steps)?;

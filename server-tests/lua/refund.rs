@@ -9,7 +9,7 @@ use super::{
     },
     report::{Numbers, Report},
 };
-use crate::support::redis_server::RedisServer;
+use crate::support::{redis_server::RedisServer, seed};
 
 const START_US: u64 = 1_767_225_600_000_000;
 
@@ -55,7 +55,7 @@ fn compare(client: &mut ScriptClient, policy: Policy, costs: u64, pace_us: u64, 
         (format!("with_refunds:{}:{pace_us}", policy.limit), format!("without_refunds:{}:{pace_us}", policy.limit));
     let (mut outstanding_charges, mut compared, mut refunded) = (Vec::new(), 0, 0);
     let mut is_charging = true;
-    for step in 0..4_000 {
+    for step in 0..seed::in_this_run(6_000) {
         client.now_us += match random.below(400) {
             0 => policy.window_us / 2,
             1 => policy.window_us * 2,
@@ -280,7 +280,7 @@ fn refunded_records_take_no_memory() {
         assert_eq!(client.call("k", policy, COMMIT, 1).0, 1);
         client.now_us
     };
-    for _ in 0..5_000 {
+    for _ in 0..seed::in_this_run(8_000) {
         let others = [(); 6].map(|()| committed(&mut client));
         for charged_us in others {
             client.refund("k", policy, 1, charged_us);

@@ -22,6 +22,12 @@ pub fn seeds(count: u64) -> Range<u64> {
     first..first + count
 }
 
+/// How many of `all` random cases this run tries: all in `tests/run --long`, whose seeds are fresh. The other runs try
+/// the same quarter each time, because what has passed there passes again.
+pub fn in_this_run(all: u32) -> u32 {
+    if env::var_os("TOLLGATE_TIMES").is_some() { all } else { all.div_ceil(4) }
+}
+
 /// The configuration of a property test with this number of cases, or the number in `PROPTEST_CASES`.
 pub fn cases(count: u32) -> ProptestConfig {
     let cases = env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(count);

@@ -15,7 +15,7 @@ use self::{
     plan::{Charge, Outcome, Plan},
 };
 use super::call::{COMMIT, COUNT_REJECTED, FIXED_WINDOW, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, TOKEN_BUCKET};
-use crate::support::redis_server::RedisServer;
+use crate::support::{redis_server::RedisServer, seed};
 
 /// Sends one check between two others. Returns its error, if it has failed.
 fn failure(connection: &mut Connection, policy: Policy, usage: u8, value: &[u8], now: &str) -> Option<String> {
@@ -101,7 +101,7 @@ fn a_count_out_of_range_is_refused_and_the_largest_one_is_not() {
 #[test]
 fn foreign_values_of_every_kind_fail_at_most_their_own_check() {
     let mut fuzz = Fuzz::new(1);
-    while fuzz.rounds < 3_000 {
+    while fuzz.rounds < u64::from(seed::in_this_run(3_000)) {
         fuzz.round();
     }
     println!("{} of {} failed, at most {} us", fuzz.failed, fuzz.foreign, fuzz.most_us);
@@ -110,7 +110,7 @@ fn foreign_values_of_every_kind_fail_at_most_their_own_check() {
 #[test]
 fn wrong_arguments_end_too() {
     let mut fuzz = Fuzz::new(2);
-    while fuzz.rounds < 3_000 {
+    while fuzz.rounds < u64::from(seed::in_this_run(3_000)) {
         fuzz.wrong_arguments();
     }
 }

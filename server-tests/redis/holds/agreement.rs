@@ -9,7 +9,13 @@ use tollgate::{
 };
 
 use super::{builder, change, check, with_clock};
-use crate::support::{cluster::Cluster, holds::random_trace, random::Random, redis_server::RedisServer, seed::seeds};
+use crate::support::{
+    cluster::Cluster,
+    holds::random_trace,
+    random::Random,
+    redis_server::RedisServer,
+    seed::{self, seeds},
+};
 
 const START_US: u64 = 1_767_225_600_000_000;
 
@@ -145,7 +151,7 @@ async fn compare(redis: &dyn Store, clock: ManualClock, seed: u64, steps: u32, k
 #[tokio::test]
 async fn law_12_memory_and_redis_agree_on_every_field_with_holds() {
     let server = RedisServer::start();
-    for seed in seeds(4) {
+    for seed in seeds(seed::in_this_run(8).into()) {
         let clock = ManualClock::at_us(START_US + seed * 1_000_000_000);
         let store = builder().prefix(format!("t{seed}:")).deny_cache(false).clock(clock.clone());
         compare(&store.connect(&server.url()).unwrap(), clock, seed, 150, &["a", "b"]).await;
@@ -169,7 +175,7 @@ async fn law_12_memory_and_a_cluster_agree_with_holds_in_one_slot() {
 #[tokio::test]
 async fn law_12_redis_agrees_with_an_oracle_of_two_lists() {
     let server = RedisServer::start();
-    for seed in seeds(24) {
+    for seed in seeds(seed::in_this_run(24).into()) {
         let clock = ManualClock::at_us(START_US + seed * 1_000_000_007);
         let store = builder().deny_cache(seed % 2 == 0).clock(clock.clone()).connect(&server.url()).unwrap();
         random_trace(&store, &clock, seed, 400).await;

@@ -12,7 +12,11 @@ use tollgate::{
 };
 
 use super::*;
-use crate::support::{random::Random, seed::seeds, time_us};
+use crate::support::{
+    random::Random,
+    seed::{self, seeds},
+    time_us,
+};
 
 /// Everything that was admitted: when by the store's clock, and when by the decisions.
 #[derive(Debug)]
@@ -141,7 +145,7 @@ async fn law_1_a_long_stall_lets_no_more_through_than_the_limit() {
 /// A plan that changes: some checks of a key have a lease, others none.
 #[tokio::test(start_paused = true)]
 async fn law_1_a_lease_that_is_switched_on_and_off_lets_no_more_through_than_the_limit() {
-    for seed in seeds(8) {
+    for seed in seeds(seed::in_this_run(16).into()) {
         let (remote, clock) = Remote::new([1, 3, 8][seed as usize % 3] * MS);
         let (leased, plain) = (policy(3_000, 1_000), Policy::per_second("p", 3_000).unwrap());
         let (limiter, mut random) = (remote.limiter(), Random(seed));

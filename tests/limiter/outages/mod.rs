@@ -179,7 +179,7 @@ fn runs(kind: Kind, count: u64) {
 }
 
 /// The runs of each kind in every run of the tests, and in `tests/run --long`.
-const RUNS: u64 = 4;
+const RUNS: u64 = 2;
 const LONG_RUNS: u64 = 50;
 
 /// One instance, whose share is the whole limit.
