@@ -73,8 +73,8 @@ pub(super) fn refused_requests_are_not_handled(_: &Plan, report: &Report, mode: 
     Some(format!("key {} asked at {}: {:?}", call.key, call.asked, call.web))
 }
 
-/// Without a verdict, a request gets what its failure policy says. While answers come too late, a check that waits behind
-/// others of its process counts as one of too many, which every policy refuses.
+/// Without a verdict, a request gets what its failure policy says. While answers come too late, a check that waits
+/// behind others of its process counts as one of too many, which every policy refuses.
 pub(super) fn the_failure_policy_decides(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let may_be_too_many = |call: &Call| {
         let is_slow = |fault: &&Fault| fault.kind.is_slow() && fault.process == call.place.process;
