@@ -309,8 +309,8 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
     };
     for (mut policy, max_cost) in policies {
         let usual = u64::from(policy.limit());
-        let (steps, mut denied) = (seed::in_this_run(4_000), 0);
-        for step in 0..steps {
+        let mut denied = 0;
+        for step in 0..4_000 {
             // Simulates a deployment that changes the limit or `count_rejected` of a live key.
             match below(600) {
                 0 => policy = with_limit(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
@@ -328,9 +328,9 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
             let cost = u32::try_from(below(max_cost) + 1).unwrap();
             let decision =
                 limiters.check_all(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
-            denied += u32::from(!decision.is_allowed());
+            denied += usize::from(!decision.is_allowed());
         }
-        assert!((steps / 40..steps - steps / 40).contains(&denied), "{policy:?}: {denied} denied");
+        assert!((100..3_900).contains(&denied), "{policy:?}: {denied} denied");
     }
 }
 

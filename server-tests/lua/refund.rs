@@ -55,7 +55,7 @@ fn compare(client: &mut ScriptClient, policy: Policy, costs: u64, pace_us: u64, 
         (format!("with_refunds:{}:{pace_us}", policy.limit), format!("without_refunds:{}:{pace_us}", policy.limit));
     let (mut outstanding_charges, mut compared, mut refunded) = (Vec::new(), 0, 0);
     let mut is_charging = true;
-    for step in 0..seed::in_this_run(6_000) {
+    for step in 0..seed::in_this_run(8_000) {
         client.now_us += match random.below(400) {
             0 => policy.window_us / 2,
             1 => policy.window_us * 2,

@@ -129,8 +129,7 @@ fn the_connections_of_runtimes_that_have_ended_are_closed() {
 #[test]
 fn three_hundred_runtimes_at_once_keep_their_connections() {
     let server = RedisServer::start();
-    let builder = RedisStore::builder().deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(connect(&server.url()));
     let runtimes: Vec<_> = (0..300).map(|_| Builder::new_current_thread().enable_all().build().unwrap()).collect();
     let before = server.accepted_connections();
     for _ in 0..6 {
