@@ -96,7 +96,10 @@ fn compare(client: &mut ScriptClient, policy: Policy, costs: u64, pace_us: u64, 
             compared += 1;
         }
     }
-    assert!(compared >= seed::in_this_run(8) && refunded > seed::in_this_run(200), "{compared} compared, {refunded} refunded");
+    assert!(
+        compared >= seed::in_this_run(8) && refunded > seed::in_this_run(200),
+        "{compared} compared, {refunded} refunded"
+    );
 }
 
 #[test]
