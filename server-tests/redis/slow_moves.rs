@@ -177,6 +177,35 @@ async fn law_1_a_policy_with_holds_gets_verdicts_wherever_its_keys_are_during_a_
     }
 }
 
+/// A release and the next check are often in one call, and the key of holds goes with the last of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_behind_the_release_of_the_last_hold_gets_a_verdict_while_its_slot_moves() {
+    let cluster = Cluster::start();
+    let store = connected(&cluster).await;
+    let policy = Policy::concurrent("s", 1).unwrap();
+    let mut subjects = subjects(&cluster, 61);
+    let first = subjects.remove(0);
+    assert!(hold(&store, &first, &policy, 1).await.is_some());
+    let mut open = Vec::new();
+    for subject in &subjects {
+        // The count exists too, so the call is accepted.
+        assert!(check(&store, &Check::new(subject.as_str(), &policy, 0)).await.allowed);
+        open.push(hold(&store, subject, &policy, 1).await.unwrap());
+    }
+    cluster.begin_move(slot(&cluster), 2, 0);
+    for (subject, open) in subjects.iter().zip(&open) {
+        // The first call is under way while the other two wait, so they share the next one.
+        let (_, released, next) = tokio::join!(
+            peek(&store, &first, &policy),
+            change(&store, open, HoldChange::Settle(0)),
+            hold(&store, subject, &policy, 1),
+        );
+        assert_eq!(released, Settlement::Settled);
+        assert!(next.is_some() || hold(&store, subject, &policy, 1).await.is_some(), "the slot is free");
+    }
+    cluster.end_move(slot(&cluster), 2, 0);
+}
+
 /// A node that gives a slot away creates no key, and the key of holds goes with the last of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_follows_the_last_expired_one_is_made_while_its_slot_moves() {

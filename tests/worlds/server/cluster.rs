@@ -82,6 +82,12 @@ impl Slots {
         Reply::List(self.ranges().into_iter().map(range).collect())
     }
 
+    /// Whether a server gives the slot of these keys to another one.
+    pub(super) fn are_given_away(&self, server: usize, keys: &[Bytes]) -> bool {
+        let is_given = |moving: &Move| moving.from == server && keys.first().is_some_and(|key| moving.has_key(key));
+        self.moving.as_ref().is_some_and(is_given)
+    }
+
     /// Routes a command with these keys as Redis 7.0 does.
     pub(super) fn route(
         &self,

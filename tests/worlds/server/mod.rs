@@ -162,6 +162,9 @@ impl Server {
             _ => String::from_utf8_lossy(&command[1]).into_owned(),
         };
         let missing = || Reply::error("NOSCRIPT No matching script. Please use EVAL.");
-        self.scripts.run(&sha, &self.data, keys, arguments).unwrap_or_else(missing)
+        self.data.borrow_mut().gives_slot_away = slots.is_some_and(|slots| slots.are_given_away(self.number, keys));
+        let reply = self.scripts.run(&sha, &self.data, keys, arguments).unwrap_or_else(missing);
+        self.data.borrow_mut().gives_slot_away = false;
+        reply
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Data {
     pub(crate) database: Database,
     pub(crate) refusal: Option<Refusal>,
     has_written: bool,
+    /// Whether the slot of the script's keys moves to another node: then a key that is missing is not created here.
+    pub(super) gives_slot_away: bool,
     /// Whether a command of the script that runs was refused.
     was_refused: bool,
 }
@@ -45,6 +47,9 @@ impl Data {
     }
 
     pub(super) fn run(&mut self, command: &[Bytes]) -> Reply {
+        if self.gives_slot_away && command.get(1).is_some_and(|key| !self.database.has(key)) {
+            return Reply::error("ERR Script attempted to access a non local key in a cluster node");
+        }
         let reply = self.database.run_unless_refused(command, self.refusal, &mut self.has_written);
         self.was_refused |= self.refusal.is_some() && matches!(reply, Reply::Error(_));
         rare::commanded(command, &reply);

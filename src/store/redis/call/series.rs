@@ -183,7 +183,16 @@ pub(super) async fn drive(mut series: CallSeries) {
         match verdicts {
             Ok(verdicts) => {
                 series.traffic().answered();
-                batch.into_iter().zip(verdicts).for_each(|(waiting, verdict)| waiting.answer(&series.client, verdict));
+                let has_others = batch.len() > 1;
+                for (waiting, verdict) in batch.into_iter().zip(verdicts) {
+                    match verdict {
+                        // An earlier check of the call has removed a key of this one while their slot moves.
+                        Err(error) if has_others && error::is_about_several_keys(&error) => {
+                            tokio::spawn(call_alone(Arc::clone(&series.client), connection.clone(), waiting));
+                        }
+                        verdict => waiting.answer(&series.client, verdict),
+                    }
+                }
             }
             Err(error) if error::is_about_several_keys(&error) && batch.len() > 1 => {
                 for waiting in batch {
@@ -231,7 +240,7 @@ impl Waiting {
     }
 }
 
-/// Sends one request of a batch that Redis has refused because of its many keys.
+/// Sends one request of a batch that Redis has refused, or whose other requests it has answered, because of its keys.
 async fn call_alone(client: Arc<Client>, connection: Result<RoutedConnection, Error>, waiting: Waiting) {
     if waiting.verdict.is_closed() {
         return;

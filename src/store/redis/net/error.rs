@@ -76,6 +76,10 @@ const CODES: &[(&str, ErrorKind, Socket)] = &[
 
 const TRY_AGAIN: &str = "TRYAGAIN";
 
+/// How a server says that a script has met a key which it does not have, in a slot that it gives away. An earlier check
+/// of the call has removed the key, because the call itself was accepted.
+const NOT_LOCAL: &str = "attempted to access a non local key";
+
 /// The codes of a server that refuses to write and still reads.
 const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
 
@@ -141,8 +145,8 @@ fn text_of(error: &RedisError, passwords: &Passwords) -> String {
     without_arguments(&text, passwords)
 }
 
-/// Whether a node has refused a call because some of its keys are still at another node. Such a call has not run the
-/// script.
+/// Whether a node has refused a call, or a check of it, because some of its keys are at another node. Such a check has
+/// charged nothing.
 pub(crate) fn is_about_several_keys(error: &Error) -> bool {
     error.message().split(' ').next() == Some(TRY_AGAIN)
 }
@@ -158,6 +162,10 @@ pub(crate) fn convert_dial(error: &RedisError, passwords: &Passwords) -> Error {
 /// Converts an error that the script reports for a single check. Also returns whether the connection has to be
 /// replaced.
 pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, bool) {
+    if message.contains(NOT_LOCAL) {
+        // A check meets each of its keys before it changes one, so nothing was charged.
+        return (try_again(), false);
+    }
     let code = reported_code(message);
     let text = without_arguments(message, passwords);
     if matches!(code, "" | "ERR" | "NOPERM") {
@@ -169,6 +177,12 @@ pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, 
     // A denial writes nothing, so further checks may still get an answer.
     let error = if NO_WRITES.contains(&code) { error.with_evidence(StoreEvidence::Answered) } else { error };
     (error, class.socket == Replace)
+}
+
+/// The error of a check whose keys are not all with one node.
+fn try_again() -> Error {
+    let text = format!("{TRY_AGAIN} a key was removed while its slot moves to another node");
+    finish(class_of_code(TRY_AGAIN), text).with_evidence(StoreEvidence::Answered)
 }
 
 /// Creates the error of a class.
@@ -277,6 +291,19 @@ mod tests {
         assert!(is_about_several_keys(&convert(&reply("TRYAGAIN Multiple keys request during rehashing of slot"))));
         assert!(is_about_several_keys(&convert(&reply("TRYAGAIN"))));
         assert!(!is_about_several_keys(&convert(&reply("ERR TRYAGAIN later"))));
+    }
+
+    #[test]
+    fn a_key_that_an_earlier_check_of_the_call_has_removed_while_its_slot_moves_is_asked_for_again() {
+        for message in [
+            "ERR Script attempted to access a non local key in a cluster node",
+            "ERR Error running script (call to f_12ab): @user_script:9: ERR Script attempted to access a non local key in \
+             a cluster node",
+            "Script attempted to access a non local key in a cluster node script: 12ab, on @user_script:9.",
+        ] {
+            let (error, replaces) = convert_reported(message);
+            assert!(is_about_several_keys(&error) && !error.may_have_charged() && !replaces, "{message}: {error}");
+        }
     }
 
     #[test]
