@@ -27,9 +27,10 @@ use crate::{
 };
 
 /// Sends a request whose keys are all in `slot` and remembers a denial. The request shares a call with others, unless
-/// batching is off. It is not sent if the future is dropped before its call.
+/// batching is off, or the request is for one key of a slot that moves: its node refuses calls with several such keys.
+/// It is not sent if the future is dropped before its call.
 pub(crate) async fn send(client: Arc<Client>, slot: u16, request: Request) -> Result<Verdict, Error> {
-    if client.batching {
+    if client.batching && !request.step.is_alone() {
         return submit(client, slot, request).await;
     }
     // Boxed, because otherwise the future of each batched request would contain this large future.

@@ -102,6 +102,15 @@ impl Step {
         }
     }
 
+    /// Whether the step is for one key of a slot that moves.
+    pub(super) fn is_alone(self) -> bool {
+        match self {
+            #[cfg(feature = "cluster")]
+            Self::Alone(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the step may charge units.
     pub(crate) fn may_charge(self) -> bool {
         match self {
